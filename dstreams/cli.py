@@ -31,7 +31,7 @@ exit status:
   0    the streamed counts are those of the independent count
   1    they differ, or the stream failed
   2    the command was used wrongly
-  3    Java, Spark or the text is missing on this machine
+  3    Java, Spark, the text, or Kafka where it is asked for, is missing on this machine
   130  interrupted by Ctrl-C or SIGTERM
 """
 
@@ -96,7 +96,7 @@ def _demo(options: argparse.Namespace) -> int:
     # The process is the demo's own, and nobody misses what a stop leaves of its text.
     logging.getLogger("dstreams.streams.life_cycle").setLevel(logging.ERROR)
     limit_bytes = round(options.megabytes * 1e6)
-    equal = run_demo(options.cores, limit_bytes, options.timeout, sys.stdout)
+    equal = run_demo(options.cores, limit_bytes, options.timeout, sys.stdout, options.kafka)
     return SUCCEEDED if equal else FAILED
 
 
@@ -163,10 +163,11 @@ def _parser() -> argparse.ArgumentParser:
 def _add_demo(commands: Commands) -> None:
     demo = commands.add_parser(
         "demo",
-        help="count words over a socket, and check the counts",
+        help="count words over a socket or through Kafka, and check the counts",
         description=(
             "Counts the words of the standard library's sources, sent over a TCP socket of this "
-            "machine, with updateStateByKey, and compares the result with an independent count."
+            "machine or through a topic of Kafka, with updateStateByKey, and compares the result "
+            "with an independent count."
         ),
         epilog=_DEMO_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -191,6 +192,17 @@ def _add_demo(commands: Commands) -> None:
         default=300.0,
         metavar="SECONDS",
         help="how long the stream may take (default: %(default)g)",
+    )
+    demo.add_argument(
+        "--kafka",
+        nargs="?",
+        const="",
+        type=_brokers,
+        metavar="HOST:PORT",
+        help=(
+            "send the text through a topic of Kafka: on these brokers, where it is made and "
+            "deleted again, or on a cluster inside of this process"
+        ),
     )
 
 
@@ -304,6 +316,14 @@ def _setting(text: str) -> tuple[str, str]:
     if not equals or not key.startswith("spark."):
         raise argparse.ArgumentTypeError(f"{text!r} must be spark.KEY=VALUE")
     return key, value
+
+
+def _brokers(text: str) -> str:
+    for one in text.split(",") if text else ():
+        host, _, port = one.strip().rpartition(":")
+        if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+            raise argparse.ArgumentTypeError(f"{text!r} must be HOST:PORT, or some with commas")
+    return text
 
 
 def _program(text: str) -> Path:

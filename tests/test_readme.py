@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 import dstreams
 from dstreams.settings import Settings
 from dstreams.structured.conf import QueryConf
+from tests.support.programs import LIMIT_S, running
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[1]
 PAPERS = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
@@ -54,6 +57,23 @@ def test_programs_print_what_the_readme_says(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split(f"{MARK}\n") == [output for _, output in programs]
+
+
+@pytest.mark.spark
+def test_programs_with_kafka_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program with Kafka counts what comes to its topic, and a signal ends it with status 0."""
+    pytest.importorskip("confluent_kafka")
+    from dstreams.demo.mock_cluster import MockCluster  # noqa: PLC0415
+    from tests.support.kafka_cluster import KafkaCluster  # noqa: PLC0415 - skips without parts
+
+    (code,) = re.findall(r"^```text\n(.*?)^```$", section("Kafka"), re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    with MockCluster() as cluster:
+        clicks = [f'{{"user": "{user}"}}' for user in ("ann", "bob", "ann")]
+        KafkaCluster(cluster.brokers).produce("clicks", clicks)
+        with running("-c", code.replace("localhost:9092", cluster.brokers)) as program:
+            wait_for(lambda: program.has_printed("('ann', 2)", "('bob', 1)"), LIMIT_S)
+            assert program.end(signal.SIGTERM) == 0, "\n".join(program.lines)
 
 
 def test_first_program_is_short() -> None:

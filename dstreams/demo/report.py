@@ -18,13 +18,17 @@ _INDENT = " " * 10
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """What is told after a batch; it could begin *processing_ms* before its result was there."""
+    """What is told after a batch; it could begin *processing_ms* before its result was there.
+
+    ``lag`` is how many lines no batch has read yet, None where nobody knows.
+    """
 
     batch_time: datetime
     batch_words: int
     processing_ms: int
     sent_bytes: int
     summary: Summary
+    lag: int | None = None
 
 
 class DemoReport:
@@ -35,11 +39,11 @@ class DemoReport:
         self._text_bytes = text_bytes
         self._on_terminal = out.isatty()
 
-    def begin(self, host: str, port: int) -> None:
+    def begin(self, place: str) -> None:
         """Say what is going to happen."""
         self._write(
             f"counting the words of {_megabytes(self._text_bytes)} of Python sources, "
-            f"received from {host}:{port}"
+            f"received from {place}"
         )
 
     def batch(self, progress: BatchProgress) -> None:
@@ -72,7 +76,8 @@ class DemoReport:
             f"{progress.batch_time:%H:%M:%S}  {progress.batch_words:,} words in this batch, "
             f"processed in {progress.processing_ms:,} ms",
             f"{_INDENT}{summary.words:,} words so far, {summary.distinct:,} distinct, "
-            f"{_megabytes(progress.sent_bytes)} of {_megabytes(self._text_bytes)} sent",
+            f"{_megabytes(progress.sent_bytes)} of {_megabytes(self._text_bytes)} sent"
+            f"{_lag(progress, ', lag {:,} records')}",
             # A no-break space keeps a word and its count on one line.
             *textwrap.wrap(
                 "   ".join(f"{_short(word)}\u00a0{count:,}" for word, count in summary.top),
@@ -102,8 +107,12 @@ def _line(progress: BatchProgress) -> str:
     return (
         f"{progress.batch_time:%H:%M:%S} batch_words={progress.batch_words} "
         f"processing_ms={progress.processing_ms} words={summary.words} "
-        f"distinct={summary.distinct} top={top or '-'}"
+        f"distinct={summary.distinct}{_lag(progress, ' lag={}')} top={top or '-'}"
     )
+
+
+def _lag(progress: BatchProgress, form: str) -> str:
+    return "" if progress.lag is None else form.format(progress.lag)
 
 
 def _totals(counts: Counter[str]) -> str:

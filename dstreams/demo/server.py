@@ -6,6 +6,8 @@ import socket
 import threading
 from contextlib import suppress
 
+from dstreams import DStream, Settings, StreamingContext
+
 _CHUNK_BYTES = 64 << 10
 _ACCEPT_S = 0.1
 _JOIN_S = 5.0
@@ -17,8 +19,16 @@ class TextServer:
     Nothing paces the sending but the client: when it stops reading, TCP makes the server wait.
 
     >>> with TextServer(b"to be\\n") as server:
-    ...     lines = ssc.socketTextStream(server.host, server.port)
+    ...     lines = server.lines(ssc)
     """
+
+    end_words = 1
+    settings = Settings(
+        on_failure="stop",
+        # Small, so that the text fills many batches: what does not fit makes the server wait.
+        socket_max_buffer_bytes=1 << 20,
+        max_queued_batches=1,
+    )
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -36,9 +46,19 @@ class TextServer:
         )
 
     @property
+    def place(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
     def sent_bytes(self) -> int:
         """How much of the text was handed to TCP so far."""
         return self._sent_bytes
+
+    def lines(self, ssc: StreamingContext) -> DStream[str]:
+        return ssc.socketTextStream(self.host, self.port)
+
+    def lag(self) -> None:
+        """Nobody knows what TCP has on its way."""
 
     def start(self) -> None:
         """Wait for the client, in a thread."""

@@ -18,12 +18,15 @@ WordCount = tuple[str, int]
 
 @dataclass(frozen=True)
 class Summary:
-    """Facts of a set of (word, count) pairs; *top* has the most frequent words."""
+    """Facts of a set of (word, count) pairs; *top* has the most frequent words.
+
+    ``end_words`` is how often END_WORD has come.
+    """
 
     words: int = 0
     distinct: int = 0
     top: tuple[WordCount, ...] = ()
-    has_end: bool = False
+    end_words: int = 0
 
 
 def summarize_counts(counts: RDD[WordCount]) -> Summary:
@@ -38,7 +41,7 @@ def summarize_partition(counts: Iterable[WordCount]) -> Iterator[Summary]:
         words=sum(count for _, count in pairs),
         distinct=len(pairs),
         top=_top(pairs),
-        has_end=any(word == END_WORD for word, _ in pairs),
+        end_words=sum(count for word, count in pairs if word == END_WORD),
     )
 
 
@@ -48,7 +51,7 @@ def _united(one: Summary, other: Summary) -> Summary:
         words=one.words + other.words,
         distinct=one.distinct + other.distinct,
         top=_top(one.top + other.top),
-        has_end=one.has_end or other.has_end,
+        end_words=one.end_words + other.end_words,
     )
 
 

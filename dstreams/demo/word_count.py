@@ -1,71 +1,89 @@
-"""The stream of the demo: from the socket to the final state."""
+"""The stream of the demo: from a socket or a topic to the final state."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime
 from tempfile import TemporaryDirectory
 from typing import TextIO
 
 from pyspark import RDD, SparkContext
 
-from dstreams import Settings, StreamError, StreamingContext, StreamingContextState, tuned_context
+from dstreams import StreamError, StreamingContext, StreamingContextState, tuned_context
 from dstreams.clock import Clock, SystemClock
+from dstreams.demo.mock_cluster import MockCluster
+from dstreams.demo.origin import Origin
 from dstreams.demo.report import BatchProgress, DemoReport
 from dstreams.demo.server import TextServer
 from dstreams.demo.summary import Summary, WordCount, summarize_counts
 from dstreams.demo.text import END_WORD, count_words, library_text, words_of
+from dstreams.demo.topic import TextTopic
 from dstreams.durations import batch_time_ms
 
 BATCH_S = 1
 CHECKPOINT_S = 5 * BATCH_S
 
-_SETTINGS = Settings(
-    on_failure="stop",
-    # Small, so that the text fills many batches: what does not fit makes the server wait.
-    socket_max_buffer_bytes=1 << 20,
-    max_queued_batches=1,
-)
 
-
-def run_demo(cores: int, limit_bytes: int, limit_s: float, out: TextIO) -> bool:
+def run_demo(
+    cores: int, limit_bytes: int, limit_s: float, out: TextIO, brokers: str | None = None
+) -> bool:
     """Run the demo; True when the streamed counts are those of the independent count.
 
+    Args:
+        cores: tasks at a time.
+        limit_bytes: of text, at most.
+        limit_s: how long the stream may take, seconds.
+        out: what is told goes there.
+        brokers: of Kafka, to send the text through a topic; empty for a mock cluster of the demo's
+            own. None: a socket.
+
     Raises:
-        EnvironmentNotReadyError: Java, Spark or the text is missing.
+        EnvironmentNotReadyError: Java, Spark, the text, Kafka's client or its brokers are missing.
         StreamError: a batch failed, or the text was not counted in time.
         BrokenPipeError: nobody reads *out* any more.
         KeyboardInterrupt: a signal ended the stream.
     """
-    text = library_text(limit_bytes) + END_WORD.encode() + b"\n"
-    report = DemoReport(out, len(text))
-    clock = SystemClock()
-    spark = tuned_context("dstreams demo", f"local[{cores},4]")
-    try:
-        with TemporaryDirectory(prefix="dstreams-demo-", ignore_cleanup_errors=True) as scratch:
-            with TextServer(text) as server:
-                report.begin(server.host, server.port)
-                count = StreamedCount(spark, server, scratch, report.batch, clock)
-                streamed = count.run(limit_s)
-            report.end(count.batches, count.elapsed_ms)
-    finally:
-        spark.stop()
+    text = library_text(limit_bytes)
+    with ExitStack() as stack:
+        if brokers is None:
+            text += _end(TextServer.end_words)
+            origin: Origin = stack.enter_context(TextServer(text))
+        else:
+            text += _end(TextTopic.end_words)
+            cluster = brokers or stack.enter_context(MockCluster()).brokers
+            origin = stack.enter_context(TextTopic(text, cluster, is_mock=not brokers))
+        report = DemoReport(out, len(text))
+        clock = SystemClock()
+        spark = tuned_context("dstreams demo", f"local[{cores},4]")
+        stack.callback(spark.stop)
+        scratch = stack.enter_context(
+            TemporaryDirectory(prefix="dstreams-demo-", ignore_cleanup_errors=True)
+        )
+        report.begin(origin.place)
+        count = StreamedCount(spark, origin, scratch, report.batch, clock)
+        streamed = count.run(limit_s)
+        report.end(count.batches, count.elapsed_ms)
     return report.verdict(streamed, count_words(text))
 
 
+def _end(words: int) -> bytes:
+    return f"{END_WORD}\n".encode() * words
+
+
 class StreamedCount:
-    """Counts the words that a server sends, until its last word is in the state."""
+    """Counts the words of a text, until its last word is in the state."""
 
     def __init__(
         self,
         spark: SparkContext,
-        server: TextServer,
+        origin: Origin,
         directory: str,
         tell: Callable[[BatchProgress], None],
         clock: Clock,
     ) -> None:
-        self._server = server
+        self._origin = origin
         self._tell = tell
         self._clock = clock
         self._words = 0
@@ -73,16 +91,15 @@ class StreamedCount:
         self._final: list[WordCount] | None = None
         self._unheard: BrokenPipeError | None = None
         self.batches = 0
-        self._ssc = StreamingContext(spark, BATCH_S, clock=clock, settings=_SETTINGS)
+        self._ssc = StreamingContext(spark, BATCH_S, clock=clock, settings=origin.settings)
         self._ssc.checkpoint(directory)
-        lines = self._ssc.socketTextStream(server.host, server.port)
-        counts = lines.flatMap(words_of).map(with_one).updateStateByKey(add_up)
+        counts = origin.lines(self._ssc).flatMap(words_of).map(with_one).updateStateByKey(add_up)
         counts.checkpoint(CHECKPOINT_S)
         counts.foreachRDD(self._after_batch)
 
     def __getstate__(self) -> dict[str, object]:
         # Outputs are written to the checkpoint with all that they use. Nothing restarts a demo, and
-        # its server and its clock are of this process alone.
+        # its origin and its clock are of this process alone.
         return {}
 
     @property
@@ -120,6 +137,7 @@ class StreamedCount:
 
     def _after_batch(self, time: datetime, counts: RDD[WordCount]) -> None:
         summary = summarize_counts(counts)
+        has_end = summary.end_words >= self._origin.end_words
         progress = self._progress(time, summary)
         self.batches += 1
         self._words = summary.words
@@ -128,9 +146,9 @@ class StreamedCount:
             self._tell(progress)
         except BrokenPipeError as error:
             self._unheard = error
-        if summary.has_end:
+        if has_end:
             self._final = counts.collect()
-        if summary.has_end or self._unheard is not None:
+        if has_end or self._unheard is not None:
             self._ssc.stop(stopSparkContext=False)  # inside a batch: after this batch
 
     def _progress(self, time: datetime, summary: Summary) -> BatchProgress:
@@ -140,8 +158,9 @@ class StreamedCount:
             batch_time=time,
             batch_words=summary.words - self._words,
             processing_ms=self._clock.now_ms() - could_begin_ms,
-            sent_bytes=self._server.sent_bytes,
+            sent_bytes=self._origin.sent_bytes,
             summary=summary,
+            lag=self._origin.lag(),
         )
 
 

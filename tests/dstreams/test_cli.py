@@ -100,6 +100,38 @@ def test_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_demo_through_kafka(tmp_path: Path) -> None:
+    """With --kafka the text goes through a topic of this process, and each line has the lag."""
+    pytest.importorskip("confluent_kafka")
+    done = run("demo", "--kafka", "--megabytes", "0.3", "--cores", "2", TMPDIR=str(tmp_path))
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert own_errors(done.stderr) == []
+    assert re.fullmatch(r".*from the topic dstreams-demo-\w+ of Kafka in this process", lines[0])
+    assert re.search(r" words=[1-9]\d* distinct=\d+ lag=0 top=", lines[-5])
+    assert lines[-1] == "the counts are equal, word by word"
+    assert list(tmp_path.glob("dstreams-demo-*")) == []
+
+
+def test_demo_without_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    """Brokers that do not answer are named before Spark is started."""
+    pytest.importorskip("confluent_kafka")
+    assert main(["demo", "--kafka", "127.0.0.1:9"]) == 3
+    error = capsys.readouterr().err
+    assert error.startswith("dstreams demo: the brokers 127.0.0.1:9 do not answer: ")
+    assert "give host and port of a broker that is up" in error
+
+
+def test_demo_without_the_client(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the extra is missing, the error says what to install, before Spark is started."""
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    assert main(["demo", "--kafka"]) == 3
+    assert "pip install 'dstreams[kafka]'" in capsys.readouterr().err
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C and SIGTERM end the running demo with a word, a status of its own and no trace."""
@@ -197,6 +229,8 @@ def test_no_place_for_files(tmp_path: Path) -> None:
         (["demo", "--timeout", "-1"], "'-1' must be a number of seconds, at least 1"),
         (["demo", "--cores", "0"], "'0' must be a whole number from 1 to 1024"),
         (["demo", "--cores", "two"], "'two' must be a whole number from 1 to 1024"),
+        (["demo", "--kafka", "broker"], "'broker' must be HOST:PORT, or some with commas"),
+        (["demo", "--kafka", "broker:0"], "'broker:0' must be HOST:PORT, or some with commas"),
         (["demo", "--fast"], "unrecognized arguments: --fast"),
     ],
 )

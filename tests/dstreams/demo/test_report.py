@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -59,11 +60,19 @@ def test_block(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is known, a line and a block say how many records no batch has read."""
+    monkeypatch.setenv("COLUMNS", "100")
+    progress = replace(PROGRESS, lag=98765)
+    assert " distinct=8901 lag=98765 top=" in printed(io.StringIO(), progress)[0]
+    assert printed(Terminal(), progress)[1].endswith("2.5 MB of 10.0 MB sent, lag 98,765 records")
+
+
 def test_begin_and_end() -> None:
     """The first line says what is counted, the last of the stream what it took."""
     out = io.StringIO()
     report = DemoReport(out, 12_345)
-    report.begin("127.0.0.1", 4242)
+    report.begin("127.0.0.1:4242")
     report.end(7, 8910)
     assert out.getvalue().splitlines() == [
         "counting the words of 0.012 MB of Python sources, received from 127.0.0.1:4242",

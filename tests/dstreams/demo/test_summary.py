@@ -12,7 +12,7 @@ from tests.support.jobs import count_jobs
 def test_partition() -> None:
     """Words, distinct words and the most frequent ones; the alphabet decides between equals."""
     (summary,) = summarize_partition(iter([("b", 2), ("a", 2), ("c", 5)]))
-    assert summary == Summary(9, 3, (("c", 5), ("a", 2), ("b", 2)), has_end=False)
+    assert summary == Summary(9, 3, (("c", 5), ("a", 2), ("b", 2)), end_words=0)
 
 
 def test_empty_partition() -> None:
@@ -27,7 +27,7 @@ def test_partitions_are_united(sc: SparkContext) -> None:
     assert summary.words == sum(range(31)) + 1
     assert summary.distinct == 31
     assert summary.top == tuple(reversed(counts[-TOP_WORDS:]))
-    assert summary.has_end
+    assert summary.end_words == 1
 
 
 def test_empty_rdd(sc: SparkContext) -> None:

@@ -49,7 +49,8 @@ def test_counts_every_word(sc: SparkContext, tmp_path: Path) -> None:
     last = told[-1]
     assert last.summary.words == sum(streamed.values())
     assert last.summary.distinct == len(streamed)
-    assert last.summary.has_end
+    assert last.summary.end_words == 1
+    assert last.lag is None
     assert last.sent_bytes == len(TEXT)
     assert all(0 <= progress.processing_ms <= count.elapsed_ms for progress in told)
     assert StreamingContext.getActive() is None

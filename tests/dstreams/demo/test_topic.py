@@ -1,0 +1,64 @@
+"""The topic of the demo, on a real broker and on the mock cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+
+from dstreams.clock import SystemClock
+from dstreams.demo.mock_cluster import PARTITIONS, MockCluster
+from dstreams.demo.report import BatchProgress
+from dstreams.demo.text import END_WORD, count_words
+from dstreams.demo.topic import TextTopic
+from dstreams.demo.word_count import StreamedCount
+from dstreams.errors import EnvironmentNotReadyError
+from tests.support.kafka_cluster import KafkaCluster
+from tests.support.waiting import wait_for
+
+LINES = b"".join(b"to be or not %d\n\n" % number for number in range(1000))
+TEXT = LINES + f"{END_WORD}\n".encode() * PARTITIONS
+
+
+def test_topic_of_its_own(kafka: KafkaCluster) -> None:
+    """On a broker the topic is made for the demo, has the lines in order, and is deleted."""
+    with TextTopic(TEXT, kafka.bootstrap, is_mock=False) as topic:
+        wait_for(lambda: sum(kafka.end_offsets(topic.name).values()) == TEXT.count(b"\n"))
+        found = kafka.read(topic.name)
+        assert topic.sent_bytes == len(TEXT)
+        assert topic.lag() == TEXT.count(b"\n")
+        assert topic.name in kafka.admin.list_topics(timeout=10).topics
+    lines = TEXT.split(b"\n")[:-1]
+    for partition in range(PARTITIONS):
+        sent = [record.value for record in found if record.partition == partition]
+        assert sent == lines[partition::PARTITIONS]
+        assert sent[-1] == END_WORD.encode()
+    assert topic.name not in kafka.admin.list_topics(timeout=10).topics
+
+
+def test_counts_every_word(sc: SparkContext, kafka: KafkaCluster, tmp_path: Path) -> None:
+    """Words that go through a broker are counted, and at the end no record waits."""
+    told: list[BatchProgress] = []
+    with TextTopic(TEXT, kafka.bootstrap, is_mock=False) as topic:
+        count = StreamedCount(sc, topic, str(tmp_path), told.append, SystemClock())
+        assert count.run(120) == count_words(TEXT)
+    assert told[-1].lag == 0
+    assert told[-1].summary.end_words == PARTITIONS
+
+
+def test_mock_cluster_is_not_overrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a mock cluster would forget is sent when batches have read what is there."""
+    monkeypatch.setattr("dstreams.demo.topic._MOST_UNREAD", 100)
+    with MockCluster() as cluster, TextTopic(TEXT, cluster.brokers, is_mock=True) as topic:
+        sent = KafkaCluster(cluster.brokers)
+        wait_for(lambda: topic.lag() == 100)
+        topic._read[0] = 50
+        wait_for(lambda: sum(sent.end_offsets(topic.name).values()) == 150)
+        assert topic.lag() == 100
+
+
+def test_no_broker() -> None:
+    """Without a broker the error says where none has answered, and what to do."""
+    with pytest.raises(EnvironmentNotReadyError, match=r"127.0.0.1:9 do not answer.*is up"):
+        TextTopic(TEXT, "127.0.0.1:9", is_mock=False)
