@@ -178,7 +178,7 @@ class KafkaReader(SourceReader):
         for one, at in known.offsets.items():
             end, known_id = seen.ends.get(one), known.topic_ids.get(one.topic)
             if end is None:
-                losses.append(f"{one} was deleted, read up to {at}")
+                losses.append(f"{one} was deleted, or is no more among the topics, read up to {at}")
             elif known_id is not None and seen.ids.get(one.topic, known_id) != known_id:
                 losses.append(f"the topic of {one} was deleted and made again, read up to {at}")
             elif at > end:

@@ -153,9 +153,21 @@ class Topics:
             return {}
         partition = client.confluent_kafka().TopicPartition
         asked = [partition(*one, spec) for one, spec in wanted.items()]
-        consumer = self.consumer()
-        found = self._answer(lambda: consumer.offsets_for_times(asked, timeout=self._timeout_s))
+        try:
+            found = self._answer(lambda: self._offsets(asked))
+        except UnknownTopicError:
+            # The client knows topics as it saw them last, and some may have more partitions now.
+            for topic in {one.topic for one in wanted}:
+                self._answer(partial(self._metadata, topic))
+            found = self._answer(lambda: self._offsets(asked))
         return {TopicPartition(one.topic, one.partition): one.offset for one in found}
+
+    def _offsets(self, asked: list[Any]) -> list[Any]:
+        found: list[Any] = self.consumer().offsets_for_times(asked, timeout=self._timeout_s)
+        for one in found:
+            if one.error is not None:
+                raise client.confluent_kafka().KafkaException(one.error)
+        return found
 
     def consumer(self) -> Any:
         """Return the driver's consumer, which is in no group and reads nothing."""

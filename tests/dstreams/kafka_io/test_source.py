@@ -226,7 +226,7 @@ LOSSES = [
         Brokers({A: (0, 9)}, {"t": "id-2"}),
         "the topic of t-0 was deleted and made again, read up to 4",
     ),
-    ("gone", Brokers({B: (0, 5)}), "t-0 was deleted, read up to 4"),
+    ("gone", Brokers({B: (0, 5)}), "t-0 was deleted, or is no more among the topics, read up to 4"),
 ]
 
 
