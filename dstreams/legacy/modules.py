@@ -21,7 +21,9 @@ from typing import Any
 
 from dstreams import DStream, StreamingContext, StreamingListener
 from dstreams.durations import batch_time_ms
+from dstreams.legacy import kafka
 from dstreams.legacy.decoders import utf8_decoder
+from dstreams.legacy.kafka_messages import KafkaMessageAndMetadata
 from dstreams.legacy.kinesis import InitialPositionInStream, KinesisUtils, MetricsLevel
 from dstreams.sinks.text_files import TextFilesWriter
 
@@ -49,6 +51,14 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
     },
     f"{PACKAGE}.context": {"StreamingContext": StreamingContext},
     f"{PACKAGE}.dstream": {"DStream": DStream},
+    f"{PACKAGE}.kafka": {
+        "Broker": kafka.Broker,
+        "KafkaMessageAndMetadata": KafkaMessageAndMetadata,
+        "KafkaUtils": kafka.KafkaUtils,
+        "OffsetRange": kafka.OffsetRange,
+        "TopicAndPartition": kafka.TopicAndPartition,
+        "utf8_decoder": utf8_decoder,
+    },
     f"{PACKAGE}.kinesis": {
         "KinesisUtils": KinesisUtils,
         "InitialPositionInStream": InitialPositionInStream,
@@ -60,13 +70,16 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
 }
 """What each module has for programs; the package also has its modules, as attributes."""
 
-_INSTEAD = (
-    "read it by a dstreams.Receiver of your own in ssc.receiverStream, or have its records written "
-    "to files and use ssc.textFileStream"
-)
+_UNLISTED: Mapping[str, Mapping[str, Any]] = {
+    f"{PACKAGE}.kafka": {"KafkaDStream": kafka.KafkaDStream, "KafkaRDD": kafka.KafkaRDD},
+}
+"""What modules have beside, for who asks for it by name."""
+
 _ELSEWHERE = {
-    "kafka": f"Spark removed it from Python in 3.0; {_INSTEAD}",
-    "flume": f"Spark removed it in 3.0; {_INSTEAD}",
+    "flume": (
+        "Spark removed it in 3.0; let Flume's Kafka sink write to a topic and read that by "
+        f"{PACKAGE}.kafka, or read it by a dstreams.Receiver of your own in ssc.receiverStream"
+    ),
 }
 
 logger = logging.getLogger(__name__)
@@ -118,7 +131,8 @@ class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         names = NAMES[module.__name__]
         module.__doc__ = f"Stands for Spark's {module.__name__}: the names are those of dstreams."
-        module.__dict__.update(names, __all__=list(names))
+        more = _UNLISTED.get(module.__name__, {})
+        module.__dict__.update(names, **more, __all__=list(names))
 
 
 _LOADER = _Loader()
