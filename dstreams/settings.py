@@ -16,6 +16,7 @@ from dstreams.configuration import (
     NAMES,
     PATH,
     RATE,
+    TEXT,
     Configuration,
     Kind,
     amount,
@@ -41,6 +42,7 @@ UNLIMITED_MS = 1 << 62
 
 _MS = duration("ms")
 _SECONDS = duration("s")
+_BROKERS = Kind("brokers as host:port, separated by commas", TEXT.allows)
 _WEIGHT = amount("a number of at least 0", lambda number: number >= 0)
 _ABOVE_0 = amount("a number above 0", lambda number: number > 0)
 
@@ -152,6 +154,8 @@ class Settings(StateSettings):
             (``spark.dstreams.maxQueuedEvents``).
         extra_listeners: listeners that each context has, as ``module.name`` of what makes one
             (``spark.dstreams.extraListeners``, separated by commas).
+        kafka_brokers: brokers of Kafka for programs of Spark 2.4 that name ZooKeeper alone; what
+            they name themselves wins (``spark.dstreams.kafka.bootstrapServers``).
         kafka_max_rate: records a second that a batch reads of each partition of Kafka at most; None
             for no limit (``spark.streaming.kafka.maxRatePerPartition``).
         kafka_min_rate: records of each partition that a batch may read whatever the limits say
@@ -220,6 +224,7 @@ class Settings(StateSettings):
     pid_minimum: float = setting("spark.streaming.backpressure.pid.minRate", _ABOVE_0, "100")
     max_queued_events: int = setting("spark.dstreams.maxQueuedEvents", COUNT, "10000")
     extra_listeners: tuple[str, ...] = setting("spark.dstreams.extraListeners", NAMES, "")
+    kafka_brokers: str | None = setting("spark.dstreams.kafka.bootstrapServers", _BROKERS)
     kafka_max_rate: int | None = setting("spark.streaming.kafka.maxRatePerPartition", RATE)
     kafka_min_rate: int = setting("spark.streaming.kafka.minRatePerPartition", COUNT, "1")
     kafka_poll_ms: int = setting("spark.streaming.kafka.consumer.poll.ms", _MS, "120000")

@@ -38,12 +38,14 @@ def test_direct_kafka_wordcount(kafka: KafkaCluster) -> None:
 def test_kafka_wordcount(kafka: KafkaCluster) -> None:
     """Two receivers of one group have each message once, and a second run what the first had not.
 
-    There is no checkpoint: the group says where it goes on.
+    There is no checkpoint: the group says where it goes on. The program knows ZooKeeper alone, and
+    is told of the brokers from outside.
     """
     topic = kafka.create_topic(partitions=2)
-    arguments = ("kafka_wordcount.py", "localhost:2181", kafka.bootstrap, f"of-{topic}", topic)
+    arguments = ("kafka_wordcount.py", "localhost:2181", f"of-{topic}", topic)
+    run = (*RUN, "--conf", f"spark.dstreams.kafka.bootstrapServers={kafka.bootstrap}")
     kafka.produce(topic, ["to be or not to be"])
-    with example(RUN, *arguments) as program:
+    with example(run, *arguments) as program:
         wait_for(
             lambda: program.has_printed("('to', 2)", "('be', 2)", "('or', 1)", "('not', 1)"),
             LIMIT_S,
@@ -52,7 +54,7 @@ def test_kafka_wordcount(kafka: KafkaCluster) -> None:
     assert any("zkQuorum='localhost:2181' has no effect" in line for line in program.lines)
     assert any("another stream of this program reads all" in line for line in program.lines)
     kafka.produce(topic, ["or so"])
-    with example(RUN, *arguments) as again:
+    with example(run, *arguments) as again:
         wait_for(lambda: again.has_printed("('or', 1)", "('so', 1)"), LIMIT_S)
         ended_by_sigterm(again, RUN)
     assert "('to', 2)" not in again.lines

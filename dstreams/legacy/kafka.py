@@ -169,8 +169,9 @@ class KafkaUtils:
             groupId: the group id for this consumer.
             topics: dict of (topic_name -> numPartitions) to consume. The numbers, of threads, have
                 no effect.
-            kafkaParams: parameters of Kafka, also by the names of 0.8; ``metadata.broker.list`` or
-                ``bootstrap.servers`` is needed.
+            kafkaParams: parameters of Kafka, also by the names of 0.8. Where they have neither
+                ``metadata.broker.list`` nor ``bootstrap.servers``, the brokers are those of
+                ``spark.dstreams.kafka.bootstrapServers``.
             storageLevel: has no effect: nothing is received before its batch.
             keyDecoder: ``f(bytes or None) -> key``.
             valueDecoder: ``f(bytes or None) -> value``.
@@ -190,7 +191,8 @@ class KafkaUtils:
             raise InvalidStreamError(f"groupId of {_STREAM} must be a text, got {groupId!r}")
         make = _records(_STREAM, keyDecoder, valueDecoder)
         names = _names(topics, _STREAM)
-        parameters = of_group(kafkaParams or {}, _STREAM, zkQuorum, groupId)
+        brokers = ssc._settings.kafka_brokers
+        parameters = of_group(kafkaParams or {}, _STREAM, zkQuorum, groupId, brokers)
         read = _read_by_group(ssc, parameters)
         left = tuple(name for name in names if name not in read)
         if left != names:

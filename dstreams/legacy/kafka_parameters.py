@@ -53,19 +53,30 @@ def of_direct_stream(given: Mapping[str, Any], where: str) -> KafkaParameters:
 
 
 def of_group(
-    given: Mapping[str, Any], where: str, zookeepers: object, group: str
+    given: Mapping[str, Any], where: str, zookeepers: object, group: str, brokers: str | None = None
 ) -> KafkaParameters:
     """Return the parameters of what begins where a group stands, and commits to it.
+
+    Args:
+        given: what the program gives.
+        where: the operation, for messages.
+        zookeepers: what the program says of ZooKeeper.
+        group: name of the group.
+        brokers: where they are, unless the program says it; None for unknown.
 
     Raises:
         InvalidStreamError: the brokers are missing, or a parameter cannot be.
     """
     translated = _translated(given, where)
     if not _has_brokers(translated):
-        raise InvalidStreamError(
-            f"{where}: zkQuorum={zookeepers!r} is where ZooKeeper is, which Kafka has no more; say "
-            "where the brokers are, by kafkaParams={'metadata.broker.list': 'localhost:9092'}"
-        )
+        if brokers is None:
+            raise InvalidStreamError(
+                f"{where}: zkQuorum={zookeepers!r} is where ZooKeeper is, which Kafka has no more; "
+                "say where the brokers are, by kafkaParams={'metadata.broker.list': "
+                "'localhost:9092'}, or by --conf spark.dstreams.kafka.bootstrapServers="
+                "localhost:9092 for a program that is to stay as it is"
+            )
+        translated[BROKERS] = brokers
     logger.warning(
         "%s: zkQuorum=%r has no effect: the group %r has its offsets at the brokers",
         where,

@@ -2,9 +2,8 @@
  Counts words in UTF-8 encoded, '\\n' delimited text that a consumer group receives from Kafka every
  second.
 
- Usage: kafka_wordcount.py <zk> <broker_list> <group> <topic>
+ Usage: kafka_wordcount.py <zk> <group> <topic>
    <zk> is the ZooKeeper quorum of the brokers, as host:port with commas between
-   <broker_list> is a list of one or more Kafka brokers
    <group> is the consumer group
    <topic> is a Kafka topic to consume from, by two receivers
 """
@@ -17,15 +16,14 @@ from pyspark.streaming import StreamingContext
 from pyspark.streaming.kafka import KafkaUtils
 
 if __name__ == "__main__":
-    if len(sys.argv) != 5:
-        print("Usage: kafka_wordcount.py <zk> <broker_list> <group> <topic>", file=sys.stderr)
+    if len(sys.argv) != 4:
+        print("Usage: kafka_wordcount.py <zk> <group> <topic>", file=sys.stderr)
         sys.exit(2)
-    zkQuorum, brokers, group, topic = sys.argv[1:]
+    zkQuorum, group, topic = sys.argv[1:]
     sc = SparkContext(appName="PythonStreamingKafkaWordCount")
     ssc = StreamingContext(sc, 1)
 
-    params = {"metadata.broker.list": brokers, "auto.offset.reset": "smallest",
-              "auto.commit.interval.ms": "1000"}
+    params = {"auto.offset.reset": "smallest", "auto.commit.interval.ms": "1000"}
     receivers = [
         KafkaUtils.createStream(ssc, zkQuorum, group, {topic: 1}, params,
                                 StorageLevel.MEMORY_ONLY)

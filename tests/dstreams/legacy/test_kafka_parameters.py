@@ -96,6 +96,14 @@ def test_a_group_without_brokers() -> None:
     assert "kafkaParams={'metadata.broker.list': 'localhost:9092'}" in str(no.value)
 
 
+def test_brokers_beside_the_program() -> None:
+    """They are taken where a program names none; what it names itself wins."""
+    given = {"metadata.broker.list": "of-the-program:9092"}
+    assert of_group({}, "here", "zk", "group", BROKERS).given["bootstrap.servers"] == BROKERS
+    own = of_group(given, "here", "zk", "group", BROKERS)
+    assert own.given["bootstrap.servers"] == "of-the-program:9092"
+
+
 @pytest.mark.parametrize(
     ("given", "commits"),
     [
