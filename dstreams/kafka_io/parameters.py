@@ -34,6 +34,7 @@ BROKERS = "bootstrap.servers"
 GROUP = "group.id"
 RESET = "auto.offset.reset"
 ISOLATION = "isolation.level"
+_ISOLATION_OF_JAVA = {ISOLATION: "read_uncommitted"}  # librdkafka has the other default
 COMMIT = "enable.auto.commit"
 
 _RESETS = {
@@ -161,7 +162,7 @@ class KafkaParameters:
 
     def for_group(self) -> dict[str, Any]:
         """Return the settings of the driver's consumer, which asks for and commits offsets."""
-        config = self._resolved()
+        config = {**_ISOLATION_OF_JAVA, **self._resolved()}
         config.pop(RESET, None)
         return {**config, GROUP: self.group or "dstreams", COMMIT: False}
 
@@ -178,7 +179,7 @@ class KafkaParameters:
             "queued.min.messages": 20_000,
         }
         return {
-            ISOLATION: "read_uncommitted",  # as Java; librdkafka has the other default
+            **_ISOLATION_OF_JAVA,
             **fetching,
             **self._resolved(),
             GROUP: f"spark-executor-{self.group or 'dstreams'}",

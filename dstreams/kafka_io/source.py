@@ -228,11 +228,12 @@ class KafkaReader(SourceReader):
         """Say what Spark says of a batch, and how far behind the ends of partitions it stays."""
         ranges = _ranges(planned)
         lags = lags_of(planned)
-        metadata = {
-            "offsets": list(ranges),
-            "lag": {one.topicPartition(): lags.get(one.topicPartition(), 0) for one in ranges},
-        }
-        return InputDescription(planned.description or described(ranges), metadata)
+        metadata: dict[str, Any] = {"offsets": list(ranges)}
+        if planned.description:  # no broker has said where the partitions end
+            return InputDescription(planned.description, metadata)
+        places = [one.topicPartition() for one in ranges]
+        metadata["lag"] = {one: lags.get(one, 0) for one in places}
+        return InputDescription(described(ranges), metadata)
 
     def read(self, planned: PlannedInput) -> KafkaRDD:
         self._reading = self._reading or self._how_to_read()

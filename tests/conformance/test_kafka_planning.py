@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -103,14 +104,16 @@ def random_settings(draw: random.Random) -> dict[str, Any]:
     return settings
 
 
-def append(cluster: KafkaCluster, draw: random.Random, topic: str, partitions: int) -> None:
-    """Let the log of some partitions grow, also by transactions."""
+def append(
+    cluster: KafkaCluster, draw: random.Random, topic: str, partitions: int, held: str = ""
+) -> None:
+    """Let the log of some partitions grow, by transactions where none is open in the topic."""
     for partition in range(partitions):
         records = ["x"] * draw.choice([0, 0, 1, 5, 40])
         if not records:
             continue
         how, end = draw.random(), cluster.end_offsets(topic)[partition]
-        if how < 0.7:
+        if how < 0.7 or topic == held:
             cluster.produce(topic, records, partition=partition)
             continue
         if how < 0.85:
@@ -146,7 +149,7 @@ def test_random_logs(kafka: KafkaCluster, oracle: KafkaOracle, seed: int) -> Non
         "bootstrap.servers": kafka.bootstrap,
         "group.id": group,
         "auto.offset.reset": draw.choice(["earliest", "latest"]),
-        "isolation.level": draw.choice(["read_committed", "read_uncommitted"]),
+        **draw.choice([{}, {"isolation.level": "read_committed"}]),
     }
     for topic, partitions in topics.items():
         append(kafka, draw, topic, partitions)
@@ -158,7 +161,15 @@ def test_random_logs(kafka: KafkaCluster, oracle: KafkaOracle, seed: int) -> Non
     ours = ours_of(settings, batch_ms, parameters, Selection(assigned=assigned))
     oracle.begin(settings, batch_ms, parameters, partitions=places)
     time_ms, told = 1_000_000, f"seed {seed}, {settings}, {batch_ms} ms, {parameters}"
+    held, transaction = draw.choice([min(topics), ""]), ExitStack()
+    if held:
+        transaction.enter_context(kafka.transaction(held, ["x"], 0))
     for batch in range(8):
+        if batch == 5 and held:
+            ends = kafka.end_offsets(held)
+            transaction.close()
+            wait_for_marker(kafka, held, 0, ends[0] + 1)
+            held = ""
         time_ms += batch_ms
         planned = ours.plan(time_ms)
         assert planned == oracle.plan(time_ms), f"batch {batch}; {told}"
@@ -168,7 +179,7 @@ def test_random_logs(kafka: KafkaCluster, oracle: KafkaOracle, seed: int) -> Non
             ours.completed(*measured)
             oracle.completed(*measured)
         for topic, partitions in topics.items():
-            append(kafka, draw, topic, partitions)
+            append(kafka, draw, topic, partitions, held)
     oracle.end()
     ours.reader.close()
 
