@@ -118,7 +118,7 @@ class KinesisReader(SourceReader):
         """Find the shards, and begin to read.
 
         Raises:
-            RestartError: the stream was deleted and made again since an earlier run.
+            RestartError: it is another stream than that of an earlier run.
             SourceError: there is no such stream, it may not be read, or a shard is gone.
         """
         described = self._client.described()
@@ -129,9 +129,9 @@ class KinesisReader(SourceReader):
             return
         if before.facts.get(_CREATED, described.created_ms) != described.created_ms:
             raise RestartError(
-                f"{self._source.name} cannot go on: the stream was deleted and made again since "
-                "the earlier run, so nothing says which of its records were read; begin a new "
-                "checkpoint"
+                f"{self._source.name} cannot go on: it is another stream than that of the earlier "
+                "run, deleted and made again or of another name, so nothing says which of its "
+                "records were read; begin a new checkpoint"
             )
         gone_ms = self._environment.clock.now_ms() - before.time_ms
         if gone_ms > described.retention_hours * _HOUR_MS:

@@ -302,7 +302,7 @@ def test_a_stream_that_was_made_again(
     life.reader.close()
     kinesis.client.delete_stream(StreamName=stream)
     kinesis.client.create_stream(StreamName=stream, ShardCount=1)
-    with pytest.raises(RestartError, match="was deleted and made again since the earlier run"):
+    with pytest.raises(RestartError, match="it is another stream than that of the earlier run"):
         lives.begin(source, sc, after=life.begun)
 
 
