@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from operator import add, iadd, itemgetter, sub
@@ -32,6 +32,8 @@ from dstreams.graph.state_store_dstream import SnapshotDStream, StateStoreDStrea
 from dstreams.graph.transformed import TransformFunc
 from dstreams.graph.window_times import WindowTimes
 from dstreams.graph.windowed import WindowedDStream
+from dstreams.kafka_io.kafka_sink import KafkaSink
+from dstreams.kafka_io.output_commits import DEFAULT_TOPIC
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.by_key import (
     Combiner,
@@ -531,6 +533,62 @@ class DStream(Generic[T_co]):
         ['to be']
         """
         self._output("saveAsTextFiles", TextFilesWriter(prefix, suffix))
+
+    def saveToKafka(
+        self,
+        topic: str | Callable[[T_co], str],
+        kafkaParams: Mapping[str, Any],
+        *,
+        key: Callable[[T_co], bytes | str | None] | None = None,
+        value: Callable[[T_co], bytes | str | None] | None = None,
+        headers: Callable[[T_co], Any] | None = None,
+        partition: Callable[[T_co], int | None] | None = None,
+        name: str | None = None,
+        exactlyOnce: bool = True,
+        commitTopic: str = DEFAULT_TOPIC,
+    ) -> None:
+        """Write each RDD into a topic of Kafka, each record exactly once.
+
+        Who reads with ``isolation.level=read_committed`` sees each partition of a batch whole or
+        not at all, and once, whatever dies on the way: it is ``foreachRDD`` with a
+        :class:`dstreams.kafka.KafkaSink`, which says how. An empty RDD writes nothing, and asks no
+        broker. Needs the package confluent-kafka: ``pip install 'dstreams[kafka]'``.
+
+        Args:
+            topic: its name, or ``f(record) -> name``.
+            kafkaParams: parameters of Kafka's producers; ``bootstrap.servers`` is needed.
+            key: ``f(record)`` gives the key: bytes, str or None. None: there is none.
+            value: likewise for the value. None: the record itself; and without *key*, too, records
+                are pairs ``(key, value)``.
+            headers: ``f(record)`` gives pairs of name and bytes, str or None. None: there are none.
+            partition: ``f(record)`` gives the number of a partition, or None. None: that of Java's
+                default partitioner, for each record.
+            name: tells apart the sinks of one stream. None: the name of the topic, or ``kafka``
+                where that is a function.
+            exactlyOnce: False: a batch that runs again writes its records again. It is quicker.
+            commitTopic: name of the topic that says which batches are there; made if need be.
+
+        Raises:
+            InvalidStreamError: an argument or a parameter cannot be, or another sink of this stream
+                has the name.
+            StreamLifecycleError: the context has started.
+
+        >>> ssc.queueStream([[("a", "1")]]).saveToKafka(
+        ...     "letters", {"bootstrap.servers": "localhost:9092"})
+        """
+        sink = KafkaSink(
+            topic,
+            kafkaParams,
+            key=key,
+            value=value,
+            headers=headers,
+            partition=partition,
+            name=name,
+            exactlyOnce=exactlyOnce,
+            commitTopic=commitTopic,
+        )
+        self._require_identity(sink)
+        self._output("saveToKafka", sink.write_batch)
 
     @overload
     def transform(self, func: Callable[[RDD[T_co]], RDD[U] | None]) -> DStream[U]: ...

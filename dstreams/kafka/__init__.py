@@ -28,6 +28,7 @@ from dstreams.kafka_io.decoders import (
 )
 from dstreams.kafka_io.decoding import DeadLetter
 from dstreams.kafka_io.kafka_rdd import KafkaRDD
+from dstreams.kafka_io.kafka_sink import KafkaSink
 from dstreams.kafka_io.offsets import OffsetRange, TopicPartition
 from dstreams.kafka_io.rates import PerPartitionConfig
 from dstreams.kafka_io.records import ConsumerRecord
@@ -43,6 +44,7 @@ __all__ = [
     "JsonDecoder",
     "KafkaDStream",
     "KafkaRDD",
+    "KafkaSink",
     "KafkaUtils",
     "LocationStrategies",
     "LocationStrategy",

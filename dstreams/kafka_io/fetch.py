@@ -86,7 +86,7 @@ class FetchTask:
         reading, wanted, report_rejected = self.reading, self.ranges[split], self.report_rejected
         count = left_out = 0
         first: DeadLetter | None = None
-        with _consumer(reading.config) as (consumer, errors):
+        with lend_consumer(reading.config) as (consumer, errors):
             passes_over = reading.passes_over_lost
             for messages in read_range(consumer, errors, wanted, reading.wait_s, passes_over):
                 count += len(messages)
@@ -101,7 +101,7 @@ class FetchTask:
 
 
 @contextmanager
-def _consumer(config: Mapping[str, Any]) -> Iterator[tuple[Any, client.ClientErrors]]:
+def lend_consumer(config: Mapping[str, Any]) -> Iterator[tuple[Any, client.ClientErrors]]:
     """Lend a consumer: one that reads a range is no other's, also when its task breaks off."""
     idle = _idle.setdefault(_key(config), [])
     consumer, errors = idle.pop() if idle else _made(config)
