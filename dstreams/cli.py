@@ -18,7 +18,8 @@ import pyspark
 from dstreams.clock import SystemClock
 from dstreams.demo.word_count import run_demo
 from dstreams.drill.command import DrillOptions, run_drill
-from dstreams.errors import EnvironmentNotReadyError, StreamError
+from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, StreamError
+from dstreams.kafka.command import OffsetsQuestion, show_offsets
 from dstreams.legacy.run import run_program
 from dstreams.rdd.context import DEFAULT_MASTER
 
@@ -54,6 +55,18 @@ exit status:
   130  interrupted by Ctrl-C
 """
 
+_KAFKA_STATUS = """\
+A config file has lines name=value, by the names of Kafka's clients: bootstrap.servers,
+security.protocol, sasl.password and so on. Nothing of it is printed; a value may be ${env:NAME}.
+
+exit status:
+  0    done: each partition can go on where it is
+  1    one cannot, and the line says why; or the brokers do not answer, or a file is damaged
+  2    the command was used wrongly, or there is no checkpoint, or none that reads Kafka
+  3    the client of Kafka is missing on this machine
+  130  interrupted by Ctrl-C
+"""
+
 _RUN_STATUS = """\
 exit status:
   that of the program, if it ends by sys.exit; else
@@ -85,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _mute()
     except (EnvironmentNotReadyError, OSError) as error:
         status = _complain(command, error, NOT_READY)
+    except InvalidStreamError as error:
+        status = _complain(command, error, MISUSED if command == "kafka" else FAILED)
     except StreamError as error:
         status = _complain(command, error, FAILED)
     except KeyboardInterrupt:
@@ -133,7 +148,14 @@ def _checkpoint(words: Sequence[str]) -> int:
     return checkpoint_main(words, prog="dstreams checkpoint")
 
 
-_COMMANDS = {"demo": _demo, "drill": _drill, "run": _run}
+def _kafka(options: argparse.Namespace) -> int:
+    question = OffsetsQuestion(
+        options.url, options.stream, options.bootstrap, options.config, as_json=options.json
+    )
+    return SUCCEEDED if show_offsets(question, sys.stdout) else FAILED
+
+
+_COMMANDS = {"demo": _demo, "drill": _drill, "kafka": _kafka, "run": _run}
 
 
 def _complain(command: str, problem: object, status: int) -> int:
@@ -155,6 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_demo(commands)
     _add_drill(commands)
+    _add_kafka(commands)
     _add_run(commands)
     commands.add_parser("checkpoint", help="look into a checkpoint, verify it, go back, export it")
     return parser
@@ -233,7 +256,7 @@ def _add_drill(commands: Commands) -> None:
         "--no-steps", action="store_true", help="do not kill at each step of a batch as well"
     )
     what = drill.add_mutually_exclusive_group()
-    what.add_argument("--app", type=_program, metavar="app.py", help="an application of yours")
+    what.add_argument("--app", type=_file, metavar="app.py", help="an application of yours")
     what.add_argument(
         "--query", action="store_true", help="drill a structured query with state by key instead"
     )
@@ -245,6 +268,28 @@ def _add_drill(commands: Commands) -> None:
     )
     drill.add_argument("--json", action="store_true", help="print the result as JSON, alone")
     drill.add_argument("--keep", action="store_true", help="keep the directory of the drill")
+
+
+def _add_kafka(commands: Commands) -> None:
+    kafka = commands.add_parser(
+        "kafka",
+        help="offsets of a checkpoint beside those of the brokers, with the lag",
+        description=(
+            "Shows up to where batches of a stream or query have read its topics, by partition: "
+            "committed, and begun. Where brokers are given, also what they have, and the lag."
+        ),
+        epilog=_KAFKA_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    kafka.add_argument("url", help="path or URL of the checkpoint, or of one stream in it")
+    kafka.add_argument("--stream", help="id of the stream; the newest one by default")
+    kafka.add_argument(
+        "--bootstrap", type=_some_brokers, metavar="HOST:PORT", help="brokers to ask"
+    )
+    kafka.add_argument(
+        "--config", type=_file, metavar="FILE", help="settings of Kafka's clients, with secrets"
+    )
+    kafka.add_argument("--json", action="store_true", help="for programs")
 
 
 def _add_run(commands: Commands) -> None:
@@ -269,7 +314,7 @@ def _add_run(commands: Commands) -> None:
         metavar="K=V",
         help="a setting of Spark; may be given more than once",
     )
-    run.add_argument("program", type=_program, metavar="app.py", help="the program, a Python file")
+    run.add_argument("program", type=_file, metavar="app.py", help="the program, a Python file")
     run.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="args", help="arguments of the program"
     )
@@ -319,14 +364,18 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _brokers(text: str) -> str:
-    for one in text.split(",") if text else ():
+    return _some_brokers(text) if text else text  # none: a cluster of the demo's own
+
+
+def _some_brokers(text: str) -> str:
+    for one in text.split(","):
         host, _, port = one.strip().rpartition(":")
         if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
             raise argparse.ArgumentTypeError(f"{text!r} must be HOST:PORT, or some with commas")
     return text
 
 
-def _program(text: str) -> Path:
+def _file(text: str) -> Path:
     path = Path(text)
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"there is no file {text!r}")

@@ -109,6 +109,11 @@ class Position:
         return {_OFFSETS: offsets_to_json(self.offsets), _TOPIC_IDS: dict(self.topic_ids)}
 
     @classmethod
+    def is_json(cls, said: Any) -> bool:
+        """Whether a value is what :meth:`to_json` returned, and of no other input."""
+        return isinstance(said, Mapping) and {_OFFSETS, _TOPIC_IDS} == set(said)
+
+    @classmethod
     def of_json(cls, said: Any) -> Position:
         """Read what :meth:`to_json` returned; None is before the first batch."""
         if said is None:
