@@ -27,10 +27,11 @@ class KafkaOracle:
     """The process; it has one stream at a time."""
 
     def __init__(self, directory: Path) -> None:
+        jars = class_path("peers")  # skips without
         results, written = os.pipe()
         self._errors = (directory / "kafka_oracle.log").open("w+")
         self._child = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(written), class_path("peers")],
+            [sys.executable, "-m", __name__, str(written), jars],
             cwd=ROOT,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             stdin=subprocess.PIPE,
@@ -65,6 +66,10 @@ class KafkaOracle:
     def end(self) -> None:
         """End the stream."""
         self._ask("end")
+
+    def cut(self, counts: Sequence[int], least: int) -> list[tuple[int, int, int]]:
+        """Return partition, begin and end of the pieces of ranges, as queries cut them."""
+        return [(part, start, until) for part, start, until in self._ask("cut", counts, least)]
 
     def _ask(self, question: str, *arguments: Any) -> Any:
         assert self._child.stdin is not None
@@ -161,6 +166,20 @@ class _Stream:
             (one.topic(), one.partition(), one.fromOffset(), one.untilOffset())
             for one in rdd.offsetRanges()
         ]
+
+    def cut(self, counts: Sequence[int], least: int) -> list[tuple[int, int, int]]:
+        kafka, none = self._jvm.org.apache.spark.sql.kafka010, self._jvm.scala.Option.empty()
+        ranges = self._jvm.java.util.ArrayList()
+        for number, count in enumerate(counts):
+            partition = self._jvm.org.apache.kafka.common.TopicPartition("t", number)
+            ranges.add(kafka.KafkaOffsetRange(partition, 0, count, none))
+        calculator = kafka.KafkaOffsetRangeCalculator(self._jvm.scala.Some(least), none)
+        hosts = getattr(calculator, "getRanges$default$2")()
+        found = calculator.getRanges(
+            self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(ranges), hosts
+        )
+        pieces = [found.apply(number) for number in range(found.length())]
+        return [(one.partition(), one.fromOffset(), one.untilOffset()) for one in pieces]
 
     def end(self) -> None:
         self._stream.stop()

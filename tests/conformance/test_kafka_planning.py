@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyspark
 import pytest
 from confluent_kafka import OFFSET_END, IsolationLevel
 from confluent_kafka import TopicPartition as Place
@@ -16,8 +17,9 @@ from confluent_kafka.admin import OffsetSpec
 
 from dstreams.events import BatchCompleted, BatchInfo, InputInfo
 from dstreams.graph.input import InputDStream
+from dstreams.kafka_io.kafka_rdd import split
 from dstreams.kafka_io.messages import AsRecords
-from dstreams.kafka_io.offsets import TopicPartition, offsets_of_json
+from dstreams.kafka_io.offsets import OffsetRange, TopicPartition, offsets_of_json
 from dstreams.kafka_io.parameters import KafkaParameters
 from dstreams.kafka_io.source import KafkaReader, KafkaSource
 from dstreams.kafka_io.topics import Selection
@@ -28,7 +30,12 @@ from tests.support.kafka_cluster import KafkaCluster
 from tests.support.surroundings import Driven, Surroundings
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.spark  # the oracle
+pytestmark = [
+    pytest.mark.spark,  # the oracle
+    pytest.mark.skipif(
+        pyspark.__version__ < "4.1", reason="the peer of tests/kafka/pom.xml is made for Spark 4.1"
+    ),
+]
 
 MAX, MIN = "spark.streaming.kafka.maxRatePerPartition", "spark.streaming.kafka.minRatePerPartition"
 BACKPRESSURE = "spark.streaming.backpressure"
@@ -213,3 +220,18 @@ def test_an_added_partition(
     assert seen[topic, 1] == (theirs, 2)
     oracle.end()
     ours.reader.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pieces_of_ranges(oracle: KafkaOracle, seed: int) -> None:
+    """minPartitions cuts ranges as it does in Spark's queries."""
+    draw = random.Random(seed)
+    counts = [draw.choice([0, 1, 3, 10, 97, 1000]) for _ in range(draw.randint(1, 6))]
+    least = draw.randint(1, 20)
+    ranges = [OffsetRange("t", number, 0, count) for number, count in enumerate(counts)]
+    ours = [
+        (piece.partition, piece.fromOffset, piece.untilOffset)
+        for piece in split(ranges, least)
+        if piece.count()
+    ]
+    assert sorted(ours) == sorted(oracle.cut(counts, least)), (counts, least)
