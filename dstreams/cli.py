@@ -51,7 +51,7 @@ exit status:
   0    all promises held: nothing lost, nothing twice, all state equal
   1    they did not; the directory of the drill is kept
   2    the command was used wrongly
-  3    Java or Spark is missing on this machine
+  3    Java or Spark is missing on this machine, or the client of Kafka with --kafka
   130  interrupted by Ctrl-C
 """
 
@@ -137,6 +137,8 @@ def _drill(options: argparse.Namespace) -> int:
         keep=options.keep,
         interval_s=options.interval,
         query=options.query,
+        kafka=options.kafka,
+        worker_kills=options.worker_kills,
     )
     return SUCCEEDED if run_drill(drill, sys.stdout) else FAILED
 
@@ -250,6 +252,13 @@ def _add_drill(commands: Commands) -> None:
         help="kills at random moments (default: %(default)s)",
     )
     drill.add_argument(
+        "--worker-kills",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="as many drivers lose their Python workers before (default: %(default)s)",
+    )
+    drill.add_argument(
         "--seed", type=_seed, metavar="S", help="of the random moments (default: another each time)"
     )
     drill.add_argument(
@@ -259,6 +268,12 @@ def _add_drill(commands: Commands) -> None:
     what.add_argument("--app", type=_file, metavar="app.py", help="an application of yours")
     what.add_argument(
         "--query", action="store_true", help="drill a structured query with state by key instead"
+    )
+    what.add_argument(
+        "--kafka",
+        type=_brokers,
+        metavar="HOST:PORT",
+        help="drill a job that reads and writes topics of these brokers, where it makes its own",
     )
     drill.add_argument(
         "--interval",

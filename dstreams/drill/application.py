@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,7 +20,10 @@ INTERVAL = "DSTREAMS_DRILL_INTERVAL"
 """Environment variable: seconds between two batches of the drill's own job. A driver that is down
 longer has more to catch up, so a slow machine needs a longer one."""
 
-_OWN, _OWN_QUERY = "dstreams.drill.job", "dstreams.drill.query_job"
+KAFKA = "DSTREAMS_DRILL_KAFKA"
+"""Environment variable: brokers. Where it is set, the drill's own job reads and writes topics."""
+
+_OWN, _OWN_QUERY, _OWN_KAFKA = (f"dstreams.drill.{name}job" for name in ("", "query_", "kafka_"))
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def load(file: Path | None, *, query: bool = False) -> Application:
     Raises:
         InvalidStreamError: the file has not all of them, or they take other arguments.
     """
-    own = _OWN_QUERY if query else _OWN
+    own = _OWN_QUERY if query else _OWN_KAFKA if KAFKA in os.environ else _OWN
     module = importlib.import_module(own) if file is None else _module_of(file)
     runs = "start" if hasattr(module, "start") and not hasattr(module, "setup") else "setup"
     functions = {}

@@ -16,11 +16,12 @@ from dstreams.drill.driver_life import DriverLife, start_life
 from dstreams.drill.phases import PHASES
 from dstreams.drill.results import DrillResult, percentile
 from dstreams.drill.steps import Step
-from dstreams.drill.targets import AT_STEP, WAYS, Kill, first_kill, other_targets
+from dstreams.drill.targets import AT_STEP, WAYS, WORKERS, Kill, first_kill, other_targets
 
 _POLL_S = 0.1
 _FIRST_RECOVERY_MS = 8000
 _STOP_SHARE = 0.3
+_ALL_WAYS = (*WAYS.values(), AT_STEP, WORKERS)
 _BEHIND_MS = 60_000
 """With more than this still to run, a stop may have no time left for its own steps."""
 
@@ -41,6 +42,7 @@ class DrillPlan:
         seed: of the random moments.
         feed_s: seconds between two helpings of input.
         query: of the drill's own, the structured query.
+        worker_kills: how many drivers lose their Python workers some time before they are killed.
         patience_s: how long a driver may take for its first batch, and for the next one while
             there is input at the end.
     """
@@ -52,6 +54,7 @@ class DrillPlan:
     seed: int
     feed_s: float = 1.0
     query: bool = False
+    worker_kills: int = 0
     patience_s: float = 240.0
 
 
@@ -101,7 +104,7 @@ class Campaign:
             recovery_ms=tuple(self._recoveries),
             findings=self._application.findings(str(directory)),
             problems=tuple(self._problems),
-            ways={way: self._ways[way] for way in (*WAYS.values(), AT_STEP) if self._ways[way]},
+            ways={way: self._ways[way] for way in _ALL_WAYS if self._ways[way]},
             phases={phase: self._phases[phase] for phase in PHASES},
             deepest=self._deepest,
             seconds=(self._clock.now_ms() - started_ms) // 1000,
@@ -135,6 +138,8 @@ class Campaign:
             else:
                 self._recovered(life)
                 self._wake(life)
+                if self._ways[WORKERS] < self._plan.worker_kills:
+                    self._kill_workers(life, kill.moment)
                 until_ms = self._clock.now_ms() + round(1000 * kill.moment)
             self._watch_until(life, until_ms)
             self._require_alive(life)
@@ -146,6 +151,16 @@ class Campaign:
             after_ms = self._clock.now_ms() - life.started_ms
             self._tell_of(life, f"{WAYS[kill.way]}, {after_ms} ms after its start: {life.phase}")
             return True
+
+    def _kill_workers(self, life: DriverLife, moment: float) -> None:
+        """Kill the Python workers at a moment, and see that the batches go on."""
+        self._watch_until(life, self._clock.now_ms() + round(1000 * moment))
+        self._require_alive(life)
+        life.kill_workers()
+        self._ways[WORKERS] += 1
+        known = len(life.batches)
+        self._wait(life, lambda: len(life.batches) > known)
+        self._require_alive(life)
 
     def _end(self, life: DriverLife, kill: Kill) -> None:
         if kill.way == "group":

@@ -12,10 +12,12 @@ from tempfile import mkdtemp
 from typing import TextIO
 
 from dstreams.clock import SystemClock
-from dstreams.drill.application import INTERVAL, load
+from dstreams.drill import kafka_job
+from dstreams.drill.application import INTERVAL, KAFKA, load
 from dstreams.drill.campaign import Campaign, DrillPlan
 from dstreams.drill.results import DrillReport
-from dstreams.drill.steps import STEPS, STEPS_OF_A_QUERY, Step
+from dstreams.drill.steps import STEPS, STEPS_OF_A_QUERY, STEPS_WITH_KAFKA, Step
+from dstreams.kafka_io import client
 from dstreams.rdd.context import require_java, require_spark
 
 
@@ -31,6 +33,8 @@ class DrillOptions:
     keep: bool = False
     interval_s: int | None = None
     query: bool = False
+    kafka: str | None = None
+    worker_kills: int = 0
 
 
 def run_drill(options: DrillOptions, out: TextIO) -> bool:
@@ -38,22 +42,34 @@ def run_drill(options: DrillOptions, out: TextIO) -> bool:
 
     Raises:
         InvalidStreamError: the application cannot be drilled.
-        EnvironmentNotReadyError: Java or Spark is missing on this machine.
+        EnvironmentNotReadyError: Java or Spark is missing on this machine, or the client of Kafka.
     """
     require_spark()
     require_java()
     if options.interval_s is not None:
         os.environ[INTERVAL] = str(options.interval_s)  # the drivers are to have it too
+    if options.kafka is not None:
+        client.confluent_kafka()
+        os.environ[KAFKA] = options.kafka
     application = load(options.app, query=options.query)
     report = DrillReport(out, options.as_json)
     directory = Path(mkdtemp(prefix="dstreams-drill-"))
     with ExitStack() as stack:
         if not options.keep:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        own = STEPS_OF_A_QUERY if options.query else STEPS
+            if options.kafka is not None:
+                stack.callback(kafka_job.clean, str(directory))
+        own = STEPS if options.kafka is None else STEPS_WITH_KAFKA
+        own = STEPS_OF_A_QUERY if options.query else own
         steps: Sequence[Step] = own if options.at_steps and options.app is None else ()
         plan = DrillPlan(
-            directory, options.app, options.kills, steps, options.seed, query=options.query
+            directory,
+            options.app,
+            options.kills,
+            steps,
+            options.seed,
+            query=options.query,
+            worker_kills=options.worker_kills,
         )
         report.tell(f"{options.kills + len(steps)} kills, seed {options.seed}, in {directory}")
         result = Campaign(plan, application, SystemClock(), report.tell).run()

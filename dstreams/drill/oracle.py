@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,22 @@ def check_outputs(
     """
     problems: list[str] = []
     outputs = {name: read_output(output, name, problems) for name in OUTPUTS}
+    found = check_batches(outputs, fed, window_ms, completed, final)
+    return replace(found, problems=(*problems, *found.problems))
+
+
+def check_batches(
+    outputs: Mapping[str, Batches],
+    fed: Sequence[int],
+    window_ms: int,
+    completed: Iterable[int] = (),
+    final: Mapping[str, list[Any]] | None = None,
+) -> OutputFindings:
+    """Compare the lines of outputs, by batch time, with what they must be.
+
+    Those of the records are among them; of the others those that the job has.
+    """
+    problems: list[str] = []
     known = records_in(fed)
     if not known:
         problems.append("no record was given, so nothing was shown")
@@ -162,7 +179,7 @@ def read_output(output: Path, name: str, problems: list[str]) -> Batches:
 def _missing(outputs: Mapping[str, Batches], completed: Iterable[int]) -> Iterator[str]:
     times = sorted(set(completed).union(*outputs.values()))
     for time_ms in times:
-        for name in OUTPUTS:
+        for name in outputs:
             if time_ms not in outputs[name]:
                 yield f"the batch at {time_ms} ms has no output {name}"
 
@@ -191,7 +208,7 @@ def _compare(
         }
         expected[STATES] = sorted(visits.items())
         for name, wanted in expected.items():
-            if time_ms in outputs[name]:
+            if time_ms in outputs.get(name, ()):
                 compared += len(wanted)
                 rows = sorted(map(_row, outputs[name][time_ms]), key=repr)
                 if rows != sorted(wanted, key=repr):

@@ -97,6 +97,9 @@ STEPS_OF_A_QUERY = (
 )
 """Those of a batch of the drill's own structured query, which has all that have a name."""
 
+STEPS_WITH_KAFKA = tuple(step for step in STEPS if step.function != _PUBLISH)
+"""Those of a batch of the drill's own stream whose outputs are a topic and a database."""
+
 
 def step_named(name: str) -> Step:
     """Return the step of a name.

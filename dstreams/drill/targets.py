@@ -24,6 +24,9 @@ WAYS: dict[Way, str] = {
 AT_STEP = "driver killed at a named step"
 """The other way, for the report."""
 
+WORKERS = "Python workers killed, the driver goes on"
+"""What comes before another kill, for the report."""
+
 KILL_WITHIN_S = 5.0
 
 _CYCLE: tuple[Way, ...] = (

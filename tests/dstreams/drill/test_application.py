@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dstreams import InvalidStreamError
-from dstreams.drill import job, query_job
-from dstreams.drill.application import load
+from dstreams.drill import job, kafka_job, query_job
+from dstreams.drill.application import KAFKA, load
 from dstreams.drill.results import OutputFindings
 
 APP = """
@@ -40,6 +40,12 @@ def test_the_own_query() -> None:
     """It is started by each driver anew, and needs no setup."""
     application = load(None, query=True)
     assert (application.start, application.setup) == (query_job.start, None)
+
+
+def test_the_own_job_with_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is chosen by who names brokers, in the drill as in its drivers."""
+    monkeypatch.setenv(KAFKA, "one:9092")
+    assert load(None).setup is kafka_job.setup
 
 
 def test_problems_that_an_application_finds(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dstreams.drill.application import Application
 from dstreams.drill.campaign import Campaign, DrillPlan
 from dstreams.drill.results import DrillResult, OutputFindings
 from dstreams.drill.steps import Step, step_named
-from dstreams.drill.targets import WAYS, Kill, other_targets
+from dstreams.drill.targets import WAYS, WORKERS, Kill, other_targets
 
 
 class Counting:
@@ -68,6 +68,16 @@ def test_all_kills_are_done_and_then_a_driver_ends(tmp_path: Path) -> None:
     assert lines[-1].endswith("asked to end")
     assert sum(result.ways.values()) == sum(result.phases.values()) == 11
     assert (tmp_path / "completed").read_text().count("\n") == result.batches
+
+
+@pytest.mark.usefixtures("fast")
+def test_drivers_lose_their_workers_before_they_are_killed(tmp_path: Path) -> None:
+    """As many as asked for; they go on, and are killed as the others are."""
+    (tmp_path / "behaviour").write_text("well")
+    plan = DrillPlan(tmp_path, None, 6, (), 5, feed_s=0.05, worker_kills=2, patience_s=3)
+    result = Campaign(plan, Counting().application, SystemClock(), lambda line: None).run()
+    assert result.is_passed, result
+    assert (result.kills, result.ways[WORKERS]) == (8, 2)
 
 
 @pytest.mark.usefixtures("fast")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from dstreams.cli import main
-from dstreams.drill import command
+from dstreams.drill import command, kafka_job
+from dstreams.drill.application import KAFKA
 from dstreams.drill.campaign import Campaign, DrillPlan
 from dstreams.drill.command import DrillOptions, run_drill
 from dstreams.drill.results import DrillResult, OutputFindings
-from dstreams.drill.steps import STEPS, STEPS_OF_A_QUERY
+from dstreams.drill.steps import STEPS, STEPS_OF_A_QUERY, STEPS_WITH_KAFKA
 from dstreams.errors import EnvironmentNotReadyError
 
 pytestmark = pytest.mark.spark
@@ -55,6 +57,22 @@ def test_a_drill_that_passes_leaves_nothing(plans: Callable[[OutputFindings], Pl
     assert not plan.directory.exists()
     assert out.getvalue().startswith(f"{5 + len(STEPS)} kills, seed 8, in {plan.directory}\n")
     assert out.getvalue().endswith("all promises held\n")
+
+
+def test_a_drill_of_kafka(
+    plans: Callable[[OutputFindings], Plans], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drivers are told the brokers, steps of files are left out, and the topics are deleted."""
+    monkeypatch.setenv(KAFKA, "restored afterwards")
+    cleaned: list[str] = []
+    monkeypatch.setattr(kafka_job, "clean", cleaned.append)
+    (seen, out) = (plans(OutputFindings()), io.StringIO())
+    assert run_drill(DrillOptions(kills=5, seed=8, kafka="one:9092", worker_kills=2), out)
+    (plan,) = seen
+    assert os.environ[KAFKA] == "one:9092"
+    assert list(plan.steps) == list(STEPS_WITH_KAFKA)
+    assert (plan.app, plan.worker_kills) == (None, 2)
+    assert cleaned == [str(plan.directory)]
 
 
 def test_a_drill_that_fails_keeps_its_directory(plans: Callable[[OutputFindings], Plans]) -> None:
