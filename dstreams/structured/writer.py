@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dstreams.callables import require_arity
-from dstreams.configuration import FLAG, PATH, read_options, whole_number
+from dstreams.configuration import FLAG, PATH, TEXT, read_options, whole_number
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.state_classes import AllowedClasses, classes_of_program
@@ -26,17 +26,20 @@ from dstreams.structured.sinks.function_sinks import (
     NoopSink,
     require_row_writer,
 )
+from dstreams.structured.sinks.kafka_sink import KafkaTopicSink
 from dstreams.structured.sinks.memory_sink import MemorySink
 from dstreams.structured.sinks.sink import Sink
 from dstreams.structured.triggers import Trigger, make_trigger
 
-_FORMATS = ("console", "memory", "text", "json", "noop")
+_FORMATS = ("console", "memory", "text", "json", "kafka", "noop")
 _SINK_OPTIONS = {
     "checkpointLocation": PATH,
     "path": PATH,
     "numRows": whole_number(0),
     "truncate": FLAG,
 }
+_KAFKA_OPTIONS = {"topic": TEXT, "exactlyOnce": FLAG, "commitTopic": TEXT}
+_KAFKA_PREFIX = "kafka."
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,22 @@ class DataStreamWriter(Instead):
     console      all                 is printed again                      numRows, truncate
     memory       all                 is there once                         queryName
     text, json   append              is there once                         path
+    kafka        all                 is there once                         topic, kafka.*
     noop         all                 nothing is anywhere
     foreach      all                 comes again, with the same epoch id
     foreachBatch all                 comes again, with the same batch id
     ============ =================== ===================================== ==================
 
     Options are found whatever the case of their letters; one that there is not is refused, not
-    ignored. The option checkpointLocation is for all of them; files need it.
+    ignored. The option checkpointLocation is for all of them; files and Kafka need it.
+
+    Rows for ``kafka`` are dicts, named tuples or Rows with the field value, and key, topic, headers
+    and partition where they are needed, or pairs ``(key, value)``; keys and values are bytes, or
+    str, which is written as UTF-8. ``kafka.bootstrap.servers`` and others of ``kafka.*`` are
+    parameters of its producers; ``topic`` is for all rows. Each batch is there once for who reads
+    with ``isolation.level=read_committed``, by a topic of commits (``commitTopic``) that is made
+    where it is missing; with ``exactlyOnce=false`` a batch that runs again is written again, which
+    is quicker.
 
     Semantics: pyspark.sql.streaming.DataStreamWriter.
 
@@ -82,7 +94,7 @@ class DataStreamWriter(Instead):
     _instead = OF_WRITERS
 
     def format(self, source: str) -> DataStreamWriter:
-        """Write to ``console``, ``memory``, ``text`` or ``json`` files, or ``noop``.
+        """Write to ``console``, ``memory``, ``text`` or ``json`` files, ``kafka``, or ``noop``.
 
         Raises:
             InvalidStreamError: there is no such sink.
@@ -139,12 +151,15 @@ class DataStreamWriter(Instead):
         return self._with(name=queryName)
 
     def option(self, key: str, value: Any) -> DataStreamWriter:
-        """Set one option: ``checkpointLocation``, ``path``, ``numRows``, ``truncate``.
+        """Set one option: ``checkpointLocation``, ``path``, ``numRows``, ``truncate``, of Kafka.
 
         Raises:
             InvalidStreamError: there is no such option, or its value is wrong.
         """
-        option = read_options({key: value}, _SINK_OPTIONS, "a sink")
+        if isinstance(key, str) and key.lower().startswith(_KAFKA_PREFIX):
+            option = {key.lower(): value}
+        else:
+            option = read_options({key: value}, {**_SINK_OPTIONS, **_KAFKA_OPTIONS}, "a sink")
         return self._with(options={**self.settings.options, **option})
 
     def options(self, **options: Any) -> DataStreamWriter:
@@ -269,6 +284,13 @@ class WriterSettings:
                 f"a query needs a sink; call format with one of {', '.join(_FORMATS)}, or foreach "
                 "or foreachBatch"
             )
+        if self.format == "kafka":
+            return KafkaTopicSink(self.options)
+        for key in self.options:
+            if key in _KAFKA_OPTIONS or key.startswith(_KAFKA_PREFIX):
+                raise InvalidStreamError(
+                    f"the sink {self.format} has no option {key!r}, which is one of the sink kafka"
+                )
         if self.format == "console":
             return ConsoleSink(self.options.get("numRows", 20), self.options.get("truncate", True))
         if self.format == "noop":

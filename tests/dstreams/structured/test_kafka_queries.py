@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,10 @@ from dstreams.kafka_io.rows import KafkaRow, KafkaRowWithHeaders
 from dstreams.structured import StreamingQuery, StreamingQueryException, StreamSession
 from dstreams.testing import ManualClock
 from tests.support.kafka_cluster import KafkaCluster, Sent
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.support.kafka_broker import KafkaBroker
 
 TIME_MS = 1_700_000_000_000
 
@@ -330,6 +334,40 @@ def test_a_batch_read(session: StreamSession, kafka: KafkaCluster) -> None:
     )
     assert sorted(row.value for row in timed.load().collect()) == [b"x"]
     assert reader.option("minPartitions", 4).load().getNumPartitions() >= 4
+
+
+def test_a_topic_that_is_made_again(run: Callable[..., TopicRun], kafka: KafkaCluster) -> None:
+    """It is another topic: its records are not taken for what comes after those of the first."""
+    topic = kafka.create_topic()
+    kafka.produce(topic, ["a"])
+    topics = run(subscribe=topic)
+    topics.run()
+    kafka.delete_topic(topic)
+    kafka.create_topic(name=topic)
+    kafka.produce(topic, ["x", "y"])
+    with pytest.raises(StreamingQueryException, match="was deleted and made again, read up to 1"):
+        topics.run()
+    topics.options["failOnDataLoss"] = "false"
+    topics.run()
+    assert topics.values() == [[b"a"], [b"x", b"y"]]
+
+
+def test_a_broker_that_goes_away(
+    session: StreamSession, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    """A query that runs goes on when its broker is back; one that ends by itself fails without."""
+    topic = kafka_broker.create_topic()
+    kafka_broker.produce(topic, ["a"])
+    topics = TopicRun(session, kafka_broker, tmp_path / "checkpoint", subscribe=topic)
+    query = topics.start()
+    query.processAllAvailable()
+    kafka_broker.stop()
+    query.processAllAvailable()
+    kafka_broker.start()
+    kafka_broker.produce(topic, ["b"])
+    wait_for(lambda: len(session.table("run")) == 2 or query.exception() is not None)
+    query.stop()
+    assert topics.values() == [[b"a"], [b"b"]]
 
 
 def test_no_broker(run: Callable[..., TopicRun], monkeypatch: pytest.MonkeyPatch) -> None:

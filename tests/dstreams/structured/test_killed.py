@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,10 +16,15 @@ from dstreams.faults import VARIABLE
 from dstreams.structured.committed_files import committed_lines
 from tests.support.programs import ROOT
 
+if TYPE_CHECKING:
+    from tests.support.kafka_broker import KafkaBroker
+
 pytestmark = pytest.mark.spark
 
 FILES = ("10\n11\n16\n", "25\n26\n", "31\n", "60\n")
 EXPECTED = ["10:2", "15:1", "25:2", "30:1"]
+VALUES = ["a", "b", "a", "c", "b", "a", "c"]  # two a batch
+COUNTS = ["a:1", "a:2", "a:3", "b:1", "b:2", "c:1", "c:2"]
 LIMIT_S = 240
 NAMED = [step.name for step in STEPS if not step.function]
 STEPS_OF_A_RESTART = [name for name in NAMED if name.startswith("rec.")]
@@ -27,10 +33,14 @@ STEPS_OF_A_BATCH = [name for name in NAMED if name not in STEPS_OF_A_RESTART]
 
 def start(directory: Path, step: str = "") -> int:
     """Run the program to its end, or until it is killed at a step; return its status."""
-    module = "tests.dstreams.structured.killed_program"
+    return run_program("killed_program", str(directory), step=step)
+
+
+def run_program(name: str, *arguments: str, step: str) -> int:
+    module = f"tests.dstreams.structured.{name}"
     faults = {VARIABLE: f"{step}:kill9"} if step else {}
     done = subprocess.run(
-        [sys.executable, "-m", module, str(directory)],
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), **faults},
         capture_output=True,
@@ -77,3 +87,35 @@ def test_killed_at_each_step(tmp_path: Path, step: str, batch: int) -> None:
 def test_killed_as_it_goes_on(tmp_path: Path, step: str) -> None:
     """A restart that is killed has changed nothing that the next one needs."""
     assert run_killed(tmp_path, "out.done@1", step) == EXPECTED
+
+
+def run_killed_on_kafka(broker: KafkaBroker, directory: Path, *steps: str) -> list[str]:
+    """Run the query on a topic, killed at one step after another; return what it has written."""
+    source, target = broker.create_topic(), broker.create_topic(2)
+    broker.produce(source, VALUES)
+    arguments = (broker.bootstrap, source, target, str(directory))
+    for step in steps:
+        killed = run_program("killed_kafka_program", *arguments, step=step)
+        assert killed == -signal.SIGKILL, step
+        broker.restart()
+    assert run_program("killed_kafka_program", *arguments, step="") == 0
+    found = broker.read(target)
+    return sorted(f"{(one.key or b'').decode()}:{(one.value or b'').decode()}" for one in found)
+
+
+def test_killed_on_kafka(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    """From topic to topic nothing is lost and nothing there twice, though its broker restarts too.
+
+    The query is killed after its output was written and before that was committed, then as it goes
+    on, then while it makes the state.
+    """
+    steps = ("out.done@1", "rec.replay", "state.done@2")
+    assert run_killed_on_kafka(kafka_broker, tmp_path, *steps) == COUNTS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", NAMED)
+def test_killed_on_kafka_at_each_step(kafka_broker: KafkaBroker, tmp_path: Path, step: str) -> None:
+    """Wherever the process is killed, the topic is that of a run that was not disturbed."""
+    steps = (f"{step}@2",) if step in STEPS_OF_A_BATCH else ("out.done@1", step)
+    assert run_killed_on_kafka(kafka_broker, tmp_path, *steps) == COUNTS
