@@ -32,13 +32,14 @@ class KafkaLines(Lines):
         self.kafka = kafka
         self.topic = kafka.create_topic(2)
         self.name = uuid.uuid4().hex[:8]
+        self.once = True
 
     def define(self, more: str | None = None) -> StreamingContext:
         ssc = StreamingContext(self.sc, 1, clock=ManualClock(), settings=self.settings)
         ssc.checkpoint(str(self.checkpoint))
         lines = ssc.textFileStream(str(self.inputs), uid="lines")
         brokers = {"bootstrap.servers": self.kafka.bootstrap, "delivery.timeout.ms": 30_000}
-        lines.saveToKafka(self.topic, brokers, value=str, name=self.name)
+        lines.saveToKafka(self.topic, brokers, value=str, name=self.name, exactlyOnce=self.once)
         return ssc
 
     def found(self) -> tuple[list[str], list[str]]:
@@ -61,6 +62,18 @@ def test_a_batch_that_a_crash_cut_off(
     stream.put(4)
     stream.run(3)
     stream.require(1, 2, 3, 4)
+
+
+def test_a_batch_that_a_crash_cut_off_at_least_once(
+    sc: SparkContext, kafka: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written again: without transactions nothing tells that it is there."""
+    stream = KafkaLines(sc, tmp_path, kafka)
+    stream.once = False
+    stream.put(1, 2, 3)
+    stream.crash_in(monkeypatch, "out.done", 1)
+    stream.run(2)
+    stream.require(1, 2, 2, 3)
 
 
 def test_an_older_copy_that_is_put_back(
