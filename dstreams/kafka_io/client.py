@@ -115,7 +115,12 @@ def may_heal(error: BaseException) -> bool:
 def is_unknown_topic(error: BaseException) -> bool:
     """Whether an error says that there is no such topic or partition."""
     code = _code(error)
-    return code is not None and code.name() in _UNKNOWN
+    return code is not None and is_unknown(code)
+
+
+def is_unknown(error: Any) -> bool:
+    """Whether an error that a client reports says so."""
+    return error.name() in _UNKNOWN
 
 
 def reason(error: BaseException) -> str:

@@ -26,6 +26,9 @@ from dstreams.rdd.worker_gc import settle_worker
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
+_BEHIND_S = 5.0
+"""How long brokers may need to know of a partition, or how far it goes, after they changed."""
+
 BLOCK_RECORDS = 10_000
 """Messages that are taken from the client at once, at most."""
 
@@ -174,10 +177,16 @@ def _from_here(
 ) -> Iterator[Messages]:
     """Yield what comes of a partition, to its end at most."""
     until = wanted.untilOffset
+    trouble: str | None = None
     while True:
         messages = consumer.consume(min(BLOCK_RECORDS, until - position), 0)
         if not messages:
-            message = _waited(consumer, errors, wait_s)
+            message = _waited(consumer, errors, min(wait_s, _BEHIND_S) if trouble else wait_s)
+            if message is None and trouble is not None:
+                raise SourceError(
+                    f"{_named(wanted)}: {trouble}; give a range that is there, and look whether "
+                    "the brokers have lost records"
+                )
             if message is None:
                 why = "" if errors.last is None else f" ({errors.last.str()})"
                 raise SourceError(
@@ -190,13 +199,14 @@ def _from_here(
         failed = next((i for i, message in enumerate(messages) if message.error()), None)
         if failed is None:
             yield messages
-            position = messages[-1].offset() + 1
+            position, trouble = messages[-1].offset() + 1, None
             continue
         if failed:
             yield messages[:failed]
             position = messages[failed - 1].offset() + 1
         if _is_end(wanted, messages[failed]):
             return
+        trouble = _trouble(messages[failed])
 
 
 def _waited(consumer: Any, errors: client.ClientErrors, wait_s: float) -> Any:
@@ -227,6 +237,14 @@ def _is_end(wanted: OffsetRange, message: Any) -> bool:
     if error.retriable() or name in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"):
         return False
     raise SourceError(f"{_named(wanted)} cannot be read: {error.str()} ({name})")
+
+
+def _trouble(message: Any) -> str | None:
+    """Say what is wrong for good, if it lasts; None for what passes when the brokers are back."""
+    error = message.error()
+    if error.name() == "_PARTITION_EOF":
+        return f"the partition ends at {message.offset()}"
+    return error.str() if client.is_unknown(error) else None
 
 
 def _first_there(
