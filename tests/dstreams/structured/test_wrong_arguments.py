@@ -38,7 +38,7 @@ class WrongOpen(ClassWriter):
 
 READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no format": (lambda read: read.load(), "call format with one of rate, socket, text, json"),
-    "unknown format": (lambda read: read.format("kafka"), "no source 'kafka'"),
+    "unknown format": (lambda read: read.format("pulsar"), "no source 'pulsar'"),
     "format that is no text": (lambda read: read.format(["rate"]), r"no source \['rate'\]"),
     "unknown option": (
         lambda read: read.format("rate").option("rows", 5).load(),
