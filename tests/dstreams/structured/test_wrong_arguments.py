@@ -181,7 +181,7 @@ def test_unknown_field_of_a_source(session: StreamSession) -> None:
 
 WRITERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no sink": (lambda write: write.start(), "a query needs a sink"),
-    "unknown sink": (lambda write: write.format("kafka"), "no sink 'kafka'"),
+    "unknown sink": (lambda write: write.format("pulsar"), "no sink 'pulsar'"),
     "mode": (lambda write: write.outputMode("most"), "no output mode 'most'"),
     "mode of the sink": (
         lambda write: write.outputMode("update").start("/nowhere", "text", checkpointLocation="/c"),
