@@ -10,8 +10,8 @@ turns, so that a machine that drifts favours none.
     python benchmarks/kafka.py --case read --case empty --case plan       # ours alone, minutes
     python benchmarks/kafka.py --case read --profile      # where the time of the workers goes
 
-It needs what the tests with a broker need. The peers run in an interpreter that has pyspark,
-pandas, pyarrow, protobuf, bytewax and quixstreams. Cases:
+It needs what the tests with a broker need. The peers run in an interpreter that has
+confluent-kafka, bytewax and quixstreams. Cases:
 
     read     records that tasks read and throw away
     count    a count by key with durable state in every batch of 100,000 records
@@ -60,8 +60,6 @@ PLAN_MS = 50.0
 EMPTY_TIMES = 1.2
 OURS = ("updateStateByKey", "mapWithState")
 ASKED = {  # times as many of ours
-    "applyInPandasWithState": 10.0,
-    "transformWithState": 4.0,
     "bytewax": 2.0,
     "quixstreams": 2.0,
 }
