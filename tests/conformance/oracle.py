@@ -95,6 +95,7 @@ def main() -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": "tests.support.worker_daemon",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.task.killTimeout": "200ms",
     }
