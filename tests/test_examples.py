@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,11 +11,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.programs import LIMIT_S, ROOT, running
 from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.support.kafka_cluster import KafkaCluster
 
 pytestmark = pytest.mark.spark
 
@@ -99,3 +104,49 @@ def test_structured_sessions(tmp_path: Path) -> None:
     ]
     assert "EventTimeTimeout, <unknown>, <unknown>, <unknown>" in plan[1]
     assert any(line.startswith("Batch: ") for line in program.lines)
+
+
+def test_kafka_sessions(kafka: KafkaCluster, tmp_path: Path) -> None:
+    """A session is in its topic once its user is quiet, also when the driver is killed before."""
+    clicks, sessions = kafka.create_topic(2), kafka.create_topic(2)
+    words = [str(ROOT / "examples" / "kafka_sessions.py"), kafka.bootstrap, "--gap", "4"]
+    words += ["--clicks", clicks, "--sessions", sessions, "--checkpoint", str(tmp_path)]
+
+    def click(user: str, *pages: str) -> None:
+        kafka.produce(clicks, [json.dumps({"user": user, "page": page}) for page in pages], 0)
+
+    def closed() -> dict[str, list[str]]:
+        found = [json.loads(value) for value in kafka.values(sessions) if value is not None]
+        assert len({session["user"] for session in found}) == len(found)
+        return {session["user"]: session["pages"] for session in found}
+
+    click("ann", "/", "/shop")
+    kafka.produce(clicks, ["no click"], 1)
+    with running(*words) as program:
+        wait_for(lambda: closed() == {"ann": ["/", "/shop"]}, LIMIT_S)
+        wait_for(lambda: any(f"{clicks}-1, offset 0: " in line for line in program.lines), LIMIT_S)
+        click("bob", "/", "/help")
+        wait_for(lambda: kafka_lag(kafka, tmp_path) == 0, LIMIT_S)
+        program.process.kill()
+    click("eve", "/")
+    with running(*words) as program:
+        wait_for(lambda: set(closed()) == {"ann", "bob", "eve"}, LIMIT_S)
+        assert closed()["bob"] == ["/", "/help"]
+        assert program.end(signal.SIGTERM) == 0, "\n".join(program.lines)
+    assert program.failures() == [], "\n".join(program.lines)
+
+
+def kafka_lag(kafka: KafkaCluster, checkpoint: Path) -> int | None:
+    """Ask the command line how many records of a checkpoint's topics are not read."""
+    command = [sys.executable, "-m", "dstreams", "kafka", str(checkpoint), "--json"]
+    done = subprocess.run(
+        [*command, "--bootstrap", kafka.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    (read,) = json.loads(done.stdout)["inputs"]
+    lag: int | None = read["lag"]
+    return lag
