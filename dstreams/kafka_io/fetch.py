@@ -37,8 +37,21 @@ _ASK_TIMEOUT_S = 30
 MakeRecords = Callable[[OffsetRange, Messages], DecodedBlock]
 """Makes the records of some messages of a range, in their order."""
 
-_idle: dict[tuple[tuple[str, Any], ...], list[tuple[Any, client.ClientErrors]]] = {}
-"""Consumers of this process that no range is read with, by their settings."""
+_Settings = tuple[tuple[str, Any], ...]
+
+_MOST_IDLE = 16
+
+
+class _Lent(NamedTuple):
+    """A consumer, its settings, and the errors that it reports beside its calls."""
+
+    key: _Settings
+    consumer: Any
+    errors: client.ClientErrors
+
+
+_idle: list[_Lent] = []
+"""Consumers of this process that no range is read with, the last one that was used first."""
 
 
 class Rejected(NamedTuple):
@@ -106,16 +119,20 @@ class FetchTask:
 @contextmanager
 def lend_consumer(config: Mapping[str, Any]) -> Iterator[tuple[Any, client.ClientErrors]]:
     """Lend a consumer: one that reads a range is no other's, also when its task breaks off."""
-    idle = _idle.setdefault(_key(config), [])
-    consumer, errors = idle.pop() if idle else _made(config)
+    key = _key(config)
+    place = next((i for i, one in enumerate(_idle) if one.key == key), None)
+    lent = _made(key, config) if place is None else _idle.pop(place)
     try:
-        yield consumer, errors
+        yield lent.consumer, lent.errors
     finally:
-        consumer.unassign()
-        idle.append((consumer, errors))
+        lent.consumer.unassign()
+        _idle.insert(0, lent)
+        for longest_idle in _idle[_MOST_IDLE:]:
+            longest_idle.consumer.close()
+        del _idle[_MOST_IDLE:]
 
 
-def _key(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _key(config: Mapping[str, Any]) -> _Settings:
     """Return equal keys for equal settings: each task unpickles functions of its own."""
     return tuple(
         (name, identity_of(value) if callable(value) else value)
@@ -123,10 +140,10 @@ def _key(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _made(config: Mapping[str, Any]) -> tuple[Any, client.ClientErrors]:
+def _made(key: _Settings, config: Mapping[str, Any]) -> _Lent:
     errors = client.ClientErrors()
     settings = {"log_level": 0, **config, "error_cb": errors}
-    return client.make("Consumer", settings, "reading Kafka"), errors
+    return _Lent(key, client.make("Consumer", settings, "reading Kafka"), errors)
 
 
 def read_range(

@@ -22,6 +22,7 @@ from dstreams.kafka_io.offsets import (
     offsets_to_json,
     ranges_between,
 )
+from dstreams.kafka_io.outage import Outage
 from dstreams.kafka_io.parameters import RESET, KafkaParameters
 from dstreams.kafka_io.rates import OfAllPartitions, PartitionRates, PerPartitionConfig
 from dstreams.kafka_io.topics import EARLIEST, LATEST, BrokersAwayError, Seen, Selection, Topics
@@ -33,7 +34,6 @@ from dstreams.kernel.source import (
 )
 from dstreams.rdd.task_reports import TaskReports
 from dstreams.sources.file_reader import some_names
-from dstreams.sources.repeated_warning import RepeatedWarning
 
 logger = logging.getLogger(__name__)
 
@@ -104,12 +104,7 @@ class KafkaReader(SourceReader):
         self._rejected: dict[int, TaskReports[Rejected]] = {}
         self._begin: Position | None = None if environment.newest is None else Position({}, {})
         self._expiry_seen_ms: int | None = None
-        self._away = RepeatedWarning(
-            logger,
-            environment.clock,
-            "%s: its brokers do not answer: batches go on without its records; so far %d",
-            source.name,
-        )
+        self._outage = Outage(source.name, environment.clock)
 
     def update_rate(self, records_per_second: int) -> None:
         self._rate = records_per_second
@@ -130,6 +125,7 @@ class KafkaReader(SourceReader):
             self._wait_for_brokers(error)
             end = known.to_json()
             return PlannedInput(time_ms, end, end, description=str(error))
+        self._outage.ends()
         until = self._until(begin, seen.ends, time_ms)
         lags = {one: seen.ends[one] - end for one, end in until.items() if seen.ends[one] > end}
         return PlannedInput(
@@ -146,7 +142,7 @@ class KafkaReader(SourceReader):
 
     def _wait_for_brokers(self, error: SourceError) -> None:
         """Take note that a batch goes without records, as no broker answers."""
-        self._away.add(1)
+        self._outage.goes_on(error)
 
     def _beginning(self) -> Position:
         """Decide where an input begins of which no batch has read anything."""
@@ -283,7 +279,6 @@ class KafkaReader(SourceReader):
 
     def close(self) -> None:
         self._commit_what_waits()
-        self._away.flush()
         self._group.close()
         self._topics.close()
 

@@ -101,7 +101,7 @@ def test_one_consumer_serves_equal_settings(monkeypatch: pytest.MonkeyPatch) -> 
         return made[-1]
 
     monkeypatch.setattr(fetch.client, "make", make)
-    monkeypatch.setattr(fetch, "_idle", {})
+    monkeypatch.setattr(fetch, "_idle", [])
 
     def config(text: str) -> dict[str, Any]:
         return {"bootstrap.servers": "a:1", "oauth_cb": lambda _: (text, 1.0)}
@@ -113,3 +113,30 @@ def test_one_consumer_serves_equal_settings(monkeypatch: pytest.MonkeyPatch) -> 
     with fetch.lend_consumer(config("x")), fetch.lend_consumer(config("x")):
         pass  # one is lent, so there is another
     assert len(made) == 3
+
+
+def test_few_consumers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were idle for longest are closed: each has threads and connections."""
+    closed: list[str] = []
+
+    class Consumer:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def unassign(self) -> None:
+            pass
+
+        def close(self) -> None:
+            closed.append(self.name)
+
+    def make(_: str, config: dict[str, Any], __: str) -> Consumer:
+        return Consumer(config["bootstrap.servers"])
+
+    monkeypatch.setattr(fetch.client, "make", make)
+    monkeypatch.setattr(fetch, "_idle", [])
+    monkeypatch.setattr(fetch, "_MOST_IDLE", 2)
+    for name in ("a", "b", "a", "c"):
+        with fetch.lend_consumer({"bootstrap.servers": name}):
+            pass
+    assert closed == ["b"]
+    assert [lent.consumer.name for lent in fetch._idle] == ["c", "a"]

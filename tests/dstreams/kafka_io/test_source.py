@@ -308,9 +308,16 @@ def test_brokers_away(caplog: pytest.LogCaptureFixture) -> None:
             said = reader.describe(planned)
             assert said.text == "no broker of localhost:1 answers: refused"
             assert "lag" not in said.metadata  # nobody knows it
-    assert caplog.text.count("its brokers do not answer") == 1
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == (
+        "no broker of localhost:1 answers: refused; batches go on without its records until one "
+        "does"
+    )
+    caplog.clear()
     brokers.are_away, brokers.logs[A] = False, (0, 9)
     assert ranges(reader.plan(5000)) == {A: (4, 9)}
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith("its brokers answer again, after 2 s and 3 batches without its records")
 
 
 def test_brokers_away_before_the_first_batch() -> None:

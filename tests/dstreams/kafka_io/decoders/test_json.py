@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import make_dataclass
 from typing import Any
 
 import msgspec
@@ -81,3 +82,19 @@ def test_a_type_that_nothing_can_be_decoded_to() -> None:
     """It is refused where the decoder is made."""
     with pytest.raises(InvalidStreamError, match="JsonDecoder cannot decode to dict"):
         JsonDecoder(dict[bytes | int, Click | dict[str, Any]])
+
+
+def test_types_of_the_main_program() -> None:
+    """What workers cannot import is sent to them, also once it was used; a Struct cannot be."""
+    page = make_dataclass("Page", [("path", str)])
+    visit = make_dataclass("Visit", [("user", str), ("pages", list[page])])  # type: ignore[valid-type]
+    decoder = JsonDecoder(dict[str, visit])  # type: ignore[valid-type]
+    text = b'{"a": {"user": "ann", "pages": [{"path": "/"}]}}'
+    assert decoder.decode(text, "t")["a"].user == "ann"
+    again = pickle.loads(cloudpickle.dumps(decoder))
+    assert again.decode(text, "t")["a"].pages[0].path == "/"
+    local = msgspec.defstruct("Local", [("user", str)])
+    with pytest.raises(InvalidStreamError) as error:
+        cloudpickle.dumps(JsonDecoder(list[local]))  # type: ignore[valid-type]
+    assert str(error.value).startswith("JsonDecoder: Local is a Struct of the main program, which")
+    assert "define it in a module that they import, or make it a dataclass" in str(error.value)
