@@ -298,6 +298,7 @@ NOT_COMPARED = frozenset(
         "flatMapGroupsWithState",
         "mapGroupsWithState",
         "mapWithState",
+        "saveToKafka",
     ]
 )
 

@@ -9,6 +9,7 @@ import textwrap
 import venv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -66,9 +67,14 @@ def spark(sc: SparkContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkCo
     """The context of all tests as if nobody had chosen an interpreter, and none was looked at."""
     monkeypatch.delenv("PYSPARK_PYTHON")
     monkeypatch.setattr(sc, "pythonExec", "python3")
+    # An interpreter that has no tests has PySpark's own daemon.
+    conf: Any = sc._jsc.sc().conf()
+    of_tests = conf.get("spark.python.daemon.module")
+    conf.set("spark.python.daemon.module", "pyspark.daemon")
     worker_python._ready.discard(sc)
     yield sc
     worker_python._ready.discard(sc)
+    conf.set("spark.python.daemon.module", of_tests)
 
 
 def run_plain(

@@ -327,7 +327,7 @@ def test_throttling(
     sc: SparkContext,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It waits, reads again, and says so; nothing is lost."""
+    """It waits, reads again, and says so, but not each of the eight times; nothing is lost."""
     stream = kinesis.create()
     kinesis.put(stream, range(3))
     with caplog.at_level(logging.WARNING, "dstreams"):
@@ -337,7 +337,7 @@ def test_throttling(
         assert life.numbers(life.plan(3)) == [0, 1, 2]
         life.reader.close()
     said = [record.message for record in caplog.records]
-    assert sum("more is read than the stream may give" in line for line in said) in (1, 2)
+    assert 0 < sum("more is read than the stream may give" in line for line in said) < 8
     assert not any("answers again" in line for line in said)
 
 
