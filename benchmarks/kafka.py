@@ -366,20 +366,23 @@ def compare_planning(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
 
     from dstreams import Settings
     from dstreams.clock import SystemClock
-    from dstreams.kafka import ConsumerStrategies
-    from dstreams.kafka.stream import _source
+    from dstreams.kafka_io.messages import AsRecords
+    from dstreams.kafka_io.parameters import KafkaParameters
+    from dstreams.kafka_io.source import KafkaSource
+    from dstreams.kafka_io.topics import Selection
     from tests.support.waiting import wait_for
 
     topic = kafka.create_topic(MANY_PARTITIONS)
     fill(kafka, topic, 1)
     wait_for(lambda: has_leaders(kafka, topic))
-    strategy = ConsumerStrategies.Subscribe(
-        [topic], {"bootstrap.servers": kafka.bootstrap, "auto.offset.reset": "earliest"}
+    parameters = {"bootstrap.servers": kafka.bootstrap, "auto.offset.reset": "earliest"}
+    source = KafkaSource(
+        KafkaParameters.of(parameters, "planning"), Selection((topic,)), {}, AsRecords()
     )
     environment: Any = SimpleNamespace(
         spark=None, clock=SystemClock(), settings=Settings(), batch_ms=1000, newest=None
     )
-    reader = _source(strategy, "createDirectStream", None).open(environment)
+    reader = source.open(environment)
     reader.start()
     seconds: list[float] = []
     end = None
