@@ -129,6 +129,14 @@ def reason(error: BaseException) -> str:
     return str(error) if code is None else f"{code.str()} ({code.name()})"
 
 
+def refused(where: str, brokers: Any, error: Any) -> str:
+    """Say that brokers refuse a client, with what it has reported, and where to look."""
+    return (
+        f"{where}: the brokers {brokers} refuse this client: {error.str()} ({error.name()}); look "
+        "at security.protocol, sasl.* and ssl.* of its parameters"
+    )
+
+
 def _code(error: BaseException) -> Any:
     """The KafkaError of an exception, None of one that is not of a client."""
     code = error.args[0] if error.args else None

@@ -21,7 +21,7 @@ def require_topic(parameters: ProducerParameters, topic: str) -> None:
         StreamError: it cannot be made or used, or the brokers do not answer, or refuse to.
     """
     with_brokers = _Brokers(parameters, topic)
-    partitions, policy = with_brokers.partitions(), _COMPACT
+    partitions = with_brokers.partitions()
     if partitions is None:
         with_brokers.make()
         return
@@ -96,10 +96,7 @@ class _Brokers:
         self._admin.poll(0)  # calls back with the errors of its connections
         lasting, last = self._errors.lasting, self._errors.last
         if lasting is not None:
-            return StreamError(
-                f"{self._where}: the brokers {self._brokers} refuse this client: {lasting.str()} "
-                f"({lasting.name()}); look at security.protocol, sasl.* and ssl.* of its parameters"
-            )
+            return StreamError(client.refused(self._where, self._brokers, lasting))
         why = client.reason(error) if last is None else f"{last.str()} ({last.name()})"
         return StreamError(
             f"{self._where}: no broker of {self._brokers} has said within {self._answer_s:g} s "

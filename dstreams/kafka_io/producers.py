@@ -202,10 +202,7 @@ class KeptProducer:
                 "this task. What was written here does not count; it is written by that one"
             )
         if lasting is not None:
-            raise StreamError(
-                f"{where}: the brokers {self._brokers} refuse this client: {lasting.str()} "
-                f"({lasting.name()}); look at security.protocol, sasl.* and ssl.* of its parameters"
-            )
+            raise StreamError(client.refused(where, self._brokers, lasting))
         if undelivered is not None:
             raise StreamError(f"{where}: {_not_delivered(undelivered, self._away)}")
         advice = _ADVICE.get(name)

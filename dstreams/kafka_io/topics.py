@@ -270,10 +270,7 @@ class Topics:
 
     def _refused(self, error: Any) -> SourceError:
         self._errors.forget()
-        return SourceError(
-            f"{self._where}: the brokers {self._brokers} refuse this client: {error.str()} "
-            f"({error.name()}); look at security.protocol, sasl.* and ssl.* of its parameters"
-        )
+        return SourceError(client.refused(self._where, self._brokers, error))
 
     def _require(self, there: Mapping[TopicPartition, None]) -> None:
         missing = [str(one) for one in self._selection.assigned if one not in there]

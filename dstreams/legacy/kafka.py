@@ -14,12 +14,12 @@ from dstreams.callables import require_arity
 from dstreams.clock import SystemClock
 from dstreams.graph.transformed import TransformedDStream
 from dstreams.kafka_io import kafka_rdd, offsets
+from dstreams.kafka_io.decoders import utf8_decoder
 from dstreams.kafka_io.fetch import MakeRecords, Reading
 from dstreams.kafka_io.offsets import TopicPartition
 from dstreams.kafka_io.parameters import KafkaParameters
 from dstreams.kafka_io.source import KafkaSource
 from dstreams.kafka_io.topics import EARLIEST, LATEST, Selection, Topics
-from dstreams.legacy.decoders import utf8_decoder
 from dstreams.legacy.errors import WrongTypeError
 from dstreams.legacy.kafka_messages import (
     AsPairs,

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dstreams.kafka_io.decoders import utf8_decoder
 from dstreams.kafka_io.decoding import DecodedBlock
 from dstreams.kafka_io.messages import Messages
 from dstreams.kafka_io.offsets import OffsetRange
-from dstreams.legacy.decoders import utf8_decoder
 
 Decoder = Callable[[Any], Any]
 """Makes a key or a value of its bytes, or of None where there are none."""

@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from dstreams import DStream, InvalidStreamError, StreamingContext
 from dstreams.callables import require_arity
 from dstreams.durations import require_duration_ms
-from dstreams.legacy.decoders import utf8_decoder
+from dstreams.kafka_io.decoders import utf8_decoder
 from dstreams.sources.kinesis import KinesisSource
 from dstreams.sources.kinesis_client import LATEST, TRIM_HORIZON, KinesisConnection
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from dstreams import DStream, StreamingContext, StreamingListener
 from dstreams.durations import batch_time_ms
+from dstreams.kafka_io.decoders import utf8_decoder
 from dstreams.legacy import kafka
-from dstreams.legacy.decoders import utf8_decoder
 from dstreams.legacy.kafka_messages import KafkaMessageAndMetadata
 from dstreams.legacy.kinesis import InitialPositionInStream, KinesisUtils, MetricsLevel
 from dstreams.sinks.text_files import TextFilesWriter

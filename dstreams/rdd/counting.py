@@ -73,6 +73,16 @@ def counted(rdd: RDD[T]) -> tuple[RDD[T], RecordCount]:
     return _CountedRDD(rdd, _Count(reports.task)), RecordCount(rdd, reports)
 
 
+def counted_unless_known(rdd: RDD[T], records: int | None) -> tuple[RDD[T], RecordCount | None]:
+    """Return *rdd* and its count, as :func:`counted`, where its number of *records* is not known.
+
+    An RDD that counts itself knows better; of another, whose number is known, there is no count.
+    """
+    if records is None or isinstance(rdd, CountsItself):
+        return counted(rdd)
+    return rdd, None
+
+
 class _CountedRDD(PipelinedRDD):  # type: ignore[misc]
     """Counts in the Python worker that reads the RDD, and starts none of its own.
 

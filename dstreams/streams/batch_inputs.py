@@ -16,7 +16,7 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.kernel.input_ends import InputEnds
 from dstreams.kernel.source import PlannedInput, SourceReader, remedy_of
-from dstreams.rdd.counting import CountsItself, RecordCount, counted
+from dstreams.rdd.counting import RecordCount, counted_unless_known
 from dstreams.streams.batch import Batch, InputFailure
 
 logger = logging.getLogger(__name__)
@@ -134,9 +134,11 @@ class InputCounts:
         self, stream: InputDStream, planned: PlannedInput, rdd: RDD[Any] | None
     ) -> RDD[Any] | None:
         """Return the RDD to run instead of *rdd*, which counts where the count is not known."""
-        if rdd is None or not (planned.records is None or isinstance(rdd, CountsItself)):
-            return rdd
-        watched, self._counts[stream.stream_id] = counted(rdd)
+        if rdd is None:
+            return None
+        watched, count = counted_unless_known(rdd, planned.records)
+        if count is not None:
+            self._counts[stream.stream_id] = count
         return watched
 
     def complete(self, infos: Iterable[InputInfo]) -> tuple[InputInfo, ...]:

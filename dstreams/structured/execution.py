@@ -33,7 +33,7 @@ from dstreams.kernel.source import (
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import open_store, require_trusted_values
 from dstreams.kernel.transaction_log import TransactionLog
-from dstreams.rdd.counting import CountsItself, RecordCount, counted
+from dstreams.rdd.counting import RecordCount, counted_unless_known
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_version import StateVersion
 from dstreams.settings import Settings
@@ -357,11 +357,10 @@ class MicroBatchExecution:
         rdds: list[RDD[Any]] = []
         self._counts = []
         for reader, planned in zip(self._readers, inputs, strict=True):
-            rdd, count = reader.read(planned), None
+            rdd = reader.read(planned)
             if rdd is None:
                 rdd = self._spark.emptyRDD()
-            if planned.records is None or isinstance(rdd, CountsItself):
-                rdd, count = counted(rdd)
+            rdd, count = counted_unless_known(rdd, planned.records)
             rdds.append(rdd)
             self._counts.append(count)
         return rdds

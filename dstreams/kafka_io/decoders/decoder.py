@@ -51,15 +51,15 @@ Decode: TypeAlias = "Decoder[Any] | Callable[[bytes], Any]"
 """A decoder, or a function ``bytes -> value``, which is never called with None."""
 
 
-def utf8_decoder(data: bytes | None) -> str | None:
+def utf8_decoder(s: bytes | None) -> str | None:
     """Return the text of UTF-8, None for None.
 
-    Semantics: pyspark.streaming.kafka.utf8_decoder (2.4).
+    Semantics: utf8_decoder of pyspark.streaming.kafka (2.4) and pyspark.streaming.kinesis.
 
     >>> utf8_decoder(b"caf\\xc3\\xa9"), utf8_decoder(None)
     ('café', None)
     """
-    return None if data is None else data.decode("utf-8")
+    return None if s is None else s.decode("utf-8")
 
 
 class FunctionDecoder(Decoder[Any]):

@@ -14,7 +14,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 
 from dstreams import DStream, StreamingContext
 from dstreams.errors import InvalidStreamError, SourceError
-from dstreams.legacy.decoders import utf8_decoder
+from dstreams.kafka_io.decoders import utf8_decoder
 from dstreams.legacy.kafka import (
     Broker,
     KafkaDStream,

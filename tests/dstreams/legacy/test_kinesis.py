@@ -14,7 +14,7 @@ from pyspark import SparkContext, StorageLevel
 from dstreams import DStream, StreamingContext
 from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, SourceError
 from dstreams.graph.pickling import pickle_graph
-from dstreams.legacy.decoders import utf8_decoder
+from dstreams.kafka_io.decoders import utf8_decoder
 from dstreams.legacy.kinesis import InitialPositionInStream, KinesisUtils
 from dstreams.legacy.modules import NAMES
 from tests.support.kinesis_server import KEY, KEY_ID, REGION, KinesisServer, running_kinesis
