@@ -84,10 +84,7 @@ def ranges_between(start: Offsets, end: Offsets) -> tuple[OffsetRange, ...]:
     The RDD of a batch has one partition for each range with records: so a task finds its range by
     the number of its partition.
     """
-    ranges = (
-        OffsetRange(topic, partition, start.get((topic, partition), 0), until)  # type: ignore[call-overload]
-        for (topic, partition), until in sorted(end.items())
-    )
+    ranges = (OffsetRange(*one, start.get(one, 0), until) for one, until in sorted(end.items()))
     return tuple(sorted(ranges, key=lambda one: one.count() == 0))
 
 
