@@ -118,7 +118,9 @@ class TextTopic:
         self._read.update((one.partition, one.untilOffset) for one in rdd.offsetRanges)
 
     def _send(self) -> None:
-        producer = client.make("Producer", {**self._config, "linger.ms": 5}, self.place)
+        # What a broker refuses because it has just made the topic is sent again in its order.
+        config = {**self._config, "linger.ms": 5, "enable.idempotence": True}
+        producer = client.make("Producer", config, self.place)
 
         def delivered(error: Any, _: Any) -> None:
             if error is not None:

@@ -25,13 +25,14 @@ _NEVER_YET = ("_SSL", "_RESOLVE")
 """What is wrong with settings where nothing has answered yet, and with the network afterwards."""
 _UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION",
     "_NOENT")  # fmt: skip
-_MAY_HEAL = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_WAIT_COORD",
+_NEW_LEADER = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REPLICA_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH")  # fmt: skip
+_MAY_HEAL = (*_NEW_LEADER, "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE",
+    "_WAIT_COORD",
     "_DESTROY_BROKER",  # of a connection that was given up while a request waited for it
-    "REQUEST_TIMED_OUT", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION",
-    "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION",
+    "REQUEST_TIMED_OUT", "BROKER_NOT_AVAILABLE", "NETWORK_EXCEPTION",
     "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR",
-    "KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
-    "NOT_CONTROLLER")  # fmt: skip
+    "KAFKA_STORAGE_ERROR", "NOT_CONTROLLER")  # fmt: skip
 
 
 def confluent_kafka() -> ModuleType:
@@ -110,6 +111,11 @@ class ClientErrors:
 def may_heal(error: BaseException) -> bool:
     """Whether an error of a client is one of those that end when the brokers are back."""
     return _code(error).name() in _MAY_HEAL if _code(error) is not None else False
+
+
+def is_of_new_leader(error: BaseException) -> bool:
+    """Whether a broker says that it does not lead a partition, as it may be told to shortly."""
+    return _code(error).name() in _NEW_LEADER if _code(error) is not None else False
 
 
 def is_unknown_topic(error: BaseException) -> bool:

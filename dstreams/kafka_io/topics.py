@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dstreams.clock import Clock
 from dstreams.errors import SourceError
@@ -17,6 +18,8 @@ from dstreams.kafka_io.parameters import BROKERS, KafkaParameters
 
 logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 LATEST, EARLIEST = -1, -2
 """Where a partition ends and begins, as the protocol of Kafka says it in the place of a time."""
 
@@ -25,6 +28,7 @@ _Described = tuple[Any, list[int]]
 
 _PATTERN_AGE_MS = 5_000
 _LOOK_S = 0.5
+_NEW_S, _AGAIN_S = 1.0, 0.1
 _TIMEOUT_S, _TIMEOUT_WHILE_AWAY_S, _TIMEOUT_AT_START_S = 10.0, 1.0, 30.0
 
 
@@ -111,10 +115,13 @@ class Topics:
             UnknownTopicError: there is no such topic or partition.
             SourceError: the brokers refuse to say.
         """
+        return self._though_new(lambda: self._look(known))
+
+    def _look(self, known: Collection[TopicPartition]) -> Seen:
         names = self._selected()
         described = self._describe(names)
         try:
-            ends = self.offsets(dict.fromkeys(known, LATEST))
+            ends = self._offsets(dict.fromkeys(known, LATEST))
         except UnknownTopicError:
             ends = {}  # which ones are there is said below
         ids: dict[str, str] = {}
@@ -134,7 +141,7 @@ class Topics:
             self._require(there)
             there = dict.fromkeys(self._selection.assigned)
         ends = {one: end for one, end in ends.items() if one in there}
-        ends.update(self.offsets({one: LATEST for one in there if one not in ends}))
+        ends.update(self._offsets({one: LATEST for one in there if one not in ends}))
         return Seen(ids, ends)
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -149,20 +156,45 @@ class Topics:
             UnknownTopicError: there is no such partition.
             SourceError: the brokers refuse to say.
         """
+        return self._though_new(lambda: self._offsets(wanted))
+
+    def _though_new(self, ask: Callable[[], _T]) -> _T:
+        """Ask again for a moment of what is not there: brokers hear later of what one has made."""
+        until_s = time.monotonic() + _NEW_S
+        while True:
+            try:
+                return ask()
+            except UnknownTopicError:
+                if time.monotonic() >= until_s:
+                    raise
+            self.consumer().poll(_AGAIN_S)
+
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not wanted:
             return {}
         partition = client.confluent_kafka().TopicPartition
         asked = [partition(*one, spec) for one, spec in wanted.items()]
         try:
-            found = self._answer(lambda: self._offsets(asked))
+            found = self._answer(lambda: self._of_leaders(asked))
         except UnknownTopicError:
             # The client knows topics as it saw them last, and some may have more partitions now.
             for topic in {one.topic for one in wanted}:
                 self._answer(partial(self._metadata, topic))
-            found = self._answer(lambda: self._offsets(asked))
+            found = self._answer(lambda: self._of_leaders(asked))
         return {TopicPartition(one.topic, one.partition): one.offset for one in found}
 
-    def _offsets(self, asked: list[Any]) -> list[Any]:
+    def _of_leaders(self, asked: list[Any]) -> list[Any]:
+        """Ask for offsets; a broker that leads a partition since a moment may not know it yet."""
+        until_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._of_leaders_now(asked)
+            except client.confluent_kafka().KafkaException as error:
+                if not client.is_of_new_leader(error) or time.monotonic() >= until_s:
+                    raise
+            self.consumer().poll(_AGAIN_S)
+
+    def _of_leaders_now(self, asked: list[Any]) -> list[Any]:
         found: list[Any] = self.consumer().offsets_for_times(asked, timeout=self._timeout_s)
         for one in found:
             if one.error is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -30,8 +30,20 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+_T = TypeVar("_T")
+
 _TIMEOUT_S = 60
 _NUMBERS = itertools.count(1)
+
+_NOT_YET = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+}
+"""What brokers answer of a topic or group that they have just been told to have."""
 
 # Clients that are told of a dead broker on standard error say nothing a test could use.
 _QUIET = {"log_level": 0, "socket.timeout.ms": 10_000}
@@ -101,19 +113,23 @@ class KafkaCluster:
         """
         name = name or f"topic-{next(_NUMBERS)}-{uuid.uuid4().hex[:8]}"
         settings = {key.replace("_", "."): text for key, text in config.items()}
-        _result(self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]))
-        wait_for(lambda: self._led_partitions(name) == partitions)
+        _results(self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]))
+        self._wait_for_leaders(name, partitions)
         return name
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and return when the cluster does not know it any more."""
-        _result(self.admin.delete_topics([name]))
+        _results(self.admin.delete_topics([name]))
         wait_for(lambda: name not in self.admin.list_topics(timeout=_TIMEOUT_S).topics)
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Let a topic have *total* partitions from now on."""
-        _result(self.admin.create_partitions([NewPartitions(topic, total)]))
-        wait_for(lambda: self._led_partitions(topic) == total)
+        _results(self.admin.create_partitions([NewPartitions(topic, total)]))
+        self._wait_for_leaders(topic, total)
+
+    def _wait_for_leaders(self, topic: str, partitions: int) -> None:
+        wait_for(lambda: self._led_partitions(topic) == partitions)
+        self.end_offsets(topic)  # a leader that is known may not know it yet
 
     def _led_partitions(self, topic: str) -> int:
         found = self.admin.list_topics(timeout=_TIMEOUT_S).topics.get(topic)
@@ -122,8 +138,13 @@ class KafkaCluster:
 
     def partitions(self, topic: str) -> list[int]:
         """Return the numbers of a topic's partitions."""
-        found = self.admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
-        return sorted(found.partitions)
+
+        def ask() -> list[int]:
+            found = self.admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+            _require(found.error)
+            return sorted(found.partitions)
+
+        return _answered(ask)
 
     def produce(
         self,
@@ -231,21 +252,24 @@ class KafkaCluster:
 
     def _offsets(self, topic: str, which: OffsetSpec) -> dict[int, int]:
         asked = {TopicPartition(topic, part): which for part in self.partitions(topic)}
-        found = self.admin.list_offsets(asked, request_timeout=_TIMEOUT_S)
-        return {place.partition: future.result().offset for place, future in found.items()}
+
+        def ask() -> dict[int, int]:
+            found = self.admin.list_offsets(asked, request_timeout=_TIMEOUT_S)
+            return {place.partition: future.result().offset for place, future in found.items()}
+
+        return _answered(ask)
 
     def delete_records(self, topic: str, before: int = OFFSET_END, partition: int = 0) -> None:
         """Let the records of a partition before an offset expire, by default all of them."""
         place = TopicPartition(topic, partition, before)
-        for future in self.admin.delete_records([place]).values():
-            future.result(_TIMEOUT_S)
+        _answered(lambda: _results(self.admin.delete_records([place])))
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return the offsets that a group has committed, of the partitions where it has any."""
         consumer = self._member(group)
         try:
             places = [TopicPartition(topic, part) for part in self.partitions(topic)]
-            found = consumer.committed(places, timeout=_TIMEOUT_S)
+            found = _answered(lambda: _good(consumer.committed(places, timeout=_TIMEOUT_S)))
             return {place.partition: place.offset for place in found if place.offset >= 0}
         finally:
             consumer.close()
@@ -255,7 +279,7 @@ class KafkaCluster:
         consumer = self._member(group)
         try:
             places = [TopicPartition(topic, part, offset) for part, offset in offsets.items()]
-            consumer.commit(offsets=places, asynchronous=False)
+            _answered(lambda: _good(consumer.commit(offsets=places, asynchronous=False)))
         finally:
             consumer.close()
 
@@ -350,6 +374,33 @@ def _place(record: Found) -> tuple[int, int]:
     return record.partition, record.offset
 
 
-def _result(futures: dict[str, Any]) -> None:
+def _results(futures: dict[Any, Any]) -> None:
     for future in futures.values():
         future.result(_TIMEOUT_S)
+
+
+def _good(places: list[TopicPartition]) -> list[TopicPartition]:
+    for place in places:
+        _require(place.error)
+    return places
+
+
+def _require(error: KafkaError | None) -> None:
+    if error is not None:
+        raise KafkaException(error)
+
+
+def _answered(ask: Callable[[], _T]) -> _T:
+    """Return the answer of the brokers, asked again while they have not yet what they are to."""
+    answers: list[_T] = []
+
+    def is_answered() -> bool:
+        try:
+            answers.append(ask())
+        except KafkaException as error:
+            if not (error.args[0].retriable() or error.args[0].code() in _NOT_YET):
+                raise
+        return bool(answers)
+
+    wait_for(is_answered)
+    return answers[0]
