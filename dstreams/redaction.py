@@ -21,7 +21,7 @@ _NAME = re.compile(
 )
 _ASSIGNED = re.compile(r"([\w.-]+)[\"']?\s*[=:]")
 """Names in a value, such as ``-Dname=`` or ``name=`` or ``"name":``."""
-_USER_IN_URL = re.compile(r"://[^/\s]*:\S*@")
+USER_IN_URL = re.compile(r"://[^/\s]*:\S*@")
 _FLAGS = ("true", "false")
 
 
@@ -37,7 +37,7 @@ def secret_settings(settings: Mapping[str, str]) -> Callable[[str, str], bool]:
             or of_spark.search(value)
             or _NAME.search(name)
             or any(_NAME.search(assigned) for assigned in _ASSIGNED.findall(value))
-            or _USER_IN_URL.search(value)
+            or USER_IN_URL.search(value)
         )
 
     return is_secret

@@ -17,13 +17,13 @@ from typing import Any
 from dstreams.configuration import similar
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.kafka_io.java_names import HOW_TOKENS, instead_of, translated
-from dstreams.redaction import secret_settings
+from dstreams.kafka_io.token_functions import secret_of
+from dstreams.redaction import USER_IN_URL, secret_settings
 
 _REDACTED = "*********(redacted)"
 REFERENCE = re.compile(r"\$\{env:([^}]+)\}")
 
 _BY_NAME = secret_settings({})
-_USER_IN_URL = re.compile(r"://[^/\s]*:\S*@")
 _SECRETS = frozenset(["ssl.key.pem", "sasl.oauthbearer.config"])
 _NO_SECRETS = frozenset(
     ["sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.credentials.client.id"]
@@ -66,7 +66,17 @@ _IGNORED = frozenset(
 """What has no meaning for who assigns its partitions, and what is read elsewhere."""
 
 _MECHANISM = "sasl.mechanism"
-_TOKEN_SETTINGS = ("oauth_cb", "sasl.oauthbearer.method", "enable.sasl.oauthbearer.unsecure.jwt")
+_TOKENS = "oauth_cb"
+_TOKEN_SETTINGS = (_TOKENS, "sasl.oauthbearer.method", "enable.sasl.oauthbearer.unsecure.jwt")
+
+_NOT_KEPT = (
+    "is secret, so the checkpoint does not have it; give it as '${env:NAME}', which a restart "
+    "looks up in its own process"
+)
+_FUNCTION_NOT_KEPT = (
+    "uses a variable that is secret by its name, so the checkpoint does not have it; let it read "
+    "the secret when it is called, by os.environ['NAME']"
+)
 
 _CONSUMERS_ONLY = re.compile(
     r"(fetch|auto\.offset|queued|isolation|session|heartbeat|group|max\.poll|max\.partition"
@@ -195,10 +205,10 @@ class KafkaParameters:
 
     def _value(self, key: str, value: Any) -> Any:
         if value == _REDACTED:
+            why = _FUNCTION_NOT_KEPT if key == _TOKENS else _NOT_KEPT
             raise RestartError(
-                f"{self.where}: {key} is secret, so the checkpoint does not have it; give it as "
-                f"'${{env:NAME}}', which a restart looks up in its own process, or restart with "
-                "StreamingContext.restore, which asks the program again"
+                f"{self.where}: {key} {why}, or restart with StreamingContext.restore, which asks "
+                "the program again"
             )
         return look_up(value, key, self.where) if isinstance(value, str) else value
 
@@ -244,7 +254,7 @@ def look_up(text: str, key: str, where: str) -> str:
 
 
 def _require_kind(where: str, key: str, value: Any) -> None:
-    if key == "oauth_cb":
+    if key == _TOKENS:
         if not callable(value):
             raise InvalidStreamError(
                 f"{where}: oauth_cb is a function that returns a token and the second when it "
@@ -278,14 +288,16 @@ def _require_login(where: str, found: Mapping[str, Any]) -> None:
 
 
 def _is_secret(key: str, value: Any) -> bool:
-    """Whether a parameter is secret, by its name.
+    """Whether a parameter is secret, by its name; of a function by the names of what it uses.
 
     Values tell little: brokers, groups and files may well be named after a secret.
     """
-    if callable(value) or _is_reference(value):
+    if callable(value):
+        return secret_of(value) is not None
+    if _is_reference(value):
         return False
     named = key in _SECRETS or (_BY_NAME(key, "") and key not in _NO_SECRETS)
-    return named or _USER_IN_URL.search(str(value)) is not None
+    return named or USER_IN_URL.search(str(value)) is not None
 
 
 def _is_reference(value: object) -> bool:

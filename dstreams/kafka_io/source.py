@@ -90,6 +90,7 @@ class KafkaReader(SourceReader):
         self._source = source
         self._where = source.name
         self._spark = environment.spark
+        self._is_pickled = environment.batch_ms > 0 and environment.open_files is not None
         self._topics = Topics(
             parameters, source.selection, environment.clock, source.name, self._answered
         )
@@ -113,6 +114,7 @@ class KafkaReader(SourceReader):
         client.confluent_kafka()
         self._reading = self._how_to_read()
         if self._begin is None:
+            self._warn_of_unkept()
             self._begin = self._beginning()
 
     def plan(self, start: Any, time_ms: int) -> PlannedInput:
@@ -135,6 +137,18 @@ class KafkaReader(SourceReader):
             {_LAG: offsets_to_json(lags)} if lags else {},
             sum(until.values()) - sum(begin.values()),
         )
+
+    def _warn_of_unkept(self) -> None:
+        """Say in time that a restart will need the program for its secrets."""
+        unkept = self._source.parameters.unkept
+        if unkept and self._is_pickled:
+            logger.warning(
+                "%s: the checkpoint does not have %s, which is secret: a restart is refused that "
+                "does not get it from the environment (${env:NAME}) or from StreamingContext."
+                "restore",
+                self._where,
+                ", ".join(unkept),
+            )
 
     def _until(self, begin: Offsets, ends: Offsets, time_ms: int) -> dict[TopicPartition, int]:
         """Return up to where the next batch reads."""

@@ -17,7 +17,6 @@ from pyspark import SparkContext
 from dstreams import StreamingContext
 from dstreams.errors import RestartError, SourceError
 from dstreams.kafka import ConsumerStrategies, KafkaDStream, KafkaUtils, LocationStrategies
-from dstreams.testing import ManualClock
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_security import (
     PASSWORD,
@@ -281,6 +280,42 @@ def counted(values: list[int], state: int | None) -> int:
     return sum(values) + (state or 0)
 
 
+def with_password(broker: KafkaBroker) -> dict[str, Any]:
+    return parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="PLAIN", **LOGIN)
+
+
+def with_tokens(broker: KafkaBroker) -> dict[str, Any]:
+    client_secret = PASSWORD  # captured, and so pickled with the function
+    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER")
+    given["oauth_cb"] = lambda _: (client_secret, token())[1]
+    return given
+
+
+def files_with(directory: Path, text: str) -> list[Path]:
+    """Return the files that have a text."""
+    return [path for path, data in contents(directory) if text.encode() in data]
+
+
+def run_with_state(
+    make_ssc: MakeContext, directory: Path, topic: str, given: Mapping[str, Any]
+) -> KafkaDStream[Any]:
+    """Run a stream of a topic until its state is durable."""
+    ssc = make_ssc()
+    ssc.checkpoint(str(directory))
+    stream = stream_of(ssc, topic, given)
+    stream.map(lambda record: (record.value, 1)).updateStateByKey(counted).pprint()
+    ssc.step(11)  # state becomes durable with the tenth
+    ssc.stop(stopSparkContext=False)
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("secret", "refusal"),
+    [
+        (with_password, r"sasl.password is secret.*\$\{env:NAME\}.*StreamingContext.restore"),
+        (with_tokens, r"oauth_cb uses a variable that is secret.*os.environ\['NAME'\]"),
+    ],
+)
 def test_no_secret_is_left_behind(
     sc: SparkContext,
     make_ssc: MakeContext,
@@ -289,42 +324,62 @@ def test_no_secret_is_left_behind(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
+    secret: Callable[[KafkaBroker], dict[str, Any]],
+    refusal: str,
 ) -> None:
-    """No file of the checkpoint and no line of a log has the password; a restart asks for it."""
+    """No file of the checkpoint and no line of a log has it; a restart asks for it."""
     caplog.set_level(logging.DEBUG)
-    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="PLAIN", **LOGIN)
-    ssc = make_ssc()
-    ssc.checkpoint(str(tmp_path))
-    stream = stream_of(ssc, topic, given)
-    stream.map(lambda record: (record.value, 1)).updateStateByKey(counted).pprint()
-    ssc.step(11)  # state becomes durable with the tenth
+    stream = run_with_state(make_ssc, tmp_path, topic, secret(broker))
     assert PASSWORD not in repr(stream)
-    ssc.stop(stopSparkContext=False)
-    files = list(contents(tmp_path))
-    assert any(topic.encode() in data for _, data in files)
-    assert [path for path, data in files if PASSWORD.encode() in data] == []
+    assert files_with(tmp_path, topic)
+    assert files_with(tmp_path, PASSWORD) == []
     assert PASSWORD not in caplog.text
     assert PASSWORD not in "".join(capfd.readouterr())  # also of the JVM and the workers
+    assert "the checkpoint does not have" in caplog.text
     restarted = StreamingContext.getOrCreate(str(tmp_path), lambda: pytest.fail("was found"))
-    with pytest.raises(RestartError, match=r"sasl.password is secret.*\$\{env:NAME\}"):
+    with pytest.raises(RestartError, match=refusal):
         restarted.start()
     restarted.stop(stopSparkContext=False)
 
 
-def test_a_restart_looks_up_the_password(
+@pytest.mark.parametrize("secret", [with_password, with_tokens])
+def test_what_is_not_left_out_would_be_found(
     sc: SparkContext,
-    clock: ManualClock,
+    make_ssc: MakeContext,
+    broker: KafkaBroker,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    secret: Callable[[KafkaBroker], dict[str, Any]],
+) -> None:
+    """The search above finds it where nothing counts as secret."""
+    monkeypatch.setattr("dstreams.kafka_io.parameters._is_secret", lambda key, value: False)
+    run_with_state(make_ssc, tmp_path, topic, secret(broker))
+    assert files_with(tmp_path, PASSWORD)
+
+
+def with_reference(broker: KafkaBroker) -> dict[str, Any]:
+    return {**with_password(broker), "sasl.password": "${env:DSTREAMS_TESTS_PASSWORD}"}
+
+
+def with_tokens_without_secrets(broker: KafkaBroker) -> dict[str, Any]:
+    return {**with_tokens(broker), "oauth_cb": lambda _: token()}
+
+
+@pytest.mark.parametrize("secret", [with_reference, with_tokens_without_secrets])
+def test_a_restart_needs_no_program(
+    sc: SparkContext,
     make_ssc: MakeContext,
     broker: KafkaBroker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    secret: Callable[[KafkaBroker], dict[str, Any]],
 ) -> None:
-    """With a reference to a variable the stream goes on where it was, also with a new password."""
+    """A reference is looked up, and a function is in the checkpoint: the stream goes on."""
     monkeypatch.setenv("DSTREAMS_TESTS_PASSWORD", PASSWORD)
     topic = broker.create_topic()
     broker.produce(topic, ["a"])
-    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username=USER)
-    given["sasl.password"] = "${env:DSTREAMS_TESTS_PASSWORD}"
     written = tmp_path / "written"
 
     def write(rdd: Any) -> None:
@@ -333,9 +388,10 @@ def test_a_restart_looks_up_the_password(
 
     ssc = make_ssc()
     ssc.checkpoint(str(tmp_path / "checkpoint"))
-    stream_of(ssc, topic, given).foreachRDD(write)
+    stream_of(ssc, topic, secret(broker)).foreachRDD(write)
     ssc.step()
     ssc.stop(stopSparkContext=False)
+    assert "the checkpoint does not have" not in caplog.text
     broker.produce(topic, ["b"])
     restarted = StreamingContext.getOrCreate(str(tmp_path / "checkpoint"), make_ssc)
     restarted.step()
