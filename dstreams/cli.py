@@ -20,6 +20,8 @@ from dstreams.demo.word_count import run_demo
 from dstreams.drill.command import DrillOptions, run_drill
 from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, StreamError
 from dstreams.kafka.command import OffsetsQuestion, show_offsets
+from dstreams.kafka_io.config_files import client_settings
+from dstreams.kafka_io.parameters import KafkaParameters
 from dstreams.legacy.run import run_program
 from dstreams.rdd.context import DEFAULT_MASTER
 
@@ -99,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (EnvironmentNotReadyError, OSError) as error:
         status = _complain(command, error, NOT_READY)
     except InvalidStreamError as error:
-        status = _complain(command, error, MISUSED if command == "kafka" else FAILED)
+        status = _complain(command, error, MISUSED if command in _WITH_CONFIG else FAILED)
     except StreamError as error:
         status = _complain(command, error, FAILED)
     except KeyboardInterrupt:
@@ -110,8 +112,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _demo(options: argparse.Namespace) -> int:
     # The process is the demo's own, and nobody misses what a stop leaves of its text.
     logging.getLogger("dstreams.streams.life_cycle").setLevel(logging.ERROR)
+    if options.config is not None and options.kafka is None:
+        return _complain("demo", "--config is for brokers of Kafka: give --kafka, too", MISUSED)
+    kafka = None if options.kafka is None else client_settings(options.kafka, options.config)
+    if options.config is not None:  # which says where the brokers are, or --kafka does
+        KafkaParameters.of(kafka, "dstreams demo")
     limit_bytes = round(options.megabytes * 1e6)
-    equal = run_demo(options.cores, limit_bytes, options.timeout, sys.stdout, options.kafka)
+    equal = run_demo(options.cores, limit_bytes, options.timeout, sys.stdout, kafka)
     return SUCCEEDED if equal else FAILED
 
 
@@ -156,6 +163,9 @@ def _kafka(options: argparse.Namespace) -> int:
     )
     return SUCCEEDED if show_offsets(question, sys.stdout) else FAILED
 
+
+_WITH_CONFIG = ("demo", "kafka")
+"""What takes settings of Kafka: one that cannot be is an error of usage."""
 
 _COMMANDS = {"demo": _demo, "drill": _drill, "kafka": _kafka, "run": _run}
 
@@ -226,9 +236,11 @@ def _add_demo(commands: Commands) -> None:
         metavar="HOST:PORT",
         help=(
             "send the text through a topic of Kafka: on these brokers, where it is made and "
-            "deleted again, or on a cluster inside of this process"
+            "deleted again, or on a cluster inside of this process; brokers get the counts, too, "
+            "in a topic that is written exactly once"
         ),
     )
+    _add_config(demo)
 
 
 def _add_drill(commands: Commands) -> None:
@@ -301,10 +313,14 @@ def _add_kafka(commands: Commands) -> None:
     kafka.add_argument(
         "--bootstrap", type=_some_brokers, metavar="HOST:PORT", help="brokers to ask"
     )
-    kafka.add_argument(
+    _add_config(kafka)
+    kafka.add_argument("--json", action="store_true", help="for programs")
+
+
+def _add_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
         "--config", type=_file, metavar="FILE", help="settings of Kafka's clients, with secrets"
     )
-    kafka.add_argument("--json", action="store_true", help="for programs")
 
 
 def _add_run(commands: Commands) -> None:

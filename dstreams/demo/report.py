@@ -46,6 +46,16 @@ class DemoReport:
             f"received from {place}"
         )
 
+    def output(self, topic: str | None) -> None:
+        """Say where counts are written, None for a cluster that cannot take them once."""
+        if topic is None:
+            self._write(
+                "writing them to no topic: this cluster has no transactions as Kafka has them; "
+                "--kafka HOST:PORT writes them exactly once"
+            )
+        else:
+            self._write(f"writing the counts of each batch to the topic {topic}, exactly once")
+
     def batch(self, progress: BatchProgress) -> None:
         """Tell of a batch."""
         self._write(self._block(progress) if self._on_terminal else _line(progress))
@@ -54,20 +64,33 @@ class DemoReport:
         """Say what it took."""
         self._write(f"received the last word after {batches} batches, {elapsed_ms / 1000:.1f} s")
 
-    def verdict(self, streamed: Counter[str], counted: Counter[str]) -> bool:
-        """Compare the two counts key by key and say what came out; True when they are equal."""
-        different = count_differences(streamed, counted)
-        self._write(f"streamed:    {_totals(streamed)}")
-        self._write(f"independent: {_totals(counted)}")
-        if not different:
+    def verdict(
+        self, streamed: Counter[str], counted: Counter[str], written: Counter[str] | None = None
+    ) -> bool:
+        """Compare counts with the independent one, word by word; True when they are equal.
+
+        Args:
+            streamed: the final state of the stream.
+            counted: of the text.
+            written: in sum, by the topic that got the counts of each batch; None for no topic.
+        """
+        found = {"streamed": streamed, **({} if written is None else {"written": written})}
+        for name, counts in {**found, "independent": counted}.items():
+            self._write(f"{name + ':':<12} {_totals(counts)}")
+        equal = [self._compare(name, counts, counted) for name, counts in found.items()]
+        if all(equal):
             self._write("the counts are equal, word by word")
-            return True
+        return all(equal)
+
+    def _compare(self, name: str, counts: Counter[str], counted: Counter[str]) -> bool:
+        different = count_differences(counts, counted)
         for word, (here, there) in list(different.items())[:_SHOWN_DIFFERENCES]:
-            self._write(f"  {_short(word)}: streamed {here:,}, independent {there:,}")
-        self._write(
-            f"the counts differ for {len(different):,} of {len(streamed | counted):,} words"
-        )
-        return False
+            self._write(f"  {_short(word)}: {name} {here:,}, independent {there:,}")
+        if different:
+            self._write(
+                f"the counts differ for {len(different):,} of {len(counts | counted):,} words"
+            )
+        return not different
 
     def _block(self, progress: BatchProgress) -> str:
         summary = progress.summary

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any
 
 from checkpoint import new_attempt
 from dstreams import DStream, Settings, StreamingContext
+from dstreams.demo.brokers import DemoBrokers
 from dstreams.demo.mock_cluster import KEPT_RECORDS, PARTITIONS
-from dstreams.errors import EnvironmentNotReadyError, SourceError
+from dstreams.errors import SourceError
 from dstreams.kafka import (
     ConsumerRecord,
     ConsumerStrategies,
     KafkaUtils,
     LocationStrategies,
 )
-from dstreams.kafka_io import client
 
-logger = logging.getLogger(__name__)
-
-_ANSWER_S = 10.0
 _WAIT_S = 0.1
 _JOIN_S = 5.0
 _POLL_RECORDS = 1_000
@@ -34,14 +30,13 @@ class TextTopic:
 
     Args:
         text: whole lines of UTF-8.
-        brokers: host and port of one or more.
-        is_mock: whether the cluster makes topics by itself, and keeps few records: then the text is
-            sent as batches read it. Else the topic is made here, and deleted at the end.
+        brokers: where the topic is made, and deleted at the end; a mock cluster keeps few records,
+            so there the text is sent as batches read it.
 
     Raises:
         EnvironmentNotReadyError: the brokers do not answer, or refuse to make a topic.
 
-    >>> with TextTopic(b"to be\\n", "localhost:9092") as topic:
+    >>> with TextTopic(b"to be\\n", brokers) as topic:
     ...     lines = topic.lines(ssc)
     """
 
@@ -52,12 +47,10 @@ class TextTopic:
         max_queued_batches=1,
     )
 
-    def __init__(self, text: bytes, brokers: str, *, is_mock: bool) -> None:
+    def __init__(self, text: bytes, brokers: DemoBrokers) -> None:
         self._text = text
         self._brokers = brokers
-        self._is_mock = is_mock
         self.name = f"dstreams-demo-{new_attempt()}"
-        self._config = {"bootstrap.servers": brokers, "log_level": 0}
         self._sent_bytes = self._sent_records = 0
         self._read: dict[int, int] = {}
         self._closing = threading.Event()
@@ -65,13 +58,11 @@ class TextTopic:
         self._thread = threading.Thread(  # noqa: TID251
             target=self._send, name="dstreams-demo-topic", daemon=True
         )
-        if not is_mock:
-            self._create()
+        brokers.make_topic(self.name)
 
     @property
     def place(self) -> str:
-        where = "Kafka in this process" if self._is_mock else self._brokers
-        return f"the topic {self.name} of {where}"
+        return f"the topic {self.name} of {self._brokers.place}"
 
     @property
     def sent_bytes(self) -> int:
@@ -80,7 +71,7 @@ class TextTopic:
 
     def lines(self, ssc: StreamingContext) -> DStream[str]:
         strategy = ConsumerStrategies.Subscribe(
-            [self.name], {"bootstrap.servers": self._brokers, "auto.offset.reset": "earliest"}
+            [self.name], {**self._brokers.given, "auto.offset.reset": "earliest"}
         )
         records = KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy)
         records.foreachRDD(self._after_read)
@@ -99,8 +90,7 @@ class TextTopic:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(_JOIN_S)
-        if not self._is_mock:
-            self._delete()
+        self._brokers.delete_topics(self.name)
 
     def __enter__(self) -> TextTopic:
         self.start()
@@ -118,16 +108,14 @@ class TextTopic:
         self._read.update((one.partition, one.untilOffset) for one in rdd.offsetRanges)
 
     def _send(self) -> None:
-        # What a broker refuses because it has just made the topic is sent again in its order.
-        config = {**self._config, "linger.ms": 5, "enable.idempotence": True}
-        producer = client.make("Producer", config, self.place)
+        producer = self._brokers.producer()
 
         def delivered(error: Any, _: Any) -> None:
             if error is not None:
                 self._failure = f"the text could not be sent to {self.place}: {error.str()}"
 
         for number, line in enumerate(self._text.split(b"\n")[:-1]):
-            while self._is_mock and self.lag() >= _MOST_UNREAD and not self._closing.is_set():
+            while self._is_ahead() and not self._closing.is_set():
                 producer.poll(_WAIT_S)
             while not self._closing.is_set():
                 try:
@@ -144,31 +132,8 @@ class TextTopic:
         while not self._closing.is_set() and producer.flush(_WAIT_S):
             pass
 
-    def _create(self) -> None:
-        library = client.confluent_kafka()
-        topic = library.admin.NewTopic(self.name, PARTITIONS, -1)
-        admin = self._admin()
-        try:
-            admin.create_topics([topic], request_timeout=_ANSWER_S)[self.name].result()
-        except library.KafkaException as error:
-            is_away = client.may_heal(error)
-            found = "do not answer" if is_away else f"have not made the topic {self.name}"
-            raise EnvironmentNotReadyError(
-                f"the brokers {self._brokers} {found}: {client.reason(error)}; give host and port "
-                "of a broker that is up and lets this client make topics, or none for a cluster "
-                "inside of the demo"
-            ) from error
-
-    def _delete(self) -> None:
-        library = client.confluent_kafka()
-        admin = self._admin()
-        try:
-            admin.delete_topics([self.name], request_timeout=_ANSWER_S)[self.name].result()
-        except library.KafkaException as error:
-            logger.warning("%s was not deleted: %s", self.place, client.reason(error))
-
-    def _admin(self) -> Any:
-        return client.make("AdminClient", self._config, self.place)
+    def _is_ahead(self) -> bool:
+        return self._brokers.is_mock and self.lag() >= _MOST_UNREAD
 
 
 def _line(record: ConsumerRecord) -> str:

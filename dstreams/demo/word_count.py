@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
+from operator import add
 from tempfile import TemporaryDirectory
-from typing import TextIO
+from typing import Any, TextIO
 
 from pyspark import RDD, SparkContext
 
 from dstreams import StreamError, StreamingContext, StreamingContextState, tuned_context
 from dstreams.clock import Clock, SystemClock
+from dstreams.demo.brokers import DemoBrokers
+from dstreams.demo.counts_topic import CountsTopic
 from dstreams.demo.mock_cluster import MockCluster
 from dstreams.demo.origin import Origin
 from dstreams.demo.report import BatchProgress, DemoReport
@@ -21,25 +24,33 @@ from dstreams.demo.summary import Summary, WordCount, summarize_counts
 from dstreams.demo.text import END_WORD, count_words, library_text, words_of
 from dstreams.demo.topic import TextTopic
 from dstreams.durations import batch_time_ms
+from dstreams.kafka_io.parameters import BROKERS
 
 BATCH_S = 1
 CHECKPOINT_S = 5 * BATCH_S
 
 
 def run_demo(
-    cores: int, limit_bytes: int, limit_s: float, out: TextIO, brokers: str | None = None
+    cores: int,
+    limit_bytes: int,
+    limit_s: float,
+    out: TextIO,
+    kafka: Mapping[str, Any] | None = None,
 ) -> bool:
     """Run the demo; True when the streamed counts are those of the independent count.
+
+    Brokers of Kafka get the counts in a topic, too, and what is in it is compared as well.
 
     Args:
         cores: tasks at a time.
         limit_bytes: of text, at most.
         limit_s: how long the stream may take, seconds.
         out: what is told goes there.
-        brokers: of Kafka, to send the text through a topic; empty for a mock cluster of the demo's
-            own. None: a socket.
+        kafka: parameters of the clients of brokers, to send the text through a topic; empty for a
+            mock cluster of the demo's own. None: a socket.
 
     Raises:
+        InvalidStreamError: a parameter of Kafka cannot be.
         EnvironmentNotReadyError: Java, Spark, the text, Kafka's client or its brokers are missing.
         StreamError: a batch failed, or the text was not counted in time.
         BrokenPipeError: nobody reads *out* any more.
@@ -47,13 +58,16 @@ def run_demo(
     """
     text = library_text(limit_bytes)
     with ExitStack() as stack:
-        if brokers is None:
+        written: CountsTopic | None = None
+        if kafka is None:
             text += _end(TextServer.end_words)
             origin: Origin = stack.enter_context(TextServer(text))
         else:
             text += _end(TextTopic.end_words)
-            cluster = brokers or stack.enter_context(MockCluster()).brokers
-            origin = stack.enter_context(TextTopic(text, cluster, is_mock=not brokers))
+            brokers = DemoBrokers(kafka) if kafka else _mock_brokers(stack)
+            origin = stack.enter_context(TextTopic(text, brokers))
+            if not brokers.is_mock:
+                written = stack.enter_context(CountsTopic(brokers))
         report = DemoReport(out, len(text))
         clock = SystemClock()
         spark = tuned_context("dstreams demo", f"local[{cores},4]")
@@ -62,10 +76,18 @@ def run_demo(
             TemporaryDirectory(prefix="dstreams-demo-", ignore_cleanup_errors=True)
         )
         report.begin(origin.place)
-        count = StreamedCount(spark, origin, scratch, report.batch, clock)
+        if kafka is not None:
+            report.output(None if written is None else written.name)
+        count = StreamedCount(spark, origin, scratch, report.batch, clock, written)
         streamed = count.run(limit_s)
         report.end(count.batches, count.elapsed_ms)
-    return report.verdict(streamed, count_words(text))
+        sums = None if written is None else written.sums()
+    return report.verdict(streamed, count_words(text), sums)
+
+
+def _mock_brokers(stack: ExitStack) -> DemoBrokers:
+    cluster = stack.enter_context(MockCluster())
+    return DemoBrokers({BROKERS: cluster.brokers}, is_mock=True)
 
 
 def _end(words: int) -> bytes:
@@ -82,6 +104,7 @@ class StreamedCount:
         directory: str,
         tell: Callable[[BatchProgress], None],
         clock: Clock,
+        written: CountsTopic | None = None,
     ) -> None:
         self._origin = origin
         self._tell = tell
@@ -93,7 +116,11 @@ class StreamedCount:
         self.batches = 0
         self._ssc = StreamingContext(spark, BATCH_S, clock=clock, settings=origin.settings)
         self._ssc.checkpoint(directory)
-        counts = origin.lines(self._ssc).flatMap(words_of).map(with_one).updateStateByKey(add_up)
+        words = origin.lines(self._ssc).flatMap(words_of).map(with_one)
+        if written is not None:
+            words = words.reduceByKey(add)
+            written.take(words)
+        counts = words.updateStateByKey(add_up)
         counts.checkpoint(CHECKPOINT_S)
         counts.foreachRDD(self._after_batch)
 

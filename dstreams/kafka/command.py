@@ -11,7 +11,8 @@ from typing import TextIO
 from checkpoint import CheckpointError, Files, open_existing, read_plan, stream_ids, stream_url
 from dstreams.errors import InvalidStreamError, StreamError
 from dstreams.kafka_io.checkpoint_offsets import PartitionLag, ask_brokers, inputs_read, lags_of
-from dstreams.kafka_io.parameters import BROKERS, KafkaParameters
+from dstreams.kafka_io.config_files import client_settings
+from dstreams.kafka_io.parameters import KafkaParameters
 
 _COLUMNS = ("topic", "partition", "committed", "begun", "first", "end", "lag")
 
@@ -76,32 +77,10 @@ def show_offsets(question: OffsetsQuestion, out: TextIO) -> bool:
 
 
 def _parameters(question: OffsetsQuestion) -> KafkaParameters | None:
-    given = {} if question.config is None else _settings_in(question.config)
-    if question.brokers is not None:
-        given[BROKERS] = question.brokers
     if question.config is None and question.brokers is None:
         return None
+    given = client_settings(question.brokers, question.config)
     return KafkaParameters.of(given, "dstreams kafka")
-
-
-def _settings_in(file: Path) -> dict[str, str]:
-    """Read a file of lines ``name=value``; no error says more of a line than its number."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidStreamError(f"{file} cannot be read: {type(error).__name__}") from None
-    found = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text[0] in "#!":
-            continue
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise InvalidStreamError(
-                f"line {number} of {file} is no setting; write name=value, one a line"
-            )
-        found[name.strip()] = value.strip()
-    return found
 
 
 def _stream(question: OffsetsQuestion) -> Files:

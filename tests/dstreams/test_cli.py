@@ -17,6 +17,7 @@ import pytest
 
 from dstreams.cli import main
 from tests.support.jvms import ENVIRONMENT
+from tests.support.kafka_cluster import KafkaCluster
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -108,9 +109,42 @@ def test_demo_through_kafka(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert own_errors(done.stderr) == []
     assert re.fullmatch(r".*from the topic dstreams-demo-\w+ of Kafka in this process", lines[0])
+    assert lines[1].startswith("writing them to no topic: this cluster has no transactions")
     assert re.search(r" words=[1-9]\d* distinct=\d+ lag=0 top=", lines[-5])
     assert lines[-1] == "the counts are equal, word by word"
     assert list(tmp_path.glob("dstreams-demo-*")) == []
+
+
+@pytest.mark.spark
+def test_demo_on_a_broker(tmp_path: Path, kafka: KafkaCluster) -> None:
+    """The counts go to a topic, too, which is read again and compared; no topic is left behind."""
+    config = tmp_path / "client.properties"
+    config.write_text(f"bootstrap.servers={kafka.bootstrap}\n")
+    words = ("--kafka", "--config", str(config), "--megabytes", "0.3", "--cores", "2")
+    done = run("demo", *words, TMPDIR=str(tmp_path))
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert own_errors(done.stderr) == []
+    written = re.fullmatch(
+        r"writing .* to the topic (dstreams-demo-\w+-counts), exactly .*", lines[1]
+    )
+    assert written is not None
+    assert lines[-3] == lines[-4].replace("streamed:", "written: ")
+    assert lines[-2] == lines[-4].replace("streamed:   ", "independent:")
+    assert lines[-1] == "the counts are equal, word by word"
+    assert not [one for one in kafka.admin.list_topics(timeout=10).topics if written[1] in one]
+
+
+def test_demo_with_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file is for brokers, which it names where the command does not."""
+    config = tmp_path / "client.properties"
+    config.write_text("")
+    assert main(["demo", "--config", str(config)]) == 2
+    assert "--config is for brokers of Kafka: give --kafka, too" in capsys.readouterr().err
+    assert main(["demo", "--kafka", "--config", str(config)]) == 2
+    assert "does not say where the brokers are; give bootstrap.serv" in capsys.readouterr().err
+    assert main(["demo", "--config", str(config), "--kafka", "127.0.0.1:9"]) == 3
+    assert "the brokers 127.0.0.1:9 do not answer" in capsys.readouterr().err
 
 
 def test_demo_without_a_broker(capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,6 +106,35 @@ def test_different_counts() -> None:
     ]
 
 
+def test_written_counts() -> None:
+    """What a topic has is compared as well."""
+    out = io.StringIO()
+    report = DemoReport(out, 1)
+    assert report.verdict(Counter(a=2), Counter(a=2), Counter(a=2))
+    assert not report.verdict(Counter(a=2), Counter(a=2), Counter(a=3))
+    assert out.getvalue().splitlines() == [
+        "streamed:    2 words, 1 distinct",
+        "written:     2 words, 1 distinct",
+        "independent: 2 words, 1 distinct",
+        "the counts are equal, word by word",
+        "streamed:    2 words, 1 distinct",
+        "written:     3 words, 1 distinct",
+        "independent: 2 words, 1 distinct",
+        "  a: written 3, independent 2",
+        "the counts differ for 1 of 1 words",
+    ]
+
+
+def test_output() -> None:
+    """Where the counts are written is said, and why they are not on the demo's own cluster."""
+    out = io.StringIO()
+    DemoReport(out, 1).output("counts")
+    DemoReport(out, 1).output(None)
+    written, not_written = out.getvalue().splitlines()
+    assert written == "writing the counts of each batch to the topic counts, exactly once"
+    assert not_written.startswith("writing them to no topic: this cluster has no transactions")
+
+
 def test_many_differences() -> None:
     """Some of the differing words are shown, and how many there are."""
     out = io.StringIO()

@@ -15,8 +15,15 @@ import zstandard
 from pyspark import SparkContext
 
 from dstreams import StreamingContext
-from dstreams.errors import RestartError, SourceError
+from dstreams.clock import SystemClock
+from dstreams.demo.brokers import DemoBrokers
+from dstreams.demo.counts_topic import CountsTopic
+from dstreams.demo.text import END_WORD, count_words
+from dstreams.demo.topic import TextTopic
+from dstreams.demo.word_count import StreamedCount
+from dstreams.errors import EnvironmentNotReadyError, RestartError, SourceError
 from dstreams.kafka import ConsumerStrategies, KafkaDStream, KafkaUtils, LocationStrategies
+from dstreams.kafka_io.config_files import client_settings
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_security import (
     PASSWORD,
@@ -149,6 +156,26 @@ def test_certificates_of_clients(
     assert values_of(ssc, topic, given) == [b"a", b"b"]
 
 
+def test_the_demo_logs_in(
+    sc: SparkContext, broker: KafkaBroker, certificates: Certificates, tmp_path: Path
+) -> None:
+    """By the settings of a file: it makes its topics, sends, reads, writes, and deletes them."""
+    given = parameters(
+        broker,
+        "SASL_SSL",
+        sasl_mechanism="PLAIN",
+        ssl_ca_location=str(certificates.authority),
+        **LOGIN,
+    )
+    config = tmp_path / "client.properties"
+    config.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+    brokers = DemoBrokers(client_settings(None, config))
+    text = b"to be or not\n" * 100 + f"{END_WORD}\n".encode() * TextTopic.end_words
+    with TextTopic(text, brokers) as topic, CountsTopic(brokers) as written:
+        count = StreamedCount(sc, topic, str(tmp_path / "0"), str, SystemClock(), written)
+        assert count.run(120) == written.sums() == count_words(text)
+
+
 # Who is not ---------------------------------------------------------------------------------
 
 
@@ -173,6 +200,15 @@ def test_a_wrong_password(
     assert f"the brokers {broker.address('SASL_PLAINTEXT')} refuse this client: " in said
     assert "Authentication failed" in said
     assert said.endswith("look at security.protocol, sasl.* and ssl.* of its parameters")
+
+
+def test_a_wrong_password_of_the_demo(broker: KafkaBroker) -> None:
+    """The error says the same before Spark is started."""
+    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username=USER)
+    brokers = DemoBrokers({**given, "sasl.password": WRONG})
+    with pytest.raises(EnvironmentNotReadyError, match=r"refuse this client: .*Auth.*failed") as no:
+        brokers.make_topic("never")
+    assert WRONG not in str(no.value)
 
 
 def test_a_mechanism_that_is_not_offered(
