@@ -100,9 +100,11 @@ class KafkaUtils:
 
         What each batch reads of each partition is decided before it runs and stands in its begin
         record, so a batch that runs again has the same records, and a restart goes on where the
-        last one ended, whatever the group has committed. A batch has all that is there, or as much
-        as ``spark.streaming.kafka.maxRatePerPartition`` and backpressure allow. While no broker
-        answers, batches go on without records of the stream, which come when it is back.
+        last one ended, whatever the group has committed. Where a stream begins stands in the
+        checkpoint when it has started, so ``latest`` is that of its first start. A batch has all
+        that is there, or as much as ``spark.streaming.kafka.maxRatePerPartition`` and backpressure
+        allow. While no broker answers, batches go on without records of the stream, which come when
+        it is back.
 
         For others to see, the group gets the ends of batches that were committed where
         ``enable.auto.commit`` is true, or those given to :meth:`KafkaDStream.commitAsync`.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from checkpoint import INPUT_END
 from dstreams.errors import SourceError
 from dstreams.kafka_io import client
 from dstreams.kafka_io.fetch import MakeRecords, Reading, Rejected
@@ -90,6 +91,7 @@ class KafkaReader(SourceReader):
         self._source = source
         self._where = source.name
         self._spark = environment.spark
+        self._past = environment.past
         self._is_pickled = environment.batch_ms > 0 and environment.open_files is not None
         self._topics = Topics(
             parameters, source.selection, environment.clock, source.name, self._answered
@@ -103,7 +105,8 @@ class KafkaReader(SourceReader):
         self._wait_s: float = settings.kafka_poll_ms / 1000
         self._reading: Reading | None = None
         self._rejected: dict[int, TaskReports[Rejected]] = {}
-        self._begin: Position | None = None if environment.newest is None else Position({}, {})
+        self._is_new = environment.newest is None
+        self._begin: Position | None = None
         self._expiry_seen_ms: int | None = None
         self._outage = Outage(source.name, environment.clock)
 
@@ -113,9 +116,9 @@ class KafkaReader(SourceReader):
     def start(self) -> None:
         client.confluent_kafka()
         self._reading = self._how_to_read()
-        if self._begin is None:
+        if self._is_new:
             self._warn_of_unkept()
-            self._begin = self._beginning()
+            self._begin = self._begun_before() or self._beginning()
 
     def plan(self, start: Any, time_ms: int) -> PlannedInput:
         self._commit_what_waits()
@@ -157,6 +160,11 @@ class KafkaReader(SourceReader):
     def _wait_for_brokers(self, error: SourceError) -> None:
         """Take note that a batch goes without records, as no broker answers."""
         self._outage.goes_on(error)
+
+    def _begun_before(self) -> Position | None:
+        """Return where an earlier run began that planned no batch, None for no such run."""
+        facts = self._past().facts or {}
+        return Position.of_json(facts[INPUT_END]) if INPUT_END in facts else None
 
     def _beginning(self) -> Position:
         """Decide where an input begins of which no batch has read anything."""
@@ -278,6 +286,18 @@ class KafkaReader(SourceReader):
             first.reason,
         )
         return InputDescription(f"; {text}", {"rejected": count})
+
+    def snapshot_size(self) -> int:
+        return 1
+
+    def snapshot(self, end: Any) -> Mapping[str, Any]:
+        """Say where the next batch begins: a restart has to know it before one is planned."""
+        if end is None and self._begin is not None:
+            end = self._begin.to_json()
+        return {} if end is None else {INPUT_END: end}
+
+    def retire(self, end: Any) -> None:
+        """Nothing is kept here of what batches have read."""
 
     def commit(self, end: Any) -> None:
         if self._source.parameters.commits_batches:

@@ -79,12 +79,16 @@ def begin(
 
 
 def stream_of(
-    ssc: StreamingContext, cluster: KafkaCluster, *topics: str, uid: str | None = None
+    ssc: StreamingContext,
+    cluster: KafkaCluster,
+    *topics: str,
+    uid: str | None = None,
+    reset: str = "earliest",
 ) -> KafkaDStream[ConsumerRecord]:
     given = {
         "bootstrap.servers": cluster.bootstrap,
         "group.id": f"group-of-{topics[0]}",
-        "auto.offset.reset": "earliest",
+        "auto.offset.reset": reset,
     }
     strategy = ConsumerStrategies.Subscribe(topics, given)
     return KafkaUtils.createDirectStream(
@@ -118,6 +122,31 @@ def test_a_restart_goes_on_where_it_was(
     assert values_of() == [["1", "2"], ["3"], ["4", "5"], ["6"]]
     assert values_of("sums") == [[("a", total)] for total in (3, 6, 15, 21)]
     assert values_of("window") == [[("a", total)] for total in (3, 6, 15, 18)]
+
+
+def test_a_beginning_is_durable_before_the_first_batch(
+    sc: SparkContext,
+    cluster: KafkaCluster,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes after the start is read, though the driver dies before it begins a batch."""
+    produce(cluster, topic, 1)
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(tmp_path))
+    watch(stream_of(ssc, cluster, topic, reset="latest").map(value_of))
+    crash_in(ssc, monkeypatch, "plan.start", 0)
+    produce(cluster, topic, 2)
+    ssc = recover(tmp_path)
+    crash_in(ssc, monkeypatch, "plan.start", 0)
+    produce(cluster, topic, 3)
+    ssc = recover(tmp_path)
+    ssc.step(1)
+    crash(ssc)
+    produce(cluster, topic, 4)
+    recover(tmp_path).step(1)
+    assert values_of() == [["2", "3"], ["4"]]
 
 
 def test_a_batch_runs_again_with_its_records(
