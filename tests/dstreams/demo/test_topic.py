@@ -81,7 +81,8 @@ def test_mock_cluster_is_not_overrun(monkeypatch: pytest.MonkeyPatch) -> None:
             assert topic.lag() == 100
 
 
-def test_no_broker() -> None:
+def test_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a broker the error says where none has answered, and what to do."""
+    monkeypatch.setattr("dstreams.demo.brokers._ANSWER_S", 1.0)
     with pytest.raises(EnvironmentNotReadyError, match=r"127.0.0.1:9 do not answer.*is up"):
         TextTopic(TEXT, DemoBrokers({"bootstrap.servers": "127.0.0.1:9"}))

@@ -13,6 +13,7 @@ from pyspark import SparkContext
 from dstreams import Settings, StreamingContext, StreamingListener
 from dstreams.cli import main
 from dstreams.kafka import ConsumerStrategies, KafkaUtils, LocationStrategies, TopicPartition
+from dstreams.kafka_io import topics
 from dstreams.listener import BatchEvent
 from dstreams.structured import StreamSession
 from dstreams.testing import ManualClock
@@ -165,7 +166,11 @@ def test_query(
 
 
 def test_no_broker_answers(
-    sc: SparkContext, kafka: KafkaCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sc: SparkContext,
+    kafka: KafkaCluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where no broker answers, the command ends with an error, and no secret is in it."""
     topic = kafka.create_topic()
@@ -174,6 +179,7 @@ def test_no_broker_answers(
     config = tmp_path / "client.properties"
     config.write_text("sasl.username=me\nsasl.password=hidden\n")
     words = [str(tmp_path), "--bootstrap", "127.0.0.1:9", "--config", str(config)]
+    monkeypatch.setattr(topics, "_TIMEOUT_AT_START_S", 1.0)
     assert main(["kafka", *words]) == 1
     error = capsys.readouterr().err
     assert "no broker of 127.0.0.1:9 answers" in error

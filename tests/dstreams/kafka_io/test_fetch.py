@@ -21,14 +21,20 @@ def read(kafka: KafkaCluster) -> Read:
     """Read a range of the only partition of a topic, with the consumer of this process."""
 
     def values(
-        topic: str, begin: int, end: int, *, passes_over_lost: bool = False, **given: Any
+        topic: str,
+        begin: int,
+        end: int,
+        *,
+        passes_over_lost: bool = False,
+        wait_s: float = 60,
+        **given: Any,
     ) -> list[bytes]:
         named = {key.replace("_", "."): value for key, value in given.items()}
         parameters = {"bootstrap.servers": kafka.bootstrap, **named}
         config = KafkaParameters.of(parameters, "test").for_tasks()
         wanted = OffsetRange(topic, 0, begin, end)
         with fetch.lend_consumer(config) as (consumer, errors):
-            blocks = fetch.read_range(consumer, errors, wanted, 60, passes_over_lost)
+            blocks = fetch.read_range(consumer, errors, wanted, wait_s, passes_over_lost)
             return [message.value() for block in blocks for message in block]
 
     return values
@@ -81,11 +87,10 @@ def test_a_range_before_the_beginning(kafka: KafkaCluster, read: Read) -> None:
     assert read(topic, 0, 2, passes_over_lost=True) == []
 
 
-def test_a_topic_that_is_not_there(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_is_not_there(read: Read) -> None:
     """The error says so, by topic and partition."""
-    monkeypatch.setattr(fetch, "_BEHIND_S", 0.2)
     with pytest.raises(SourceError, match=r"no-such-topic-0, offsets 0 to 1: .*does not exist"):
-        read("no-such-topic", 0, 1)
+        read("no-such-topic", 0, 1, wait_s=5, topic_metadata_propagation_max_ms=100)
 
 
 def test_one_consumer_serves_equal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
