@@ -141,8 +141,7 @@ class SourceReader:
     A source that holds nothing has ``plan`` and ``read`` alone: the other methods do nothing here.
 
     Attributes:
-        limited_as_receiver: whether ``spark.streaming.receiver.maxRate`` limits it, where it can be
-            limited at all.
+        limited_as_receiver: as in :class:`RateLimited`, where it can be limited at all.
     """
 
     limited_as_receiver: ClassVar[bool] = True
@@ -210,6 +209,11 @@ class Source(Protocol):
 @runtime_checkable
 class RateLimited(Protocol):
     """A reader that can hold records back, or leave them with who sends them."""
+
+    @property
+    def limited_as_receiver(self) -> bool:
+        """Whether ``spark.streaming.receiver.maxRate`` limits it."""
+        ...
 
     def update_rate(self, records_per_second: int) -> None:
         """Give batches that are planned from now on at most this many records a second.

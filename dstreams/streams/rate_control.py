@@ -7,7 +7,7 @@ second the source may give to the batches after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from dstreams.errors import InvalidStreamError
 from dstreams.events import BatchCompleted, BatchInfo, Event
@@ -108,7 +108,6 @@ class RateControl:
         sources: the readers that can be limited, by input stream id.
         settings: settings of the streaming context.
         batch_ms: batch duration in milliseconds.
-        unlike_receivers: those of them that ``spark.streaming.receiver.maxRate`` does not limit.
     """
 
     def __init__(
@@ -116,12 +115,11 @@ class RateControl:
         sources: Mapping[int, RateLimited],
         settings: Settings,
         batch_ms: int,
-        unlike_receivers: Collection[int] = (),
     ) -> None:
         self._sources = sources
         self._max_rates = {
-            stream_id: None if stream_id in unlike_receivers else settings.receiver_max_rate
-            for stream_id in sources
+            stream_id: settings.receiver_max_rate if source.limited_as_receiver else None
+            for stream_id, source in sources.items()
         }
         self._is_adaptive = settings.backpressure
         self._initial_rate = settings.backpressure_initial_rate if settings.backpressure else None
@@ -195,11 +193,6 @@ def limit_rates(
         for stream, reader in readers.items()
         if isinstance(reader, RateLimited)
     }
-    unlike = [
-        stream.stream_id
-        for stream, reader in readers.items()
-        if stream.stream_id in sources and not reader.limited_as_receiver
-    ]
-    control = RateControl(sources, settings, batch_ms, unlike)
+    control = RateControl(sources, settings, batch_ms)
     control.begin()
     return control

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from dstreams import StreamingContext
+from dstreams.demo.mock_cluster import MockCluster
 from tests.conformance import restarts
 from tests.conformance.oracle import Oracle
+from tests.support.kafka_cluster import KafkaCluster
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +20,21 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
     process = Oracle(tmp_path_factory.mktemp("oracle"))
     yield process
     process.close()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    """Librdkafka's mock cluster, of one file."""
+    with MockCluster() as mock:
+        cluster = KafkaCluster(mock.brokers)
+        yield cluster
+        cluster.close()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic of one test alone; it is there when it is first written to."""
+    return re.sub(r"\W+", "-", request.node.name)
 
 
 @pytest.fixture

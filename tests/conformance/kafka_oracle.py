@@ -9,39 +9,23 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.oracle_process import OracleProcess, oracle_context
 from tests.support.kafka_jars import class_path
-
-ROOT = Path(__file__).parents[2]
 
 Ranges = dict[tuple[str, int], tuple[int, int]]
 """By topic and partition: from which offset to which a batch reads."""
 
 
-class KafkaOracle:
+class KafkaOracle(OracleProcess):
     """The process; it has one stream at a time."""
 
     def __init__(self, directory: Path) -> None:
-        jars = class_path("peers")  # skips without
-        results, written = os.pipe()
-        self._errors = (directory / "kafka_oracle.log").open("w+")
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(written), jars],
-            cwd=ROOT,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-            stdin=subprocess.PIPE,
-            stdout=self._errors,
-            stderr=self._errors,
-            pass_fds=[written],
-            text=True,
-        )
-        os.close(written)
-        self._results = os.fdopen(results)
+        super().__init__(__name__, directory, class_path("peers"))  # skips without
 
     def begin(
         self,
@@ -72,27 +56,12 @@ class KafkaOracle:
         return [(part, start, until) for part, start, until in self._ask("cut", counts, least)]
 
     def _ask(self, question: str, *arguments: Any) -> Any:
-        assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps([question, arguments]) + "\n")
-        self._child.stdin.flush()
-        answer = self._results.readline()
+        self.questions.write(json.dumps([question, arguments]).encode() + b"\n")
+        self.questions.flush()
+        answer = self.results.readline()
         if not answer:
-            self._child.wait(60)
-            self._errors.seek(0)
-            raise AssertionError(f"the oracle died: {self._errors.read()[-3000:]}")
+            raise self.death()
         return json.loads(answer)
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        try:
-            self._child.wait(60)
-        finally:
-            self._child.kill()
-            self._child.wait()
-            self._results.close()
-            self._errors.close()
 
 
 class _Stream:
@@ -189,18 +158,7 @@ class _Stream:
 
 def main() -> None:
     """Answer the questions of the standard input until it ends."""
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - not where the tests run
-
-    settings = {
-        "spark.driver.extraClassPath": sys.argv[2],
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-    }
-    conf = SparkConf(loadDefaults=False).setMaster("local[1]").setAppName("oracle of Kafka")
-    spark = SparkContext(conf=conf.setAll(list(settings.items())))
-    spark.setLogLevel("ERROR")
+    spark = oracle_context("oracle of Kafka", 1, {"spark.driver.extraClassPath": sys.argv[2]})
     stream = _Stream(spark)
     with os.fdopen(int(sys.argv[1]), "w") as results:
         for line in sys.stdin:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,13 +10,11 @@ import pytest
 from pyspark import SparkContext, TaskContext
 
 from dstreams import Settings, StreamingContext, StreamingListener
-from dstreams.demo.mock_cluster import PARTITIONS, MockCluster
+from dstreams.demo.mock_cluster import PARTITIONS
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.kafka import (
     ConsumerRecord,
     ConsumerStrategies,
-    ConsumerStrategy,
-    KafkaDStream,
     KafkaUtils,
     LocationStrategies,
     OffsetRange,
@@ -25,24 +22,11 @@ from dstreams.kafka import (
     TopicPartition,
 )
 from dstreams.testing import ManualClock
+from tests.conformance.kafka_streams import parameters, stream_of, value_of
 from tests.support.kafka_cluster import KafkaCluster, Sent
 
 MakeContext = Callable[..., StreamingContext]
 Subscribe = ConsumerStrategies.Subscribe
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with MockCluster() as mock:
-        cluster = KafkaCluster(mock.brokers)
-        yield cluster
-        cluster.close()
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A topic of this test alone; it is there when it is first written to."""
-    return re.sub(r"\W+", "-", request.node.name)
 
 
 @pytest.fixture
@@ -58,24 +42,6 @@ def make_ssc(sc: SparkContext) -> Iterator[MakeContext]:
     yield make
     for ssc in contexts:
         ssc.stop(stopSparkContext=False)
-
-
-def parameters(cluster: KafkaCluster, **more: Any) -> dict[str, Any]:
-    """Of a stream that begins with what there is."""
-    named = {key.replace("_", "."): value for key, value in more.items()}
-    return {"bootstrap.servers": cluster.bootstrap, "auto.offset.reset": "earliest", **named}
-
-
-def stream_of(
-    ssc: StreamingContext, strategy: ConsumerStrategy, *limits: Any, **more: Any
-) -> KafkaDStream[ConsumerRecord]:
-    where = LocationStrategies.PreferConsistent
-    return KafkaUtils.createDirectStream(ssc, where, strategy, *limits, **more)
-
-
-def value_of(record: ConsumerRecord) -> str:
-    text: str = record.value.decode()
-    return text
 
 
 def collected(stream: Any) -> list[list[Any]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterator
 from functools import partial
 from operator import add as plus
 from operator import sub as minus
@@ -17,16 +15,14 @@ from pyspark import RDD, SparkContext
 from checkpoint.batch_log import BatchLog
 from checkpoint.local_files import LocalFiles
 from dstreams import Settings, StreamingContext
-from dstreams.demo.mock_cluster import MockCluster
 from dstreams.errors import BatchFailedError
 from dstreams.kafka import (
     ConsumerRecord,
     ConsumerStrategies,
     KafkaDStream,
-    KafkaUtils,
-    LocationStrategies,
 )
 from dstreams.testing import ManualClock
+from tests.conformance.kafka_streams import parameters, stream_of, value_of
 from tests.conformance.restarts import (
     crash,
     crash_in,
@@ -46,25 +42,6 @@ committed: list[Any] = []
 """What commits have told, in all runs."""
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with MockCluster() as mock:
-        cluster = KafkaCluster(mock.brokers)
-        yield cluster
-        cluster.close()
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A topic of this test alone; it is there when it is first written to."""
-    return re.sub(r"\W+", "-", request.node.name)
-
-
-def value_of(record: ConsumerRecord) -> str:
-    text: str = record.value.decode()
-    return text
-
-
 def to_a(value: str) -> tuple[str, int]:
     return "a", int(value)
 
@@ -75,25 +52,14 @@ def begin(
     """A context of batches of a second from zero on, and a stream of all that topics have."""
     ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=Settings(**settings))
     ssc.checkpoint(str(directory))
-    return ssc, stream_of(ssc, cluster, *topics)
+    return ssc, topics_of(ssc, cluster, *topics)
 
 
-def stream_of(
-    ssc: StreamingContext,
-    cluster: KafkaCluster,
-    *topics: str,
-    uid: str | None = None,
-    reset: str = "earliest",
+def topics_of(
+    ssc: StreamingContext, cluster: KafkaCluster, *topics: str, uid: str | None = None, **more: Any
 ) -> KafkaDStream[ConsumerRecord]:
-    given = {
-        "bootstrap.servers": cluster.bootstrap,
-        "group.id": f"group-of-{topics[0]}",
-        "auto.offset.reset": reset,
-    }
-    strategy = ConsumerStrategies.Subscribe(topics, given)
-    return KafkaUtils.createDirectStream(
-        ssc, LocationStrategies.PreferConsistent, strategy, uid=uid
-    )
+    given = parameters(cluster, group_id=f"group-of-{topics[0]}", **more)
+    return stream_of(ssc, ConsumerStrategies.Subscribe(topics, given), uid=uid)
 
 
 def produce(cluster: KafkaCluster, topic: str, *numbers: int) -> None:
@@ -135,7 +101,7 @@ def test_a_beginning_is_durable_before_the_first_batch(
     produce(cluster, topic, 1)
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     ssc.checkpoint(str(tmp_path))
-    watch(stream_of(ssc, cluster, topic, reset="latest").map(value_of))
+    watch(topics_of(ssc, cluster, topic, auto_offset_reset="latest").map(value_of))
     crash_in(ssc, monkeypatch, "plan.start", 0)
     produce(cluster, topic, 2)
     ssc = recover(tmp_path)
@@ -261,15 +227,15 @@ def test_a_changed_program(
     produce(cluster, f"{topic}-3", 30)
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     ssc.checkpoint(str(tmp_path))
-    watch(stream_of(ssc, cluster, topic, uid="numbers").map(value_of))
+    watch(topics_of(ssc, cluster, topic, uid="numbers").map(value_of))
     ssc.step()
     ssc.stop(stopSparkContext=False)
     produce(cluster, topic, 2)
 
     def changed() -> StreamingContext:
         ssc = StreamingContext(sc, 1, clock=ManualClock())
-        watch(stream_of(ssc, cluster, f"{topic}-3", uid="added").map(value_of), "added")
-        numbers = stream_of(ssc, cluster, topic, f"{topic}-2", uid="numbers")
+        watch(topics_of(ssc, cluster, f"{topic}-3", uid="added").map(value_of), "added")
+        numbers = topics_of(ssc, cluster, topic, f"{topic}-2", uid="numbers")
         watch(numbers.map(value_of))
         return ssc
 
@@ -287,13 +253,13 @@ def test_a_topic_is_not_left_silently(
     produce(cluster, topic, 1)
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     ssc.checkpoint(str(tmp_path))
-    watch(stream_of(ssc, cluster, topic, uid="numbers").map(value_of))
+    watch(topics_of(ssc, cluster, topic, uid="numbers").map(value_of))
     ssc.step()
     ssc.stop(stopSparkContext=False)
 
     def changed() -> StreamingContext:
         ssc = StreamingContext(sc, 1, clock=ManualClock())
-        watch(stream_of(ssc, cluster, f"{topic}-2", uid="numbers").map(value_of))
+        watch(topics_of(ssc, cluster, f"{topic}-2", uid="numbers").map(value_of))
         return ssc
 
     produce(cluster, f"{topic}-2", 20)

@@ -80,6 +80,7 @@ def test_rows(run: Callable[..., TopicRun], kafka: KafkaCluster) -> None:
     assert KafkaRow._fields == (
         "key", "value", "topic", "partition", "offset", "timestamp", "timestampType",
     )  # fmt: skip
+    assert KafkaRowWithHeaders._fields == (*KafkaRow._fields, "headers")
 
 
 def test_progress(run: Callable[..., TopicRun], kafka: KafkaCluster) -> None:
