@@ -105,6 +105,15 @@ def kafka_broker(tmp_path: Path) -> Iterator[KafkaBroker]:
         yield broker
 
 
+@pytest.fixture
+def active_stopped() -> Iterator[None]:
+    """The streaming context that is active at the end is stopped."""
+    yield
+    active = StreamingContext.getActive()
+    if active is not None:
+        active.stop(stopSparkContext=False)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """Each file leaves the process as it was: any other one may run in it afterwards."""

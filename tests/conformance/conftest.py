@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from dstreams import StreamingContext
 from dstreams.demo.mock_cluster import MockCluster
 from tests.conformance import restarts
 from tests.conformance.oracle import Oracle
-from tests.support.kafka_cluster import KafkaCluster
+
+if TYPE_CHECKING:
+    from tests.support.kafka_cluster import KafkaCluster
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +27,8 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
     """Librdkafka's mock cluster, of one file."""
+    from tests.support.kafka_cluster import KafkaCluster  # noqa: PLC0415 - needs its client
+
     with MockCluster() as mock:
         cluster = KafkaCluster(mock.brokers)
         yield cluster
@@ -38,11 +42,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def notebook() -> Iterator[None]:
-    """What outputs of restarted streams have seen; what is active then is stopped at the end."""
+def notebook(active_stopped: None) -> None:
+    """What outputs of restarted streams have seen."""
     restarts.seen.clear()
     restarts.failing.clear()
-    yield
-    active = StreamingContext.getActive()
-    if active is not None:
-        active.stop(stopSparkContext=False)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pyspark
@@ -17,8 +18,10 @@ import pytest
 
 from dstreams.cli import main
 from tests.support.jvms import ENVIRONMENT
-from tests.support.kafka_cluster import KafkaCluster
 from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.support.kafka_cluster import KafkaCluster
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 240

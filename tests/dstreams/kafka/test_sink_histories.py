@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,7 @@ from dstreams.testing import ManualClock
 from tests.dstreams.streams.test_output_histories import Lines
 from tests.support.kafka_cluster import KafkaCluster
 
-
-@pytest.fixture(autouse=True)
-def ended() -> Iterator[None]:
-    yield
-    active = StreamingContext.getActive()
-    if active is not None:
-        active.stop(stopSparkContext=False)
+pytestmark = pytest.mark.usefixtures("active_stopped")
 
 
 class KafkaLines(Lines):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,7 @@ from dstreams.faults import Fault, FaultError
 from dstreams.sinks import TransactionalSink, hadoop_directory, manifest
 from dstreams.testing import ManualClock
 
-
-@pytest.fixture(autouse=True)
-def ended() -> Iterator[None]:
-    yield
-    active = StreamingContext.getActive()
-    if active is not None:
-        active.stop(stopSparkContext=False)
+pytestmark = pytest.mark.usefixtures("active_stopped")
 
 
 def as_row(line: str) -> tuple[str]:
