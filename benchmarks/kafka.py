@@ -10,8 +10,8 @@ turns, so that a machine that drifts favours none.
     python benchmarks/kafka.py --case read --case empty --case plan       # ours alone, minutes
     python benchmarks/kafka.py --case read --profile      # where the time of the workers goes
 
-It needs what the tests with a broker need. The peers run in an interpreter that has
-confluent-kafka, bytewax and quixstreams. Cases:
+It needs what the tests with a broker need. The peers run in an interpreter that has pyspark,
+pandas, pyarrow, protobuf, msgspec, bytewax and quixstreams. Cases:
 
     read     records that tasks read and throw away
     count    a count by key with durable state in every batch of 100,000 records
@@ -24,7 +24,6 @@ The exit status is 1 when what is asked for is missed or two sides have differen
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import random
@@ -35,6 +34,8 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ from update_state_by_key import start_spark
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the broker is that of the tests
 
 if TYPE_CHECKING:
+    from dstreams import StreamingContext
     from tests.support.kafka_cluster import KafkaCluster
 
 RECORDS = 100_000
@@ -59,13 +61,16 @@ READ_A_SECOND = 300_000
 PLAN_MS = 50.0
 EMPTY_TIMES = 1.2
 OURS = ("updateStateByKey", "mapWithState")
+QUERIES = ("applyInPandasWithState", "transformWithState")
 ASKED = {  # times as many of ours
+    "applyInPandasWithState": 10.0,
+    "transformWithState": 4.0,
     "bytewax": 2.0,
     "quixstreams": 2.0,
 }
 
 
-@functools.cache
+@cache
 def batch_records() -> list[tuple[bytes, bytes]]:
     """Return keys and values of a batch; every batch has the same ones."""
     randomness = random.Random(17)
@@ -90,9 +95,16 @@ def fill(kafka: KafkaCluster, topic: str, batches: int) -> None:
             raise RuntimeError(f"the records of a batch are not in {topic} after a minute")
 
 
+@dataclass
+class View:
+    """What is read of a record."""
+
+    user: str
+
+
 def user_and_one(record: Any) -> tuple[str, int]:
     """Return what is counted of a record."""
-    return json.loads(record.value)["user"], 1
+    return record.value.user, 1
 
 
 def add_up(new: list[int], count: int | None) -> int:
@@ -120,7 +132,7 @@ def highest_of(pairs: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
 def serve_ours(name: str, bootstrap: str, topic: str, directory: str, profiled: bool) -> None:
     """Run a stream of dstreams, batch by batch."""
     from dstreams import Settings, StateSpec, StreamingContext
-    from dstreams.kafka import ConsumerStrategies, KafkaUtils, LocationStrategies
+    from dstreams.kafka import ConsumerStrategies, JsonDecoder, KafkaUtils, LocationStrategies
     from dstreams.testing import ManualClock
 
     if profiled:
@@ -140,7 +152,12 @@ def serve_ours(name: str, bootstrap: str, topic: str, directory: str, profiled: 
     if name == "queue":
         ssc.queueStream([]).foreachRDD(count)
     else:
-        parameters = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}
+        parameters: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "auto.offset.reset": "earliest",
+        }
+        if name != "read":
+            parameters["value.deserializer"] = JsonDecoder(View)
         records = KafkaUtils.createDirectStream(
             ssc,
             LocationStrategies.PreferConsistent,
@@ -156,20 +173,22 @@ def serve_ours(name: str, bootstrap: str, topic: str, directory: str, profiled: 
             spec = StateSpec.function(add_one).numPartitions(PARTITIONS)
             records.map(user_and_one).mapWithState(spec).foreachRDD(look)
 
-    def run(batches: int) -> list[float]:
-        seconds = []
-        for _ in range(batches):
-            started = time.perf_counter()
-            ssc.step()
-            seconds.append(time.perf_counter() - started)
-        return seconds
-
-    serve(run, lambda: found)
+    serve(partial(timed_steps, ssc), lambda: found)
     ssc.stop(stopSparkContext=False)
     if profiled:
         number, newest, _ = spark.profiler_collector.profilers[-1]
         newest.show(number)
     spark.stop()
+
+
+def timed_steps(ssc: StreamingContext, batches: int) -> list[float]:
+    """Run batches; returns the seconds of each."""
+    seconds = []
+    for _ in range(batches):
+        started = time.perf_counter()
+        ssc.step()
+        seconds.append(time.perf_counter() - started)
+    return seconds
 
 
 class Side:
@@ -193,6 +212,10 @@ class Side:
         program = __file__ if name not in ASKED else str(Path(__file__).with_name("kafka_peers.py"))
         command = [python, program, "--side", name, "--bootstrap", kafka.bootstrap]
         profile = ["--profile"] if "--profile" in sys.argv else []
+        if name in QUERIES:
+            from tests.support.kafka_jars import class_path
+
+            command += ["--jars", class_path("peers")]
         self._child = subprocess.Popen(
             [*command, "--topic", self._topic, *profile],
             stdin=subprocess.PIPE,

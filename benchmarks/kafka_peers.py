@@ -1,4 +1,4 @@
-"""The sides of ``kafka.py`` that others made: Bytewax and Quix Streams.
+"""The sides of ``kafka.py`` that others made: Structured Streaming, Bytewax and Quix Streams.
 
 Run by that benchmark, in an interpreter that has them. Each has its fastest settings that are safe,
 and makes its state durable about every 100,000 records.
@@ -8,15 +8,97 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import pathlib
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
-from stored_state_data import PARTITIONS, answer
+from stored_state_data import PARTITIONS, answer, serve
+from stored_state_peers import start_session
 
 RECORDS = 100_000
+SCHEMA = "user string, page string, ms long, agent string"
+ROW = "user string, count long"
+
+
+def apply_in_pandas(records: Any) -> Any:
+    """The count by applyInPandasWithState."""
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    def add(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
+        count = sum(len(frame) for frame in frames)
+        count += state.getOption[0] if state.exists else 0
+        state.update((count,))
+        yield pd.DataFrame({"user": [key[0]], "count": [count]})
+
+    return records.groupBy("user").applyInPandasWithState(
+        add, ROW, "count long", "update", GroupStateTimeout.NoTimeout
+    )
+
+
+def transform_with_state(records: Any) -> Any:
+    """The count by transformWithState, with rows."""
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Count(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: Any) -> None:
+            self._count = handle.getValueState("count", "count long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            before = self._count.get()
+            count = sum(1 for _ in rows) + (before[0] if before else 0)
+            self._count.update((count,))
+            yield Row(user=key[0], count=count)
+
+        def close(self) -> None:
+            pass
+
+    return records.groupBy("user").transformWithState(Count(), ROW, "Update", "None")
+
+
+QUERIES = {"applyInPandasWithState": apply_in_pandas, "transformWithState": transform_with_state}
+
+
+def serve_query(name: str, bootstrap: str, topic: str, directory: str, jars: str) -> None:
+    """Run a query of Structured Streaming; JSON is read by the JVM, and nobody reads the rows."""
+    from pyspark.sql import functions
+
+    session = start_session({"spark.driver.extraClassPath": jars})
+    given = session.readStream.format("kafka").option("subscribe", topic)
+    given = given.option("kafka.bootstrap.servers", bootstrap)
+    given = given.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", RECORDS)
+    fields = functions.from_json(functions.col("value").cast("string"), SCHEMA)
+    counts = QUERIES[name](given.load().select(fields.alias("r")).select("r.user"))
+    highest = functions.max("count").alias("highest")
+    query = (
+        counts.observe("look", highest)
+        .writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", directory)
+        .start()
+    )
+    found: dict[str, Any] = {}
+    counted = -1
+
+    def run(count: int) -> list[float]:
+        nonlocal counted
+        read = 0
+        while read < count * RECORDS:
+            query.processAllAvailable()
+            for progress in query.recentProgress:
+                if progress.batchId > counted and progress.numInputRows:
+                    counted = progress.batchId
+                    read += progress.numInputRows
+                    looked = progress.observedMetrics["look"].asDict()
+                    found["highest"] = ["", looked["highest"]]
+        return []
+
+    serve(run, lambda: found)
+    query.stop()
+    session.stop()
 
 
 class Turns:
@@ -54,6 +136,7 @@ def serve_bytewax(bootstrap: str, topic: str, directory: str) -> None:
     """
     import bytewax.operators as op
     import confluent_kafka
+    import msgspec
     from bytewax.dataflow import Dataflow
     from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
     from bytewax.outputs import DynamicSink, StatelessSinkPartition
@@ -106,12 +189,17 @@ def serve_bytewax(bootstrap: str, topic: str, directory: str) -> None:
         def build(self, step_id: str, worker_index: int, worker_count: int) -> Any:
             return Written()
 
+    class View(msgspec.Struct):
+        user: str
+
+    decode = msgspec.json.Decoder(View).decode
+
     def add(count: int | None, value: Any) -> tuple[int, int]:
         count = (count or 0) + 1
         return count, count
 
     flow = Dataflow("benchmark")
-    users = op.map("user", op.input("in", flow, Source()), lambda v: (json.loads(v)["user"], 1))
+    users = op.map("user", op.input("in", flow, Source()), lambda v: (decode(v).user, 1))
     op.output("out", op.stateful_map("count", users, add), Sink())
     init_db_dir(pathlib.Path(directory), 1)
     run_main(
@@ -168,15 +256,18 @@ def serve_quix(bootstrap: str, topic: str, directory: str) -> None:
 def main() -> None:
     """Be the side that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--side", choices=["bytewax", "quixstreams"], required=True)
+    parser.add_argument("--side", choices=[*QUERIES, "bytewax", "quixstreams"], required=True)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
+    parser.add_argument("--jars", help="class path of Spark's source of Kafka")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         if options.side == "bytewax":
             serve_bytewax(options.bootstrap, options.topic, directory)
-        else:
+        elif options.side == "quixstreams":
             serve_quix(options.bootstrap, options.topic, directory)
+        else:
+            serve_query(options.side, options.bootstrap, options.topic, directory, options.jars)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stored_state_data import (
@@ -33,7 +33,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 ROW = "key string, total long"
 
 
-def start_session() -> Any:
+def start_session(more: Mapping[str, str] | None = None) -> Any:
     """Start Spark with a store on RocksDB, changelogs, and nothing that costs and is not needed."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
@@ -50,6 +50,7 @@ def start_session() -> Any:
         f"{store}.rocksdb.trackTotalNumberOfRows": "false",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        **(more or {}),
     }
     builder = SparkSession.builder.master(f"local[{PARTITIONS}]").appName("benchmark")
     for name, value in settings.items():

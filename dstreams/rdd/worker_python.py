@@ -60,6 +60,11 @@ def use_driver_python(spark: SparkContext) -> None:
     spark.pythonExec = chosen or _DEFAULT_OF_PYSPARK
 
 
+def is_ready(interpreter: str) -> bool:
+    """Whether an interpreter on this machine is the driver's, and dstreams is installed for it."""
+    return _is_of_driver(interpreter) and _installed() is not None
+
+
 def require_workers(spark: SparkContext) -> None:
     """Refuse a SparkContext whose workers lack what dstreams needs, once for each context.
 
@@ -73,7 +78,7 @@ def require_workers(spark: SparkContext) -> None:
     if spark in _ready:
         return
     use_driver_python(spark)
-    if not (_is_local(spark) and _is_of_driver(spark.pythonExec) and _installed() is not None):
+    if not (_is_local(spark) and is_ready(spark.pythonExec)):
         problems = _problems(spark)
         if problems:
             raise EnvironmentNotReadyError(
