@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 RECORDS = 100_000
 KEYS = 20_000
 RECORD_BYTES = 130
-WARM, PEERS_WARM = 20, 5
+OUR_WARM, QUERIES_WARM, OTHERS_WARM = 60, 10, 5  # batches: a JVM compiles what it runs often
 EMPTY_WARM = 100
 MANY_PARTITIONS = 1_000
 
@@ -206,8 +206,8 @@ class Side:
         self.seconds = 0.0
         self.cpu_s = 0.0
         self.batches = 0
+        self.warm = warm
         self._kafka = kafka
-        self._warm = warm
         self._topic = kafka.create_topic(PARTITIONS)
         program = __file__ if name not in ASKED else str(Path(__file__).with_name("kafka_peers.py"))
         command = [python, program, "--side", name, "--bootstrap", kafka.bootstrap]
@@ -269,7 +269,7 @@ class Side:
 
     def warm_up(self) -> None:
         """Run the first batches, which are not measured."""
-        self.run(self._warm)
+        self.run(self.warm)
         self.forget()
 
     def forget(self) -> None:
@@ -294,9 +294,9 @@ class Side:
             print(told)
 
 
-def ours(kafka: KafkaCluster, name: str, warm: int = WARM) -> Side:
+def ours(kafka: KafkaCluster, name: str) -> Side:
     """Return a side of dstreams."""
-    return Side(kafka, name, sys.executable, warm)
+    return Side(kafka, name, sys.executable, OUR_WARM)
 
 
 def compare_reading(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
@@ -320,7 +320,9 @@ def compare_reading(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
 def compare_counts(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
     """Compare counts by key."""
     sides = [ours(kafka, name) for name in OURS]
-    sides += [Side(kafka, name, options.peers_python, PEERS_WARM) for name in options.peers]
+    for name in options.peers:
+        warm = QUERIES_WARM if name in QUERIES else OTHERS_WARM
+        sides.append(Side(kafka, name, options.peers_python, warm))
     found: dict[str, Any] = {}
     try:
         for side in sides:
@@ -333,15 +335,16 @@ def compare_counts(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
             side.close()
     measured = options.rounds * options.batches
     is_good = True
-    slower = min(side.a_cpu_second for side in sides if side.name in OURS)
-    print(f"{'':24}{'a CPU second':>14}{'a second':>12}{'ours is':>9}{'asked':>7}{'highest':>10}")
+    of_ours = [side.a_cpu_second for side in sides if side.name in OURS]
+    print(f"{'':24}{'a CPU second':>14}{'a second':>12}{'ours are':>16}{'asked':>7}{'highest':>10}")
     for side in sides:
-        batches = measured + (WARM if side.name in OURS else PEERS_WARM)
+        batches = measured + side.warm
         count = found[side.name]["highest"][1]
-        ratio, asked = slower / side.a_cpu_second, ASKED.get(side.name)
-        is_good &= ratio >= (asked or 0) and count == batches * highest_count()
+        ratios, asked = [one / side.a_cpu_second for one in of_ours], ASKED.get(side.name)
+        is_good &= min(ratios) >= (asked or 0) and count == batches * highest_count()
+        times = " and ".join(f"{ratio:.2f}" for ratio in ratios)
         print(
-            f"{side.name:24}{side.a_cpu_second:>14,.0f}{side.a_second:>12,.0f}{ratio:>9.2f}"
+            f"{side.name:24}{side.a_cpu_second:>14,.0f}{side.a_second:>12,.0f}{times:>16}"
             f"{asked or '':>7}{count / batches:>10.1f}",
             flush=True,
         )

@@ -29,8 +29,8 @@ _LOOK_S = 1.0
 _BEHIND_S = 5.0
 """How long brokers may need to know of a partition, or how far it goes, after they changed."""
 
-BLOCK_RECORDS = 10_000
-"""Messages that are taken from the client at once, at most."""
+BLOCK_RECORDS = 500
+"""Messages that are taken from the client at once, at most: few enough for near caches."""
 
 _ASK_TIMEOUT_S = 30
 
