@@ -45,7 +45,8 @@ def test_each_record_counts_once(
         kinesis.put(stream, range(records + EACH, records + 2 * EACH))
         records += 2 * EACH
         at = step if step.startswith("rec.") or not step else f"{step}@{done + 4}"
-        run_program("kinesis_sums", tmp_path, kinesis.url, stream, str(records), kill_at=at)
+        seen = records + bool(step)  # it goes on until it is killed
+        run_program("kinesis_sums", tmp_path, kinesis.url, stream, str(seen), kill_at=at)
         done = last_id(tmp_path)
     rows: dict[tuple[str, int], Rows] = {}
     for entry in entries(tmp_path):
