@@ -13,7 +13,7 @@ from dstreams.demo.summary import WordCount
 class CountsTopic:
     """Has, for each batch, how often each of its words came, in transactions of ``saveToKafka``.
 
-    A word that were lost, or written twice, would be another sum. The topic is made here, and
+    A word that was lost, or written twice, would be another sum. The topic is made here, and
     deleted at the end with the one of the commits.
 
     Raises:

@@ -230,7 +230,7 @@ class KafkaBroker(KafkaCluster):
         done = subprocess.run(
             [
                 *(*self._java, "kafka.tools.StorageTool"),
-                *("format", "--cluster-id", cluster, "--config", properties),
+                *("format", f"--cluster-id={cluster}", "--config", properties),
             ],
             check=False,
             stdin=subprocess.DEVNULL,
