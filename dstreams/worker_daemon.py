@@ -13,8 +13,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 _ARCHIVES = (".zip", ".jar")
 
@@ -24,14 +26,27 @@ def main() -> None:
     _forget_archives()
     # Imported only now: they may not come from an archive that is forgotten.
     import pyspark.worker  # noqa: F401, PLC0415
-    from pyspark.daemon import manager  # noqa: PLC0415
+    from pyspark import daemon  # noqa: PLC0415
 
     import dstreams.streaming_context  # noqa: PLC0415
     import dstreams.structured  # noqa: F401, PLC0415
 
+    daemon.worker = quiet_without_spark(daemon.worker)
     gc.collect()
     gc.freeze()
-    manager()
+    daemon.manager()
+
+
+def quiet_without_spark(worker: Callable[..., int]) -> Callable[..., int]:
+    """Let a worker end without a word when Spark has gone: it stops in the middle of tasks."""
+
+    def run(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    return run
 
 
 def _forget_archives() -> None:

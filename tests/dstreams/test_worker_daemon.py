@@ -12,6 +12,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams.rdd.context import WORKER_DAEMON, tuned_conf, tuned_settings
+from dstreams.worker_daemon import quiet_without_spark
 
 _LOADED = """
 import json, os, sys, threading
@@ -124,3 +125,17 @@ def test_that_of_the_program_wins() -> None:
     """A daemon that a program names stays."""
     conf = tuned_conf("mine", "local[1]", {WORKER_DAEMON: "pyspark.daemon"})
     assert conf.get(WORKER_DAEMON) == "pyspark.daemon"
+
+
+@pytest.mark.parametrize("gone", [BrokenPipeError, ConnectionResetError])
+def test_a_worker_whose_spark_has_gone_ends_without_a_word(gone: type[Exception]) -> None:
+    """Another error of it is told as ever."""
+
+    def worker(error: type[Exception]) -> int:
+        raise error
+
+    quiet = quiet_without_spark(worker)
+    assert quiet(gone) == 1
+    with pytest.raises(KeyError):
+        quiet(KeyError)
+    assert quiet_without_spark(lambda *arguments: len(arguments))("socket", True) == 2

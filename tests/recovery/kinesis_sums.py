@@ -25,14 +25,14 @@ KEY_ID, KEY = "AKIAOFTHEFIRSTRUN", "secret-of-the-first-run"
 def define(directory: str, url: str, stream: str) -> StreamingContext:
     """The numbers of a stream, and their sums by parity."""
     conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    ssc = StreamingContext(tuned_context("kinesis", "local[2,4]", conf), 0.5)
+    ssc = StreamingContext(tuned_context("kinesis", "local[2,4]", conf), 1)
     ssc.checkpoint(f"{directory}/checkpoint")
     initial = InitialPositionInStream.TRIM_HORIZON
     numbers = KinesisUtils.createStream(
         ssc, "sums", stream, url, REGION, initial, 2, awsAccessKeyId=KEY_ID, awsSecretKey=KEY
     ).map(int)
     numbers.foreachRDD(with_id(partial(enter, directory, "numbers")))
-    sums = numbers.map(parity).updateStateByKey(partial(total, 1), uid="sums").checkpoint(1.5)
+    sums = numbers.map(parity).updateStateByKey(partial(total, 1), uid="sums").checkpoint(3)
     sums.foreachRDD(with_id(partial(enter, directory, "sums")))
     return ssc
 
