@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from dstreams.kafka_io.client import is_of_new_leader
 from tests.support.waiting import wait_for
 
 pytest.importorskip(
@@ -37,10 +38,6 @@ _NUMBERS = itertools.count(1)
 
 _NOT_YET = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.NOT_COORDINATOR,
@@ -400,7 +397,8 @@ def _answered(ask: Callable[[], _T]) -> _T:
         try:
             answers.append(ask())
         except KafkaException as error:
-            if not (error.args[0].retriable() or error.args[0].code() in _NOT_YET):
+            is_known = error.args[0].retriable() or error.args[0].code() in _NOT_YET
+            if not (is_known or is_of_new_leader(error)):
                 raise
         return bool(answers)
 
