@@ -149,6 +149,22 @@ def read_newest_graph(
     there = all_graphs(files)  # before the takeovers: of a graph that is there its takeover is
     lineage = read_lineage(files, known)
     _require_takeovers(files, lineage, there)
+    return _read_newest(files, there, begun_with, lineage)
+
+
+def read_graph_in(
+    files: Files, lineage: Lineage, begun_with: RecordId | None = None
+) -> GraphSnapshot | None:
+    """Read the newest snapshot that counts in a lineage, which need not be on disk.
+
+    Raises CorruptCheckpointError.
+    """
+    return _read_newest(files, all_graphs(files), begun_with, lineage)
+
+
+def _read_newest(
+    files: Files, there: list[RecordId], begun_with: RecordId | None, lineage: Lineage
+) -> GraphSnapshot | None:
     newest = next(iter(lineage.snapshots(there)), None)
     counted = [] if begun_with is None else lineage.snapshots([begun_with])  # not after a rewind
     if counted and (newest is None or _age(newest) < _age(counted[0])):

@@ -6,7 +6,7 @@ snapshot. So what is missing is found missing and named: no stream begins from l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -195,6 +195,28 @@ def next_takeover(
         reason,
         parent_token=parent.token,
     )
+
+
+def newest_stream(
+    newest_first: Iterable[str], open_one: Callable[[str], Files]
+) -> tuple[str, Files] | None:
+    """Return the newest stream that has a graph, or has lost the one it had; None for none.
+
+    Also one that is damaged, and so cannot say. An older one is not what the user means, even where
+    it is the only one that has a graph. Raises StorageRefusedError.
+    """
+    for stream_id in newest_first:
+        files = open_one(stream_id)
+        if all_graphs(files) or _had_graph(files):
+            return stream_id, files
+    return None
+
+
+def _had_graph(files: Files) -> bool:
+    try:
+        return read_plan(files).graph is not None
+    except CorruptCheckpointError:
+        return True
 
 
 def read_plan(files: Files) -> RecoveryPlan:

@@ -10,9 +10,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, overload
+
+from dstreams.pictures.batches import (
+    batch_html,
+    batch_text,
+    batches_html,
+    batches_text,
+    states_html,
+    states_text,
+)
+from dstreams.pictures.markup import frame
 
 Outcome = Literal["succeeded", "failed", "empty", "cancelled"]
+
+
+class ToldOffsets(NamedTuple):
+    """From where to where a batch reads an input, as people know its offsets: JSON values.
+
+    Args:
+        start: after which it reads.
+        end: up to which it reads.
+        latest: the last one that the source has, as far as it knows.
+        metrics: what else it says of them, such as how far the batch is behind.
+    """
+
+    start: Any
+    end: Any
+    latest: Any
+    metrics: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -30,6 +56,7 @@ class InputInfo:
             batch reads, and ``lag``, how many offsets of each partition are left after it;
             once the batch has run also ``rejected``, how many records could not be decoded and
             were left out, where there are any.
+        offsets: from where to where it reads; None where there is nothing to say.
     """
 
     stream_id: int
@@ -37,6 +64,7 @@ class InputInfo:
     records: int | None
     description: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    offsets: ToldOffsets | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +90,10 @@ class OutputOperationInfo:
         started_ms: clock when it began, milliseconds since the epoch.
         completed_ms: clock when it ended.
         failure: why it failed, None when it succeeded.
+        rows: how many rows it wrote; None where nobody counted, as in streams.
+        job_ids: Spark's ids of the jobs that it ran, the first hundred of them, as in Spark's own
+            page; empty where they are not known. Jobs that other threads of the program began
+            meanwhile may be among them.
     """
 
     output_id: int
@@ -69,6 +101,8 @@ class OutputOperationInfo:
     started_ms: int
     completed_ms: int
     failure: str | None
+    rows: int | None = None
+    job_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +111,7 @@ class StateOperatorInfo:
 
     Args:
         uid: its name in durable files, for example ``mapWithState-0``.
-        name: operation and call site.
+        name: operation and call site; of a query the name of the operator, as Spark has it.
         partitions: partitions of the state.
         metrics: counts by the names that Spark gives them: ``numOutputRows``,
             ``numRowsDroppedByWatermark``, ``numTotalStateRows``, ``numUpdatedStateRows``,
@@ -92,10 +126,25 @@ class StateOperatorInfo:
     metrics: Mapping[str, int]
     watermark_ms: int | None = None
 
+    def __repr__(self) -> str:
+        return states_text([self])
+
+    def _repr_html_(self) -> str:
+        return frame(states_html([self]))
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """The event times that a batch has seen, in milliseconds since the epoch."""
+
+    max_ms: int
+    min_ms: int
+    avg_ms: float
+
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """One batch that ran.
+    """One batch that ran, of a stream or of a query.
 
     All times are milliseconds since the epoch. ``batch_time_ms`` is the logical time of the batch,
     the others are readings of the driver's clock.
@@ -114,6 +163,14 @@ class BatchInfo:
         failure: why it failed, or was cut off; None when neither.
         inputs: what each input stream read; a source that failed to say is not there.
         states: what each operation with stored state did; one that failed is not there.
+        durations_ms: milliseconds of each phase, by the names that Spark gives them:
+            ``latestOffset`` (how far it reads), ``walCommit`` (the begin record), ``getBatch``,
+            ``queryPlanning``, ``addBatch`` (outputs; of a query state as well), ``commitOffsets``
+            (the commit record), and of streams ``state`` and ``snapshots``.
+        since_ms: milliseconds from the trigger before, or the batch duration; None for the first
+            trigger of a query.
+        event_times: what was seen of a query with a watermark; None for nothing.
+        watermark_ms: the watermark with which a query ran the batch; None without one.
     """
 
     batch_id: int
@@ -127,6 +184,10 @@ class BatchInfo:
     failure: str | None
     inputs: tuple[InputInfo, ...] = ()
     states: tuple[StateOperatorInfo, ...] = ()
+    durations_ms: Mapping[str, int] = field(default_factory=dict)
+    since_ms: int | None = None
+    event_times: EventTimes | None = None
+    watermark_ms: int | None = None
 
     @property
     def scheduling_delay_ms(self) -> int:
@@ -142,6 +203,32 @@ class BatchInfo:
     def total_delay_ms(self) -> int:
         """Waiting and running together."""
         return self.completed_ms - self.submitted_ms
+
+    def __repr__(self) -> str:
+        return batch_text(self)
+
+    def _repr_html_(self) -> str:
+        return batch_html(self)
+
+
+class BatchInfos(list[BatchInfo]):
+    """Batches that ran, oldest first: a list that shows itself as a table, of many the newest."""
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> BatchInfo: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> BatchInfos: ...
+
+    def __getitem__(self, at: SupportsIndex | slice) -> BatchInfo | BatchInfos:
+        found = super().__getitem__(at)
+        return BatchInfos(found) if isinstance(found, list) else found
+
+    def __repr__(self) -> str:
+        return batches_text(self)
+
+    def _repr_html_(self) -> str:
+        return batches_html(self)
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,18 @@ class History:
                 if not self._is_left_out(node, time)
             ]
 
+    def newest(self, node: Node, upto_ms: int) -> tuple[int, RDD[Any]] | None:
+        """The newest RDD of *node* up to a time that is remembered, after its time; none is made.
+
+        None where no batch that is remembered had one.
+        """
+        with self._lock:
+            for time_ms, rdd in sorted(self._rdds[node].items(), reverse=True):
+                if time_ms > upto_ms or rdd is None or self._is_left_out(node, time_ms):
+                    continue
+                return time_ms, rdd
+            return None
+
     def times(self, node: Node) -> list[int]:
         """Batch times of *node* that are remembered, sorted."""
         with self._lock:

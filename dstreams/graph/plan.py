@@ -8,7 +8,7 @@ never change again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark import StorageLevel
@@ -108,6 +108,10 @@ class StreamGraph:
         """The options of *node*, to be read or changed."""
         return self.options.setdefault(node, StreamOptions())
 
+    def _chosen(self, node: Node) -> StreamOptions:
+        """The options of *node*, to be read: a stream that was only looked at is not kept."""
+        return self.options.get(node, StreamOptions())
+
     def name(self, node: Node, uid: str | None) -> None:
         """Keep state and progress of *node* under *uid*; None: under a name from its place."""
         if uid is None:
@@ -126,12 +130,24 @@ class StreamGraph:
                 "no output operations registered, so nothing to execute; end a stream with an "
                 "output such as pprint(), foreachRDD(f) or saveAsTextFiles(prefix)"
             )
-        order = self._parents_first()
-        intervals = {node: self._checkpoint_ms(node) for node in order}
-        for node, interval in intervals.items():
-            if interval is not None:
+        plan = self.draft(zero_ms)
+        for node, planned in plan.nodes.items():
+            if planned.checkpoint_ms is not None:
                 self._require_directory(node, has_checkpoint_directory)
-                self._require_checkpoint(node, interval)
+                self._require_checkpoint(node, planned.checkpoint_ms)
+        uids: dict[Node, str] = {}
+        uids.update(plan.input_uids.items())
+        uids.update((node, planned.uid) for node, planned in plan.nodes.items())
+        _require_own(uids)
+        return plan
+
+    def draft(self, zero_ms: int = 0, *others: Node) -> Plan:
+        """Compute what follows from the graph as far as it is defined; nothing is checked.
+
+        Of streams that no output uses yet only *others* are in it, and what these are made of.
+        """
+        order = self._parents_first(others)
+        intervals = {node: self._checkpoint_ms(node) for node in order}
         remember = self._remember_ms(order, intervals)
         levels = self._storage_levels(order)
         uids = self._uids(order)
@@ -141,7 +157,7 @@ class StreamGraph:
                 levels[node],
                 intervals[node],
                 remember[node],
-                self.options_of(node).uid is not None,
+                self._chosen(node).uid is not None,
             )
             for node in order
         }
@@ -153,7 +169,7 @@ class StreamGraph:
             tuple(self.outputs),
             nodes,
             {stream: uids[stream] for stream in self.inputs},
-            frozenset(s for s in self.inputs if self.options_of(s).uid is not None),
+            frozenset(s for s in self.inputs if self._chosen(s).uid is not None),
             tuple(f"{kind}-{kinds[:index].count(kind)}" for index, kind in enumerate(kinds)),
         )
 
@@ -162,20 +178,12 @@ class StreamGraph:
         counts: Counter[str] = Counter()
         uids: dict[Node, str] = {}
         for node in dict.fromkeys((*self.inputs, *order)):
-            chosen, kind = self.options_of(node).uid, _kind(node.operation)
+            chosen, kind = self._chosen(node).uid, _kind(node.operation)
             uids[node] = chosen or f"{kind}-{counts[kind]}"
             counts[kind] += chosen is None
-        by_uid: dict[str, Node] = {}
-        for node, uid in uids.items():
-            other = by_uid.setdefault(uid, node)
-            if other is not node:
-                raise InvalidStreamError(
-                    f"{other.operation} and {node.operation} have the same uid, {uid!r}; state and "
-                    "progress are kept under it, so give each its own"
-                )
         return uids
 
-    def _parents_first(self) -> list[Node]:
+    def _parents_first(self, others: Iterable[Node]) -> list[Node]:
         order: dict[Node, None] = {}
 
         def visit(node: Node) -> None:
@@ -184,8 +192,8 @@ class StreamGraph:
                     visit(parent)
                 order[node] = None
 
-        for output in self.outputs:
-            visit(output.parent)
+        for node in (*(output.parent for output in self.outputs), *others):
+            visit(node)
         return list(order)
 
     def _storage_levels(self, order: list[Node]) -> dict[Node, StorageLevel | None]:
@@ -201,13 +209,13 @@ class StreamGraph:
                     levels[parent.holder] = MEMORY_ONLY_SER
         # Children first, so that the choice for the stream itself comes last.
         for node in reversed(order):
-            chosen = self.options_of(node).storage_level
+            chosen = self._chosen(node).storage_level
             if chosen is not None:
                 levels[node.holder] = chosen
         return {node: None if level == NO_STORAGE else level for node, level in levels.items()}
 
     def _checkpoint_ms(self, node: Node) -> int | None:
-        chosen = self.options_of(node).checkpoint_ms
+        chosen = self._chosen(node).checkpoint_ms
         if chosen is None and node.must_checkpoint:
             slides = -(-_DEFAULT_CHECKPOINT_MS // node.slide_ms)
             return min(slides, _MOST_CHECKPOINT_SLIDES) * node.slide_ms
@@ -234,7 +242,7 @@ class StreamGraph:
                 f"the checkpoint interval of {node.operation} is {interval_ms} ms, which is not a "
                 f"multiple of its slide of {node.slide_ms} ms; set it to {above} ms"
             )
-        if self.options_of(node).storage_level == NO_STORAGE and node.must_checkpoint:
+        if self._chosen(node).storage_level == NO_STORAGE and node.must_checkpoint:
             raise InvalidStreamError(
                 f"{node.operation} is checkpointed, but its storage level keeps nothing; "
                 "choose one with persist(level) that does"
@@ -259,6 +267,18 @@ def _least_remember_ms(node: Node, interval_ms: int | None) -> int:
     if interval_ms is None or isinstance(node, StateStoreDStream):
         return node.slide_ms
     return max(node.slide_ms, 2 * interval_ms)
+
+
+def _require_own(uids: Mapping[Node, str]) -> None:
+    """Refuse two streams of one uid."""
+    by_uid: dict[str, Node] = {}
+    for node, uid in uids.items():
+        other = by_uid.setdefault(uid, node)
+        if other is not node:
+            raise InvalidStreamError(
+                f"{other.operation} and {node.operation} have the same uid, {uid!r}; state and "
+                "progress are kept under it, so give each its own"
+            )
 
 
 def _kind(operation: str) -> str:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pyspark import RDD, SparkContext
@@ -32,7 +32,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import INPUT_END, INPUT_START, Files, InputPast
 from dstreams.clock import Clock
 from dstreams.errors import SourceError
-from dstreams.events import Tell, tell_nobody
+from dstreams.events import InputInfo, Tell, ToldOffsets, tell_nobody
 from dstreams.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -97,6 +97,15 @@ class InputDescription:
 
     text: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def with_noticed(given: InputInfo, noticed: InputDescription) -> InputInfo:
+    """Return what is told of an input, with what is known of it once the batch has run."""
+    return replace(
+        given,
+        description=f"{given.description}{noticed.text}",
+        metadata={**given.metadata, **noticed.metadata},
+    )
 
 
 @dataclass(frozen=True)
@@ -169,6 +178,10 @@ class SourceReader:
     def describe(self, planned: PlannedInput) -> InputDescription:
         """Return what listeners are told of a plan."""
         return InputDescription(planned.description)
+
+    def told(self, planned: PlannedInput) -> ToldOffsets:
+        """Return what is told of the offsets of a plan, where those on disk say more or less."""
+        return ToldOffsets(planned.start, planned.end, planned.end, {})
 
     def noticed(self, planned: PlannedInput) -> InputDescription:
         """Return what is told besides, once the batch has run: records that were left out."""

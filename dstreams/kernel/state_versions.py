@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -23,16 +23,27 @@ from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint import CheckpointError, CommitLog
-from checkpoint.state_store import LmdbBackend, SnapshotRule, StateStore, StoreId, delete_local
+from checkpoint.state_store import (
+    LmdbBackend,
+    SnapshotRule,
+    StateReader,
+    StateStore,
+    StoreId,
+    delete_local,
+)
 from dstreams.errors import InvalidStreamError
 from dstreams.kernel.store_upkeep import StoreUpkeep, maintain_stores
 from dstreams.rdd.empty_partitions import empty_partitions, pinned_partitions
+from dstreams.rdd.job_labels import label_jobs
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
 from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker_gc import settle_worker
 
 logger = logging.getLogger(__name__)
+
+ReadStore = Callable[[StateReader], Iterator[tuple[Any, ...]]]
+"""What a task reads of the store of a partition."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,12 @@ class StateVersions:
         self._temporary: list[_Temporary] = []
         # Who looks at a state from a notebook does so in another thread than that of the batches.
         self._lock = Lock()
+
+    @property
+    def local_directory(self) -> str | None:
+        """Path at which each host keeps its replicas; None where they are not on disk."""
+        backend = self.store.backend
+        return backend.local_directory if isinstance(backend, LmdbBackend) else None
 
     def empty(
         self, uid: str, partitioner: StablePartitioner, store: str = "default"
@@ -166,19 +183,34 @@ class StateVersions:
             found = None if wanted is None else known.get(wanted)
         if found is None and batch is not None:
             found = _Known(self._committed(uid, operation, batch))
-        if found is None:
-            return None
-        version, rdd = found
-        if rdd is None:
+        return None if found is None else self._read(found, _entries)
+
+    def look(self, uid: str, upto: int, read: ReadStore) -> tuple[int, RDD[Any]] | None:
+        """Return the batch of the newest version up to one, and the RDD of what is read of it.
+
+        The RDD has the partitioner that has placed the keys, where this run knows it. None where no
+        version is known.
+        """
+        with self._lock:
+            known = self._known.get(uid, {})
+            batch = max((each for each in known if each <= upto), default=None)
+            found = None if batch is None else known[batch]
+        return None if batch is None or found is None else (batch, self._read(found, read))
+
+    def _read(self, known: _Known, read: ReadStore) -> RDD[Any]:
+        version, made_by = known
+        if made_by is None:
             partitions = empty_partitions(self._spark, StablePartitioner(len(version.version_ids)))
         else:
-            partitions = pinned_partitions(self._spark, rdd.partitioner)
-        entries: RDD[Any] = PipelinedRDD(partitions, _ReadState(self.store, version, True))
-        return entries
+            partitions = pinned_partitions(self._spark, made_by.partitioner)
+        placed_by = partitions.partitioner
+        is_placed = isinstance(placed_by, StablePartitioner) and version.is_placed_by(placed_by)
+        rdd: RDD[Any] = PipelinedRDD(partitions, _ReadState(self.store, version, read), is_placed)
+        return rdd
 
     def pairs(self, uid: str, batch: int, partitioner: StablePartitioner) -> RDD[Any]:
         """Return the RDD of all keys and values of a version, placed by *partitioner* as it is."""
-        task = _ReadState(self.store, self._known[uid][batch].version, False)
+        task = _ReadState(self.store, self._known[uid][batch].version, StateReader.items)
         pairs: RDD[Any] = PipelinedRDD(empty_partitions(self._spark, partitioner), task, True)
         return pairs
 
@@ -190,6 +222,7 @@ class StateVersions:
         replicas, and runs between two batches.
         """
         newest = {uid: known[max(known)] for uid, known in self._known.items() if known}
+        label_jobs("upkeep of state")
         return sum(
             maintain_stores(
                 self.store,
@@ -272,18 +305,19 @@ def _unpersist(rdds: Iterable[StateStoreRDD | None]) -> None:
 
 @dataclass(frozen=True)
 class _ReadState:
-    """Task: all pairs of the store of a partition, with the timeouts of the keys if asked for."""
+    """Task: what *read* finds in the store of a partition."""
 
     store: StateStore
     version: StateVersion
-    with_timeouts: bool
+    read: ReadStore
 
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
         settle_worker()
         for _ in frames:  # a worker whose input is left unread is not used again
             pass
         with self.version.open(self.store, split) as reader:
-            if self.with_timeouts:
-                yield from ((key, row, reader.timeout_ms(key)) for key, row in reader.items())
-            else:
-                yield from reader.items()
+            yield from self.read(reader)
+
+
+def _entries(reader: StateReader) -> Iterator[tuple[Any, ...]]:
+    return ((key, value, reader.timeout_ms(key)) for key, value in reader.items())

@@ -191,8 +191,11 @@ class TransactionLog:
         without_state: Collection[str] = (),
         failed_outputs: Collection[str] = (),
         facts: Mapping[str, object] | None = None,
-    ) -> None:
+    ) -> str:
         """Write the record that makes a batch count; its arguments are fields of that.
+
+        Returns:
+            What to say of outputs that failed, and how to run them again; empty for none.
 
         Raises:
             ConcurrentWriterError: another driver has taken over.
@@ -213,11 +216,10 @@ class TransactionLog:
                 facts=facts or {},
             )
             committed = self.commits.commit(record)
-        if failed_outputs:
-            self._tell_failed(committed)
+        return self._left_out(committed) if failed_outputs else ""
 
-    def _tell_failed(self, record: CommitRecord) -> None:
-        """Log which outputs a batch was committed without, and how to run them again."""
+    def _left_out(self, record: CommitRecord) -> str:
+        """Say which outputs a batch was committed without, and how to run them again."""
         remedy = (
             "no batch is before it to go back to, so only a new checkpoint directory has it again"
         )
@@ -228,12 +230,10 @@ class TransactionLog:
                 f"{record.previous.time_ms}, as long as clean-up has left that batch, and start "
                 "it again"
             )
-        logger.error(
-            "outputs %s of the batch at %d ms failed, and the batch is committed without them: no "
-            "restart runs them again by itself; %s",
-            ", ".join(record.failed_outputs),
-            record.batch_time_ms,
-            remedy,
+        return (
+            f"outputs {', '.join(record.failed_outputs)} of the batch at {record.batch_time_ms} ms "
+            "failed, and the batch is committed without them: no restart runs them again by "
+            f"itself; {remedy}"
         )
 
     def past(self, uid: str) -> InputPast:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,8 +17,8 @@ from checkpoint import (
     GraphSnapshot,
     RecoveryPlan,
     StreamLog,
-    all_graphs,
     began_ms,
+    newest_stream,
     open_files,
     open_stream,
     plan_recovery,
@@ -124,7 +124,7 @@ def find_stream(directory: str) -> FoundStream | None:
         raise InvalidStreamError(f"checkpointPath must be a path or URL, got {directory!r}")
     try:
         files = open_files(directory)
-        newest = _newest_stream(directory, files)
+        newest = newest_stream(stream_ids(files), partial(open_stream, directory))
     except (CheckpointError, ValueError) as error:
         raise InvalidStreamError(
             f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"
@@ -142,21 +142,6 @@ def find_stream(directory: str) -> FoundStream | None:
     if snapshot is None:
         raise RestartError(f"{files.url} has a graph, and it does not count; begin anew")
     return FoundStream(files, began_ms(stream_id), snapshot, recovery, log)
-
-
-def _newest_stream(directory: str, files: Files) -> tuple[str, Files] | None:
-    """Return the newest stream that has a graph, or has lost the one it had; None for none.
-
-    An older one is not what the user means, even where it is the only one that has a graph.
-    """
-    for stream_id in stream_ids(files):
-        inside = open_stream(directory, stream_id)
-        if all_graphs(inside):
-            return stream_id, inside
-        with suppress(CheckpointError):  # of one that is damaged as well the error is told below
-            if read_plan(inside).graph is not None:
-                return stream_id, inside
-    return None
 
 
 def require_restartable(graph: StreamGraph) -> None:

@@ -41,6 +41,7 @@ _OF_ONE_PROCESS = (
     "spark.driver.bindAddress",
     "spark.driver.port",
     "spark.ui.port",
+    "spark.dstreams.showConsoleProgress",
     "spark.blockManager.port",
     "spark.app.id",
     "spark.app.startTime",
@@ -61,9 +62,15 @@ _OF_THE_NEW_PROCESS = (
     "spark.kerberos.keytab",
     "spark.kerberos.principal",
     "spark.ui.filters",
+    "spark.kubernetes.namespace",
+    "spark.kubernetes.container.image",
+    "spark.kubernetes.driver.container.image",
+    "spark.kubernetes.executor.container.image",
 )
 
 _JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+_OWN = ("spark.app.name", *_JAVA_OPTIONS)
+"""What each process has of its own, without anybody having asked for it."""
 _FIRST_OF_SPARK = "-Djava.net.preferIPv6Addresses="
 """How the options begin that each SparkContext puts before those it was given."""
 
@@ -106,7 +113,7 @@ def write_graph_snapshot(
         plan.zero_ms if last_ms is None else last_ms,
         owned.epoch,
         {**describe_plan(plan, spark.getConf(), began), "rdds": _described_files(rdds)},
-        pickle.dumps(_Payload(pickled.data, rdds, settings)),
+        pickle.dumps(_Payload(pickled.data, rdds, settings and settings.without_secrets())),
         with_state=tuple(
             plan.nodes[node].uid for node in (*plan.checkpointed(), *plan.in_state_store())
         ),
@@ -179,7 +186,7 @@ def describe_plan(
             for uid, output in zip(plan.output_uids, plan.outputs, strict=True)
         ],
         "conf": [
-            [key, None if is_secret(key, value) else value]
+            [key, None if is_secret(key, value) else _given(key, value)]
             for key, value in sorted(settings.items())
             if key not in _OF_ONE_PROCESS
         ],
@@ -193,21 +200,33 @@ def conf_of(description: Mapping[str, Any], conf: SparkConf) -> SparkConf:
     The new process keeps its own master, addresses, ports and identity, and its own secrets, which
     no checkpoint holds.
     """
-    missing = []
+    missing, others = [], []
     for key, value in description["conf"]:
         if value is None:
             missing += [] if conf.contains(key) else [key]
             continue
         is_given = key in _OF_THE_NEW_PROCESS and conf.contains(key)
         if key not in _OF_ONE_PROCESS and not is_given:
-            conf.set(key, given_once(value) if key in _JAVA_OPTIONS else value)
+            if conf.contains(key) and conf.get(key) != value and key not in _OWN:
+                others.append(key)
+            conf.set(key, _given(key, value))
     if missing:
         _log.warning(
             "the run before had settings that look secret, which no checkpoint holds; if they are "
             "needed, give them to this process as well: %s",
             ", ".join(missing),
         )
+    if others:
+        _log.warning(
+            "settings that this process was given stay as they were in the run before, as its "
+            "checkpoint says: %s; StreamingContext.restore takes those of this process",
+            ", ".join(others),
+        )
     return conf
+
+
+def _given(key: str, value: str) -> str:
+    return given_once(value) if key in _JAVA_OPTIONS else value
 
 
 def given_once(options: str) -> str:

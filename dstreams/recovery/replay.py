@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from checkpoint import BeginRecord, OwnedStream, RecoveryPlan, begin_file
+from checkpoint.tools.progress import SILENT, Progress
 from dstreams.errors import RestartError
 from dstreams.faults import fault
 from dstreams.graph.history import LONGEST_LINEAGE, History
@@ -56,11 +57,12 @@ def replay(
     history: History,
     readers: Mapping[InputDStream, SourceReader],
     commit_state: Callable[[int, int], None],
+    progress: Progress = SILENT,
 ) -> Resumption | None:
     """Fill *history* with what an earlier run left, and say where the stream goes on.
 
     Where no batch has begun that is None. *commit_state* commits the restored state between
-    two batches, by the number of the first one and a time in ms.
+    two batches, by the number of the first one and a time in ms. *progress* is told how far it is.
 
     Raises:
         RestartError: something that is needed is not there.
@@ -74,10 +76,10 @@ def replay(
         return None
     fault("rec.load")
     committed = read_committed_state(plan, recovery, owned.commits.records(), point)
-    again = Replay(plan, history, owned, committed, point.added is None)
+    again = Replay(plan, history, owned, committed, point.added is None, progress)
     again.feed(readers)  # which says how much of the past can be had
     restored = RestoredState(plan, history, owned, committed, point.stream_id)
-    restored.restore()
+    restored.restore(progress)
     if restored.has_moved and last is not None:
         commit_state(last.batch_id, last.batch_time_ms + 1)
     fault("rec.replay")
@@ -113,6 +115,7 @@ class Replay:
     owned: OwnedStream
     committed: CommittedState
     is_same_graph: bool
+    progress: Progress = SILENT
 
     # Input -----------------------------------------------------------------------------------
 
@@ -122,18 +125,19 @@ class Replay:
         What a batch could not read then is not given to the state that came after it.
         """
         last_ms = self.committed.last_ms
+        needed: list[tuple[InputDStream, SourceReader, int, object]] = []
         for stream, reader in readers.items():
             after_ms = self.committed.lookback.get(stream, last_ms)
             self._require_begins(stream, after_ms)
             uid = self.plan.input_uids[stream]
             for time_ms, begun in self.owned.plan.begins.items():
                 was_unread = (uid, time_ms) in self.committed.unread
-                if not after_ms < time_ms <= last_ms or was_unread:
-                    continue
-                said = begun.inputs.get(uid)
-                planned = planned_before(stream.source, reader, time_ms, said)
-                if planned is not None:
-                    self.history.feed(stream, time_ms, reader.read(planned))
+                if after_ms < time_ms <= last_ms and not was_unread:
+                    needed.append((stream, reader, time_ms, begun.inputs.get(uid)))
+        for stream, reader, time_ms, said in self.progress.over(needed, "reading input again"):
+            planned = planned_before(stream.source, reader, time_ms, said)
+            if planned is not None:
+                self.history.feed(stream, time_ms, reader.read(planned))
 
     def _require_begins(self, stream: InputDStream, after_ms: int) -> None:
         """Refuse to go on without a begin record that the same graph needs."""
@@ -153,6 +157,7 @@ class Replay:
 
         State stands still over batches that an earlier run has left out.
         """
+        self.progress.begin("making up for batches")
         last_ms, lookback = self.committed.last_ms, self.committed.lookback
         for after_ms, time_ms in gaps_in(self.owned.plan.begins):
             if time_ms <= last_ms:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from checkpoint import OperatorSnapshot, OwnedStream, StatePartition
+from checkpoint.tools.progress import SILENT, Progress
 from dstreams.errors import RestartError
 from dstreams.graph.history import History
 from dstreams.graph.node import Node
@@ -35,14 +36,14 @@ class RestoredState:
     times: list[tuple[Node, int]] = field(default_factory=list)
     has_moved: bool = False
 
-    def restore(self) -> None:
+    def restore(self, progress: Progress = SILENT) -> None:
         """Restore the state of each stream.
 
         Raises:
             RestartError: state is to be in other partitions, and no record fits in that says so.
             Exception: whatever a job raises that puts state into other partitions.
         """
-        for node in self.plan.nodes:
+        for node in progress.over(self.plan.nodes, "restoring state"):
             if node in self.committed.began:
                 self._begin(node, self.committed.began[node])
             if self.committed.is_added(node):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dstreams.errors import BatchFailedError
 from dstreams.events import BatchInfo, InputInfo, PendingBatch, PlannedOutput
@@ -30,6 +30,7 @@ class Batch:
             where it is one batch duration before.
         beginning: random id of its begin record; empty without a checkpoint directory.
         outputs: the outputs that have a turn.
+        planning_ms: how long each phase of planning took.
     """
 
     batch_id: int
@@ -41,6 +42,7 @@ class Batch:
     beginning: str = ""
     input_infos: tuple[InputInfo, ...] = ()
     outputs: tuple[PlannedOutput, ...] = ()
+    planning_ms: Mapping[str, int] = field(default_factory=dict)
 
     def pending(self, started_ms: int | None = None) -> PendingBatch:
         """Return what is told of a batch that has not run to its end."""
@@ -56,8 +58,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What is told of a batch that ran, its error, and whether that lets no batch run after it."""
+    """What became of a batch that ran.
+
+    Args:
+        info: what is told of it.
+        error: what it failed with, None where it did not.
+        ends_stream: whether no batch may run after it.
+        left_out: what to say of outputs that it was committed without; empty for none.
+    """
 
     info: BatchInfo
     error: BatchFailedError | None
     ends_stream: bool = False
+    left_out: str = ""

@@ -15,7 +15,7 @@ from dstreams.events import InputInfo
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.kernel.input_ends import InputEnds
-from dstreams.kernel.source import PlannedInput, SourceReader, remedy_of
+from dstreams.kernel.source import PlannedInput, SourceReader, remedy_of, with_noticed
 from dstreams.rdd.counting import RecordCount, counted_unless_known
 from dstreams.streams.batch import Batch, InputFailure
 
@@ -103,17 +103,10 @@ class BatchInputs:
         self, planned: Mapping[InputDStream, PlannedInput], infos: Iterable[InputInfo]
     ) -> tuple[InputInfo, ...]:
         """Return what is told of the inputs of a batch, with what is known once it has run."""
-        told = []
-        for info, (stream, one) in zip(infos, planned.items(), strict=True):
-            more = self._readers[stream].noticed(one)
-            told.append(
-                replace(
-                    info,
-                    description=f"{info.description}{more.text}",
-                    metadata={**info.metadata, **more.metadata},
-                )
-            )
-        return self._counts.complete(told)
+        return self._counts.complete(
+            with_noticed(info, self._readers[stream].noticed(one))
+            for info, (stream, one) in zip(infos, planned.items(), strict=True)
+        )
 
     def explain(self, error: BaseException) -> str | None:
         """Say what to do about an error, None where no input has to do with it."""

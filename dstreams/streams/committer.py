@@ -40,10 +40,11 @@ class BatchCommitter:
         snapshots: Mapping[Node, RddSnapshot],
         failed_outputs: Sequence[str],
         unread: Iterable[InputDStream],
-    ) -> None:
+    ) -> str:
         """Commit a batch and let the next one read its snapshots: lineage ends here.
 
-        *failed_outputs*, by uid, did not run to their end; *unread* inputs could not be read.
+        *failed_outputs*, by uid, did not run to their end; *unread* inputs could not be read. What
+        is returned says that to people, empty where no output failed.
 
         Raises:
             CheckpointError: it could not be committed; the stream must stop.
@@ -56,7 +57,7 @@ class BatchCommitter:
             for stream, reader in self.readers.items()
             if isinstance(reader, Explaining)
         }
-        self._write(
+        left_out = self._write(
             batch.batch_id,
             time_ms,
             snapshots,
@@ -70,6 +71,7 @@ class BatchCommitter:
         self._inputs_needed_after = needed_after
         self._last = batch
         self.snapshots.committed(time_ms, snapshots)
+        return left_out
 
     def commit_between(
         self, batch_id: int, time_ms: int, snapshots: Mapping[Node, RddSnapshot] | None = None
@@ -93,12 +95,12 @@ class BatchCommitter:
         facts: Mapping[str, object],
         without_state: Iterable[Node] = (),
         failed_outputs: Sequence[str] = (),
-    ) -> None:
+    ) -> str:
         """Write a commit record, with the versions of stored state and facts that say anything."""
         states, nodes = self._states(time_ms), self.plan.nodes
         versions = {uid: version for uid, (_, version) in states.items()}
         made_at = {uid: made_ms for uid, (made_ms, _) in states.items()}
-        self.log.commit(
+        return self.log.commit(
             batch_id,
             time_ms,
             snapshots={

@@ -22,7 +22,9 @@ from dstreams.streams.batch_inputs import BatchInputs
 from dstreams.streams.clean_up import BatchCleanUp
 from dstreams.streams.committer import BatchCommitter
 from dstreams.streams.planner import BatchPlanner
+from dstreams.streams.rate_control import RateControl
 from dstreams.streams.rdd_snapshots import RddSnapshots
+from dstreams.streams.restart_progress import RestartProgress
 from dstreams.streams.runner import BatchRunner
 
 logger = logging.getLogger(__name__)
@@ -32,7 +34,8 @@ class Engine:
     """The parts that plan, run, commit and clean up after the batches of one frozen graph.
 
     *tell* is told of each step of each batch. Without a checkpoint directory *log* and the
-    committer are None.
+    committer are None. *rates* limits the readers, None where nothing does. *restart* shows how far
+    the engine of an earlier stream is, None for a new one.
     """
 
     def __init__(
@@ -46,10 +49,15 @@ class Engine:
         stream_id: str,
         *,
         stops_on_failure: bool,
+        rates: RateControl | None = None,
+        restart: RestartProgress | None = None,
     ) -> None:
         self.plan = plan
         self.history = history
         self.readers = readers
+        self.rates = rates
+        self.restart = restart
+        self.stream_id = stream_id
         self.log = log
         self.clock = clock
         self.janitor = Janitor()
@@ -78,6 +86,12 @@ class Engine:
             stops_on_failure,
         )
 
+    def rate_limits(self) -> dict[str, float]:
+        """Return how many records a second inputs may give, by their name; unlimited ones not."""
+        limits = {} if self.rates is None else self.rates.limits
+        names = {stream.stream_id: name for stream, name in self.planner.names.items()}
+        return {names[stream_id]: rate for stream_id, rate in limits.copy().items()}
+
     def checkpoint_now(self) -> None:
         """Make the state of the last batch durable, due or not; called at the end.
 
@@ -101,6 +115,8 @@ class Engine:
 
     def close(self) -> None:
         """Close the sources and forget everything; says on disk that this driver has stopped."""
+        if self.restart is not None:
+            self.restart.close()
         self.janitor.close()
         close_all(self.readers.values())
         self.history.clear()

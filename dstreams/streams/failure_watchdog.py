@@ -64,7 +64,13 @@ class FailureWatchdog:
 
 
 def _is_interactive() -> bool:
-    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or _is_kernel()
+
+
+def _is_kernel() -> bool:
+    """Say whether this process is the kernel of a notebook; one that only runs kernels is none."""
+    kernels = sys.modules.get("ipykernel.kernelapp")
+    return kernels is not None and bool(kernels.IPKernelApp.initialized())
 
 
 @atexit.register  # before others are, so it runs after them

@@ -17,6 +17,8 @@ from dstreams.errors import DurabilityError, IncompleteStopError, StreamLifecycl
 from dstreams.events import BatchInfo, StreamingStarted
 from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.waiting import wait_in_steps
+from dstreams.monitor.application import application
+from dstreams.monitor.monitor import Monitor
 from dstreams.settings import Settings
 from dstreams.streams.cut_off import cut_off
 from dstreams.streams.engine import Engine
@@ -41,7 +43,8 @@ class StreamingContextState(str, Enum):
 class LifeCycle:
     """Who runs the batches of a context, who waits for them, and who ends them.
 
-    A process has one active life at a time.
+    A process has one active life at a time. *check* refuses streams that cannot run, touches
+    nothing, and returns what opens them.
     """
 
     active: ClassVar[LifeCycle | None] = None
@@ -50,20 +53,22 @@ class LifeCycle:
     def __init__(
         self,
         context: object,
-        open_engine: Callable[[], Engine],
+        check: Callable[[], Callable[[], Engine]],
         spark: SparkContext,
         settings: Settings,
         bus: ListenerBus,
+        monitor: Monitor,
     ) -> None:
         self.context: Any = context
         self.state = StreamingContextState.INITIALIZED
         self.engine: Engine | None = None
         self.scheduler: Scheduler | None = None
         self.failure = FailureWatchdog()
-        self._open_engine = open_engine
+        self._check = check
         self._spark = spark
         self._settings = settings
         self._bus = bus
+        self._monitor = monitor
         hasten = self._stop_at_once_on_signal if settings.stop_gracefully_on_shutdown else None
         self._signals = SignalStop(self._stop_on_signal, hasten)
         self._started_at: str | None = None
@@ -97,7 +102,7 @@ class LifeCycle:
                 logger.warning("StreamingContext has already been started")
                 return False
             self.scheduler = Scheduler(
-                self._activate(),
+                self._activate(is_step=False),
                 self._spark,
                 clock,
                 self._settings,
@@ -164,12 +169,16 @@ class LifeCycle:
             raise self._error
         return self.state is StreamingContextState.STOPPED
 
-    def report(self, error: BaseException) -> None:
-        """Let ``awaitTermination`` raise *error*, unless an earlier one stands."""
+    def report(self, error: BaseException, goes_on: bool = True) -> None:
+        """Let ``awaitTermination`` raise *error*, unless an earlier one stands.
+
+        Unless it *goes_on*, the context has failed when it ends.
+        """
         with self._ended:
             if self._error is None:
                 self._error = error
             self._ended.notify_all()
+        self._monitor.failed(str(error), goes_on=goes_on)
 
     def finish(self) -> None:
         """End the life of the context; called by whoever comes first, and harmless after."""
@@ -181,6 +190,8 @@ class LifeCycle:
             if LifeCycle.active is self:
                 LifeCycle.active = None
         self._bus.close(LISTENERS_S)
+        self._monitor.ended()
+        application().ended(self._monitor)
         self._signals.remove()
         atexit.unregister(self._stop_at_exit)
         with self._ended:
@@ -189,8 +200,12 @@ class LifeCycle:
         if self._stop_spark:
             self._spark.stop()
 
-    def _activate(self) -> Engine:
-        """Freeze the graph and open the sources; on failure the context is stopped."""
+    def _activate(self, *, is_step: bool = True) -> Engine:
+        """Freeze the graph and open the sources; on failure the context is stopped.
+
+        Where a step finds streams that cannot run, nothing was opened or claimed, and the context
+        stays as it was: who steps by hand defines what is missing, and steps again.
+        """
         if self.state is StreamingContextState.STOPPED:
             raise StreamLifecycleError(
                 "the StreamingContext has already been stopped and cannot run again; create a "
@@ -205,8 +220,15 @@ class LifeCycle:
                 )
             self._started_at = call_site()
             try:
-                engine = self._open_engine()
+                open_engine = self._check()
             except BaseException:
+                if not is_step:
+                    self.finish()
+                raise
+            try:
+                engine = open_engine()
+            except BaseException as error:
+                self._monitor.failed(str(error) or type(error).__name__)
                 self.finish()
                 raise
             LifeCycle.active = self
@@ -241,6 +263,10 @@ class LifeCycle:
             result = engine.runner.run(engine.planner.plan_batch())
             self._bus.drain(LISTENERS_S)
             infos.append(result.info)
+            if result.left_out:  # why is in the error, which the caller gets
+                logger.error("%s", result.left_out)
+            if result.ends_stream:  # another failure is in the batches, and in what is raised
+                self._monitor.failed(str(result.error))
             if isinstance(result.error, DurabilityError):
                 self.finish()
             elif self._stop_after_step or result.ends_stream:
@@ -274,7 +300,7 @@ class LifeCycle:
         message = f"a graceful stop did not run all that was received ({why}); {left}"
         logger.error("%s", message)
         self._incomplete = IncompleteStopError(message, left.batch_times_ms, left.lost, left.again)
-        self.report(self._incomplete)
+        self.report(self._incomplete, goes_on=False)
 
     def _stop_on_signal(self) -> bool:
         if self.state is StreamingContextState.STOPPED:

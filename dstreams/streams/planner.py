@@ -15,6 +15,7 @@ from dstreams.graph.plan import Plan
 from dstreams.kernel.input_ends import InputEnds, planned_before
 from dstreams.kernel.source import PlannedInput, SourceReader
 from dstreams.kernel.transaction_log import AFTER, TransactionLog
+from dstreams.monitor.phases import PhaseTimer
 from dstreams.recovery.skipped_batches import gap_of
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.streams.batch import Batch, InputFailure
@@ -79,6 +80,14 @@ class BatchPlanner:
         if due_ms > last_ms + self._plan.batch_ms:
             self._gap = last_ms, due_ms
 
+    def behind(self) -> tuple[int, int]:
+        """Return how many batches there are to run up to now, and the time of the last of them."""
+        last_ms = max([self._last_ms, *self._in_flight])
+        if self._gap is not None:
+            return len(self._in_flight) + 1, self._gap[1]
+        due_ms = max(last_ms, self._plan.batch_upto(self._clock.now_ms()))
+        return len(self._in_flight) + (due_ms - last_ms) // self._plan.batch_ms, due_ms
+
     def plan_batch(self) -> Batch:
         """Fix what the next batch reads, and write it down.
 
@@ -89,7 +98,9 @@ class BatchPlanner:
         batch_id = self.begun.number(time_ms)
         fault("plan.start", batch_id)
         begun = self._in_flight.get(time_ms)
-        inputs, failure = self._plan_inputs(time_ms, begun)
+        timer = PhaseTimer()
+        with timer.phase("latestOffset"):
+            inputs, failure = self._plan_inputs(time_ms, begun)
         batch = Batch(
             batch_id,
             time_ms,
@@ -101,8 +112,10 @@ class BatchPlanner:
             input_infos=self._described(inputs),
             outputs=self._outputs(time_ms),
         )
-        if begun is None:
-            batch = self._begin(batch)
+        with timer.phase("walCommit"):
+            if begun is None:
+                batch = self._begin(batch)
+        batch = replace(batch, planning_ms=timer.phases_ms())
         self.begun.add(time_ms, batch.after_ms)
         self.tell(BatchSubmitted(batch.pending()))
         return batch
@@ -173,7 +186,12 @@ class BatchPlanner:
             said = self._readers[stream].describe(planned)
             infos.append(
                 InputInfo(
-                    stream.stream_id, self.names[stream], planned.records, said.text, said.metadata
+                    stream.stream_id,
+                    self.names[stream],
+                    planned.records,
+                    said.text,
+                    said.metadata,
+                    self._readers[stream].told(planned),
                 )
             )
         return tuple(infos)

@@ -108,6 +108,9 @@ class RateControl:
         sources: the readers that can be limited, by input stream id.
         settings: settings of the streaming context.
         batch_ms: batch duration in milliseconds.
+
+    Attributes:
+        limits: records a second that each source may give now, by input stream id.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class RateControl:
         batch_ms: int,
     ) -> None:
         self._sources = sources
+        self.limits: dict[int, int] = {}
         self._max_rates = {
             stream_id: settings.receiver_max_rate if source.limited_as_receiver else None
             for stream_id, source in sources.items()
@@ -141,6 +145,7 @@ class RateControl:
             limits = [rate for rate in both if rate is not None]
             if limits:
                 source.update_rate(min(limits))
+                self.limits[stream_id] = min(limits)
 
     def observe(self, event: Event) -> None:
         """Set new limits after a batch that went well; other events change nothing.
@@ -169,6 +174,7 @@ class RateControl:
         if rate > 0:
             try:
                 self._sources[stream_id].update_rate(rate)
+                self.limits[stream_id] = rate
             except Exception:
                 logger.warning(
                     "the rate of stream %d could not be set to %d records/s",

@@ -20,6 +20,7 @@ from dstreams.graph.lookback import lookback
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.kernel.transaction_log import TransactionLog
+from dstreams.rdd.job_labels import label_jobs
 from dstreams.rdd.rdd_files import NO_PARTITIONER, WrittenRdd, read_rdd, write_rdd
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class RddSnapshots:
 
     def write(self, node: Node, time_ms: int, rdd: RDD[Any]) -> RddSnapshot:
         """Compute an RDD and write its snapshot, under a time."""
+        label_jobs(f"snapshot: {node.operation}")
         try:
             first = StatePartition(
                 stream_id=self._stream_id,

@@ -24,12 +24,20 @@ from dstreams.events import (
 )
 from dstreams.faults import FaultError, fault, steps
 from dstreams.graph.history import History
-from dstreams.graph.node import Node
+from dstreams.graph.node import Node, operation_of
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.monitor.phases import PhaseTimer
 from dstreams.rdd import jvm
-from dstreams.rdd.failures import stops_stream, summarize
+from dstreams.rdd.failures import located, make_brief, stops_stream
+from dstreams.rdd.job_labels import (
+    begin_stream_batch,
+    jobs_since,
+    label_jobs,
+    labelled_jobs,
+    next_job_id,
+)
 from dstreams.rdd.state_version import NO_EVENT_TIME
 from dstreams.recovery.skipped_batches import bridge
 from dstreams.streams.batch import Batch, BatchResult
@@ -50,6 +58,7 @@ class BatchRunner:
     Attributes:
         committer: None without a checkpoint directory.
         unbridged: batches before and after a gap over which no state was brought yet.
+        ran_ms: time of the newest batch that ran; 0 before the first.
     """
 
     plan: Plan
@@ -62,6 +71,7 @@ class BatchRunner:
     tell: Tell
     stops_on_failure: bool
     unbridged: list[tuple[int, int]] = field(default_factory=list)
+    ran_ms: int = 0
 
     def run(self, batch: Batch, is_cancelled: Callable[[], bool] = lambda: False) -> BatchResult:
         """Run a batch from its input to its commit; what it fails with is in the result.
@@ -69,8 +79,12 @@ class BatchRunner:
         *is_cancelled* is asked before each output and before the commit; once it says True, nothing
         more is begun.
         """
-        with jvm.rewriting_outputs(self.history.spark):
-            return BatchRun(self, batch, is_cancelled).run()
+        spark = self.history.spark
+        with jvm.rewriting_outputs(spark), labelled_jobs(spark):
+            begin_stream_batch(batch.time_ms, self.plan.batch_ms)
+            result = BatchRun(self, batch, is_cancelled).run()
+        self.ran_ms = batch.time_ms
+        return result
 
 
 class BatchRun:
@@ -93,14 +107,17 @@ class BatchRun:
         self._failed_by_itself = False
         self._was_cut_off = False
         self._leaves_waste = False
+        self._left_out = ""
         self._jobs: dict[int, tuple[OutputOperation, RDD[Any]]] | None = None
+        self._timer = PhaseTimer(batch.planning_ms)
 
     def run(self) -> BatchResult:
         """Run the batch to its end."""
         started_ms = self._now_ms()
         self._tell(BatchStarted(self._batch.pending(started_ms)))
         self._step("job.submit")
-        self._feed()
+        with self._timer.phase("getBatch"):
+            self._feed()
         # Of a batch that could not be begun nothing may run.
         self._was_cut_off = self._is_cancelled()
         jobs = {} if self._must_end() else self._run()
@@ -110,14 +127,17 @@ class BatchRun:
         self._tell(BatchCompleted(info))
         if self._leaves_waste:
             self._clean_up()
-        return BatchResult(info, self._error, self._ends_stream())
+        return BatchResult(info, self._error, self._ends_stream(), self._left_out)
 
     def _run(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
         with steps("state", self._batch.batch_id):
-            self._bridge()
-            self._make_states()
-            jobs = self._generate()
-            snapshots = {} if self._ends_stream() else self._write_snapshots()
+            with self._timer.phase("state"):
+                self._bridge()
+                self._make_states()
+            with self._timer.phase("queryPlanning"):
+                jobs = self._generate()
+            with self._timer.phase("snapshots"):
+                snapshots = {} if self._ends_stream() else self._write_snapshots()
         if jobs and not self._must_end():
             self._require_newest()
         for output_id, (output, rdd) in jobs.items():
@@ -127,7 +147,8 @@ class BatchRun:
             if self._now_ms() - self._checked_ms >= _CHECK_MS:
                 self._require_newest()
             if not self._must_end():
-                self._run_output(output_id, output, rdd)
+                with self._timer.phase("addBatch"):
+                    self._run_output(output_id, output, rdd)
         if self._is_cancelled():
             ran = sum(info.failure is None for info in self._outputs)
             self._was_cut_off = self._committer is not None or ran < len(jobs)
@@ -135,7 +156,8 @@ class BatchRun:
         if not self._must_end():
             # Where the stream goes on, a failed output does not undo the state: the next batch
             # builds on it, and the record says which outputs failed.
-            self._commit(snapshots)
+            with self._timer.phase("commitOffsets"):
+                self._commit(snapshots)
         self._leaves_waste = not self._must_end()
         return jobs
 
@@ -174,6 +196,8 @@ class BatchRun:
     def _make_states(self) -> None:
         """Make every version in the state store, before any output: once, also when that fails."""
         for node in self._plan.stateful():
+            if isinstance(node, StateStoreDStream):
+                label_jobs(f"state: {node.operation}")
             try:
                 self._make_state(node)
             except Exception as error:
@@ -209,7 +233,9 @@ class BatchRun:
                 self._fail(f"making the RDD for {output.operation}", error)
                 self._unmade.add(output_id)
             except Exception as error:
-                self._fail(f"making the RDD for {output.operation}", error)
+                of = operation_of(error)
+                within = "" if of is None else f", in {of}"
+                self._fail(f"making the RDD for {output.operation}{within}", error)
                 return {}
             else:
                 if rdd is not None:
@@ -246,21 +272,27 @@ class BatchRun:
         planned = PlannedOutput(output_id, output.operation)
         self._tell(OutputOperationStarted(self._batch.time_ms, planned, started_ms))
         failure: str | None = None
+        spark = self._history.spark
+        label_jobs(f"output operation {output_id}: {output.operation}", output_id)
+        first_job = next_job_id(spark)
         try:
             batch = self._batch
             output.func(self._runner.begun.output_batch(batch.time_ms, batch.beginning), rdd)
         except Exception as error:
-            failure = summarize(error)
+            failure = located(error)
             self._fail(output.operation, error, _kind_of(error))
         self._step("out.done")
-        info = OutputOperationInfo(output_id, output.operation, started_ms, self._now_ms(), failure)
+        jobs = jobs_since(spark, first_job)
+        info = OutputOperationInfo(
+            output_id, output.operation, started_ms, self._now_ms(), failure, job_ids=jobs
+        )
         self._outputs.append(info)
         self._tell(OutputOperationCompleted(self._batch.time_ms, info))
 
     def _commit(self, snapshots: Mapping[Node, RddSnapshot]) -> None:
         try:
             if self._committer is not None:
-                self._committer.commit(
+                self._left_out = self._committer.commit(
                     self._batch, snapshots, self._failed_outputs(), self._runner.inputs.unread
                 )
         except FaultError:
@@ -298,9 +330,10 @@ class BatchRun:
         self._failed_by_itself |= kind is DurabilityError or not self._is_cancelled()
         if self._error is None or kind is DurabilityError:
             time_ms = self._batch.time_ms
-            message = f"batch at {time_ms} ms failed in {where}: {summarize(error)}"
+            message = f"batch at {time_ms} ms failed in {where}: {located(error)}"
             if (remedy := self._runner.inputs.explain(error)) is not None:
                 message = f"{message}; {remedy}"
+            make_brief(error)
             self._error = kind(message, time_ms)
             self._error.__cause__ = error
 
@@ -325,6 +358,8 @@ class BatchRun:
             failure=failure,
             inputs=inputs,
             states=self._state_infos(),
+            durations_ms=self._timer.durations_ms(),
+            since_ms=self._plan.batch_ms,
         )
 
     def _state_infos(self) -> tuple[StateOperatorInfo, ...]:

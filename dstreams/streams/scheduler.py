@@ -16,6 +16,8 @@ from pyspark import InheritableThread, SparkContext  # noqa: TID251
 
 from dstreams.clock import Clock
 from dstreams.errors import BatchFailedError, DurabilityError
+from dstreams.rdd.failures import with_code
+from dstreams.rdd.job_labels import labelled_jobs
 from dstreams.settings import Settings
 from dstreams.streams.batch import Batch, BatchResult
 from dstreams.streams.engine import Engine
@@ -34,7 +36,8 @@ class Scheduler:
     """Runs an engine in real time; once it is started, only its threads use the engine.
 
     Args:
-        report: called with each error, on one of the scheduler's threads.
+        report: called with each error, and whether batches go on after it, on one of the
+            scheduler's threads.
         failed: called once the scheduler itself has failed, after *report*, and nothing will run
             any more.
         finished: called once when the last batch has run, on the thread that ran it.
@@ -47,7 +50,7 @@ class Scheduler:
         clock: Clock,
         settings: Settings,
         *,
-        report: Callable[[BaseException], None],
+        report: Callable[[BaseException, bool], None],
         failed: Callable[[], None],
         finished: Callable[[], None],
     ) -> None:
@@ -207,9 +210,8 @@ class Scheduler:
     def _run(self) -> None:
         try:
             self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
-            while not self._abandoned.is_set() and (batch := self._next()) is not None:
-                if self._judge(self._engine.runner.run(batch, self._cancelled.is_set)):
-                    del self._unfinished[batch.time_ms]
+            with labelled_jobs(self._spark):  # once: a batch has nothing to put back then
+                self._run_batches()
             if not self._broken.is_set():
                 with self._cancelling:  # what cancels the last batch leaves the copy alone
                     self._saving.set()
@@ -222,6 +224,11 @@ class Scheduler:
                 self._generator.join(_GRACE_S)
             self._ended.set()
             self._finished()
+
+    def _run_batches(self) -> None:
+        while not self._abandoned.is_set() and (batch := self._next()) is not None:
+            if self._judge(self._engine.runner.run(batch, self._cancelled.is_set)):
+                del self._unfinished[batch.time_ms]
 
     def _next(self) -> Batch | None:
         while not self._abandoned.is_set():
@@ -267,8 +274,8 @@ class Scheduler:
                 )
             )
             return True
-        logger.error("%s", error)
-        self._report(error)
+        logger.error("%s", "\n".join(filter(None, (with_code(error), result.left_out))))
+        self._report(error, not result.ends_stream)
         if isinstance(error, DurabilityError):
             self._broken.set()
         if result.ends_stream:
@@ -283,7 +290,7 @@ class Scheduler:
 
     def _fail(self, error: BaseException) -> None:
         logger.critical("the scheduler failed, the stream stops: %s", error, exc_info=error)
-        self._report(error)
+        self._report(error, False)
         self._broken.set()
         self.request_stop(abandon=True, why="the scheduler failed")
         self._failed()

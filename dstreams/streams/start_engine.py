@@ -20,11 +20,12 @@ from checkpoint import (
     stream_url,
 )
 from checkpoint.state_store import Classes, require_stored_state
+from checkpoint.tools.progress import SILENT
 from dstreams.clock import Clock
 from dstreams.events import Event, Tell
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
-from dstreams.graph.pickling import pickle_graph
+from dstreams.graph.pickling import PickledGraph, pickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.kernel.input_ends import planned_in
 from dstreams.kernel.source import SourceEnvironment, SourceReader, close_all, restart_refusal
@@ -40,6 +41,7 @@ from dstreams.recovery.restore_point import RestorePoint
 from dstreams.settings import MissedBatches, Settings
 from dstreams.streams.engine import Engine
 from dstreams.streams.rate_control import limit_rates
+from dstreams.streams.restart_progress import RestartProgress
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class EngineConfig:
         directory: the checkpoint directory that the user has set, None for none.
         report: told of errors that no batch will meet.
         tell: told of each step of each batch.
+        restarts: told how far a restart is, in words; nothing once it has ended.
         context: the streaming context, for functions that refer to it.
         given: settings that the user gave instead of those of the SparkConf.
         point: what to go on from, None for a new stream.
@@ -68,22 +71,50 @@ class EngineConfig:
     given: Settings | None = None
     point: RestorePoint | None = None
     classes: Classes = field(default_factory=Classes)
+    restarts: Callable[[str], None] = lambda _: None
 
 
-def open_engine(graph: StreamGraph, config: EngineConfig) -> Engine:
-    """Freeze *graph*, open and start its sources, and return what runs its batches.
+@dataclass(frozen=True)
+class CheckedGraph:
+    """A graph that can run, as far as that is known before anything is opened or claimed.
 
-    The graph that a restart finds is that of the last start that went well. A first one writes it
-    down before its sources receive anything, and deletes it where they cannot be started; later
-    ones when nothing can fail any more.
+    *url* and *pickled* are None where nothing of the stream, or not its graph, is to be durable.
+    """
+
+    graph: StreamGraph
+    config: EngineConfig
+    point: RestorePoint
+    plan: Plan
+    url: str | None
+    pickled: PickledGraph | None
+
+    def open(self) -> Engine:
+        """Open and start the sources, and return what runs the batches of the graph.
+
+        The graph that a restart finds is that of the last start that went well. A first one writes
+        it down before its sources receive anything, and deletes it where they cannot be started;
+        later ones when nothing can fail any more.
+
+        Raises:
+            CheckpointError: the checkpoint directory cannot be read or written, or holds something
+                else; or another driver takes over the same stream.
+            RestartError: the stream cannot go on.
+            Exception: whatever a source raises; all of them are closed then.
+        """
+        if self.url is None:
+            with ExitStack() as undo:
+                engine = _opened(self.plan, self.point, self.config, None, undo)
+                undo.pop_all()
+                return engine
+        return _open_durable(self, self.url)
+
+
+def check_graph(graph: StreamGraph, config: EngineConfig) -> CheckedGraph:
+    """Freeze *graph*, and look for all that can keep it from running; nothing is touched.
 
     Raises:
         InvalidStreamError: as in :meth:`StreamGraph.freeze`, or something cannot be pickled.
         EnvironmentNotReadyError: as in :func:`require_workers`.
-        CheckpointError: the checkpoint directory cannot be read or written, or holds something
-            else; or another driver takes over the same stream.
-        RestartError: the stream cannot go on.
-        Exception: whatever a source raises; all of them are closed then.
     """
     point = config.point or _new_stream(graph, config.clock)
     base = config.directory or config.spark.getCheckpointDir()
@@ -91,12 +122,10 @@ def open_engine(graph: StreamGraph, config: EngineConfig) -> Engine:
     require_workers(config.spark)
     # Spark's own directory alone does not ask for more than the state that needs one.
     has_state = bool(plan.checkpointed() or plan.in_state_store())
-    if base is None or (config.directory is None and not has_state):
-        with ExitStack() as undo:
-            engine = _opened(plan, point, config, None, undo)
-            undo.pop_all()
-            return engine
-    return _open_durable(graph, plan, point, config, stream_url(base, point.stream_id))
+    is_durable = base is not None and (config.directory is not None or has_state)
+    url = stream_url(base, point.stream_id) if base is not None and is_durable else None
+    pickled = None if config.directory is None else pickle_graph(graph, config.context)
+    return CheckedGraph(graph, config, point, plan, url, pickled)
 
 
 def warn_of_refusals(graph: StreamGraph) -> None:
@@ -116,18 +145,25 @@ def _new_stream(graph: StreamGraph, clock: Clock) -> RestorePoint:
     return RestorePoint(f"stream-{zero_ms}-{token_hex(4)}", zero_ms)
 
 
-def _open_durable(
-    graph: StreamGraph, plan: Plan, point: RestorePoint, config: EngineConfig, url: str
-) -> Engine:
+def _open_durable(checked: CheckedGraph, url: str) -> Engine:
     """Take the stream over, and open an engine that goes on where the run before has ended."""
-    pickled = None if config.directory is None else pickle_graph(graph, config.context)
+    plan, point, config, pickled = checked.plan, checked.point, checked.config, checked.pickled
     is_first = config.point is None
     files = open_files(url) if is_first else require_trusted(open_files(url))
     operators = {plan.nodes[node].uid for node in (*plan.checkpointed(), *plan.in_state_store())}
-    log = TransactionLog.take_over(
-        files, point.stream_id, config.clock.now_ms(), point.log, operators=operators
-    )
+    restart: RestartProgress | None = None
     with ExitStack() as undo:
+        if not is_first:
+            restart = RestartProgress(
+                point.stream_id,
+                config.clock,
+                on_terminal=config.settings.shows_console_progress,
+                says=config.restarts,
+            )
+            undo.callback(restart.close)
+        log = TransactionLog.take_over(
+            files, point.stream_id, config.clock.now_ms(), point.log, operators=operators
+        )
         undo.callback(_give_up, log, is_first)
         require_stored_state(files, log.plan, operators)
 
@@ -138,13 +174,15 @@ def _open_durable(
                     log.owned, point.stream_id, plan, pickled, config.spark, config.given, began
                 )
 
-        engine = _opened(plan, point, config, log, undo, write_graph if is_first else None)
+        engine = _opened(plan, point, config, log, undo, write_graph if is_first else None, restart)
         undo.pop_all()
         undo.callback(engine.close)
         with jvm.rewriting_outputs(config.spark):
             _go_on(engine, point, log.owned, config.settings.missed_batches)
         if not is_first:
             write_graph()
+        if restart is not None:
+            restart.catch_up(*engine.planner.behind())
         undo.pop_all()
     return engine
 
@@ -166,6 +204,7 @@ def _opened(
     log: TransactionLog | None,
     undo: ExitStack,
     before_start: Callable[[], None] | None = None,
+    restart: RestartProgress | None = None,
 ) -> Engine:
     """Open and start the sources, and return an engine that knows nothing of earlier runs.
 
@@ -191,6 +230,8 @@ def _opened(
 
     def tell(event: Event) -> None:
         rates.observe(event)
+        if restart is not None:
+            restart.observe(event)
         config.tell(event)
 
     states = None
@@ -207,6 +248,8 @@ def _opened(
         tell,
         point.stream_id,
         stops_on_failure=config.settings.on_failure == "stop",
+        rates=rates,
+        restart=restart,
     )
     if log is not None:
         log.begin_inputs(engine.ends, plan.zero_ms)
@@ -240,7 +283,13 @@ def _go_on(
     if committer is None:
         return
     resumption = replay(
-        point, owned, engine.plan, engine.history, engine.readers, committer.commit_between
+        point,
+        owned,
+        engine.plan,
+        engine.history,
+        engine.readers,
+        committer.commit_between,
+        SILENT if engine.restart is None else engine.restart.progress,
     )
     if resumption is None:
         return

@@ -12,8 +12,11 @@ from pyspark import RDD
 from dstreams.callables import require_function
 from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
+from dstreams.pictures.graphs import graph_svg
+from dstreams.pictures.markup import frame, heading
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.structured.api_hints import OF_DATASETS, Instead
+from dstreams.structured.graph_nodes import plan_nodes
 from dstreams.structured.joins import join_plan
 from dstreams.structured.logical import (
     Aggregate,
@@ -72,6 +75,9 @@ class StreamingDataset(Instead, Generic[T_co]):
     def __repr__(self) -> str:
         """Return the steps, as ``explain(extended=True)`` prints them."""
         return f"StreamingDataset of\n{self.plan.tree()}"
+
+    def _repr_html_(self) -> str:
+        return frame(heading("StreamingDataset"), graph_svg(plan_nodes(self.plan)))
 
     @property
     def writeStream(self) -> DataStreamWriter:

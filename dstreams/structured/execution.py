@@ -8,8 +8,8 @@ thread: a query's own, or that of a test.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,23 @@ from checkpoint import CheckpointError, ConcurrentWriterError, InputPast
 from checkpoint.state_store import Classes
 from dstreams.clock import Clock
 from dstreams.errors import RestartError, SourceError
+from dstreams.events import (
+    BatchCompleted,
+    BatchInfo,
+    BatchStarted,
+    BatchSubmitted,
+    EventTimes,
+    InputInfo,
+    Outcome,
+    OutputOperationCompleted,
+    OutputOperationInfo,
+    OutputOperationStarted,
+    PendingBatch,
+    PlannedOutput,
+    StateOperatorInfo,
+    Tell,
+    tell_nobody,
+)
 from dstreams.faults import fault, steps
 from dstreams.kernel.input_ends import InputEnds
 from dstreams.kernel.janitor import Janitor
@@ -29,12 +46,19 @@ from dstreams.kernel.source import (
     SourceReader,
     close_all,
     remedy_of,
+    with_noticed,
 )
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import open_store, require_trusted_values
 from dstreams.kernel.transaction_log import TransactionLog
+from dstreams.monitor.phases import PhaseTimer
+from dstreams.monitor.state_access import StateAccess
+from dstreams.monitor.state_jobs import StateJobs, StoredState
 from dstreams.rdd.counting import RecordCount, counted_unless_known
+from dstreams.rdd.failures import located
+from dstreams.rdd.job_labels import begin_query_batch, jobs_since, label_jobs, next_job_id
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
 from dstreams.settings import Settings
 from dstreams.sinks.output_batch import OutputBatch
@@ -54,19 +78,10 @@ from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.planning import PlannedQuery, plan_query, watermark_name
-from dstreams.structured.progress import (
-    ProgressFacts,
-    SourceFacts,
-    StateOperatorProgress,
-    StreamingQueryProgress,
-    TriggerTimer,
-    make_progress,
-    operator_progress,
-    told_offsets,
-)
 from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
 from dstreams.structured.restart_checks import describe_operators, require_same_query
 from dstreams.structured.sinks.sink import Sink
+from dstreams.structured.state_reader import ShownState
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 logger = logging.getLogger(__name__)
@@ -107,12 +122,14 @@ class MicroBatchExecution:
         spark: SparkContext,
         clock: Clock,
         settings: Settings,
+        tell: Tell = tell_nobody,
     ) -> None:
         self.definition = definition
         self.checkpoint = checkpoint
         self.run_id = run_id
         self._spark = spark
         self._clock = clock
+        self._tell = tell
         recovered = checkpoint.recovered()
         newest = recovered.newest
         conf = definition.conf if newest is None else definition.conf.restored(newest.conf)
@@ -123,16 +140,16 @@ class MicroBatchExecution:
         if newest is not None:
             require_same_query(newest, self._operators, len(self.planned.sources), conf)
         state_files = require_trusted_values(checkpoint.files, conf)
-        self._log = checkpoint.take_over(clock.now_ms(), self._description())
+        self.log = checkpoint.take_over(clock.now_ms(), self._description())
         recovered = checkpoint.recovered()
         _require_same_records(newest, recovered.newest)
-        store = open_store(state_files, self._log.epoch, conf, definition.classes)
+        store = open_store(state_files, self.log.epoch, conf, definition.classes)
         self.states = StateVersions(spark, store, checkpoint.query_id)
         self.janitor = Janitor()
         self._last: IncrementalExecution | None = None
         self._seconds = SecondsWarning(definition.name or checkpoint.query_id)
-        self._operator_progress: list[StateOperatorProgress] = []
         self._counts: list[RecordCount | None] = []
+        self._outputs: tuple[OutputOperationInfo, ...] = ()
         self._failure: SourceError | None = None
         self._trigger_ms: int | None = None
         self._since_trigger_ms: int | None = None
@@ -164,7 +181,7 @@ class MicroBatchExecution:
             self._watermarks = commit.watermarks.fitted(count)
             self._next_timeout_ms = commit.next_timeout_ms
             self._last = self._incremental(committed)
-            for store in self._log.plan.stores:
+            for store in self.log.plan.stores:
                 version = StateVersion.committed(self.checkpoint.query_id, store)
                 self.states.restore(store.operator_uid, committed.batch_id, version)
 
@@ -182,7 +199,7 @@ class MicroBatchExecution:
                     partial(self._report, source.name),
                     run_id=self.checkpoint.query_id,
                     uid=source_uid(number),
-                    epoch=self._log.epoch,
+                    epoch=self.log.epoch,
                     newest=None if newest is None else newest.inputs[number],
                     past=partial(self._past, source_uid(number)),
                 )
@@ -190,8 +207,8 @@ class MicroBatchExecution:
             for reader in readers:
                 reader.start()
             by_uid = {source_uid(number): reader for number, reader in enumerate(readers)}
-            ends = InputEnds(by_uid, self._log.plan.begins, self._log.newest_ms)
-            self._log.begin_inputs(ends)
+            ends = InputEnds(by_uid, self.log.plan.begins, self.log.newest_ms)
+            self.log.begin_inputs(ends)
         except BaseException:
             close_all(readers)
             raise
@@ -211,7 +228,7 @@ class MicroBatchExecution:
             RestartError: it is lost.
         """
         try:
-            return self._log.past(uid)
+            return self.log.past(uid)
         except CheckpointError as error:
             raise RestartError(
                 f"{self.checkpoint.files.url} cannot be taken up: {error}"
@@ -233,6 +250,23 @@ class MicroBatchExecution:
         """Whether a source has records that no batch has read, as of the last trigger."""
         return bool(self._unfinished) or self._latest != self._done
 
+    def state_access(self) -> StateAccess | None:
+        """Return what looks into the states of the query; None where it has none."""
+        shown = {facts["uid"]: ShownState.of(facts) for facts in self._operators}
+        states = {
+            uid: StoredState(uid, self.states, self._committed_id, one.value, one.key_of)
+            for uid, one in shown.items()
+        }
+        return StateJobs(states, self._time_of) if states else None
+
+    def _committed_id(self) -> int:
+        last = self.log.commits.last
+        return -1 if last is None else last.batch_id
+
+    def _time_of(self, batch_id: int) -> int:
+        last = self.log.commits.last
+        return 0 if last is None or last.batch_id != batch_id else last.batch_time_ms
+
     def pin(self, *, in_one_batch: bool = False) -> None:
         """Let batches read what there is now, and no more; *in_one_batch* whatever the limits."""
         now_ms = self._clock.now_ms()
@@ -240,12 +274,15 @@ class MicroBatchExecution:
             if isinstance(reader, Pinning):
                 reader.pin(now_ms, in_one_batch=in_one_batch)
 
-    def run_trigger(self, *, allows_no_data: bool = True) -> StreamingQueryProgress | None:
+    def run_trigger(
+        self, *, allows_no_data: bool = True, is_stopping: Callable[[], bool] = lambda: False
+    ) -> BatchInfo | None:
         """Run the next batch, if there is reason for one, and return what it did.
 
-        Without *allows_no_data* timers and watermarks alone are no reason.
+        Without *allows_no_data* timers and watermarks alone are no reason. *is_stopping* is asked
+        where a batch fails, which then was cut off.
         """
-        timer = TriggerTimer()
+        timer = PhaseTimer()
         now_ms, before_ms = self._clock.now_ms(), self._trigger_ms
         self._trigger_ms = now_ms
         self._since_trigger_ms = None if before_ms is None else now_ms - before_ms
@@ -256,9 +293,19 @@ class MicroBatchExecution:
             batch = self._begin(timer, allows_no_data=allows_no_data)
         if batch is None:
             return None
-        progress = self._run(batch, timer)
+        self._outputs = ()
+        pending = self._pending(batch, self._clock.now_ms())
+        self._tell(BatchSubmitted(pending))
+        self._tell(BatchStarted(pending))
+        try:
+            info = self._run(batch, pending, timer)
+        except BaseException as error:
+            outcome: Outcome = "cancelled" if is_stopping() else "failed"
+            self._tell(BatchCompleted(self._ended(pending, timer, outcome, located(error))))
+            raise
+        self._tell(BatchCompleted(info))
         self._unfinished = self._unfinished[1:]
-        return progress
+        return info
 
     def explain(self, error: BaseException) -> str | None:
         """Return what to do about an error of a batch, None where no source has to do with it."""
@@ -271,10 +318,10 @@ class MicroBatchExecution:
         self.states.release()
         self.states.close(is_scratch=self.checkpoint.is_scratch and bool(self.planned.names))
 
-    def _begin(self, timer: TriggerTimer, *, allows_no_data: bool) -> QueryBatch | None:
+    def _begin(self, timer: PhaseTimer, *, allows_no_data: bool) -> QueryBatch | None:
         """Decide what the next batch is, and write that down."""
         now_ms = self._clock.now_ms()
-        with timer.part("latestOffset"):
+        with timer.phase("latestOffset"):
             if self._failure is not None:
                 raise self._failure
             inputs = tuple(
@@ -294,9 +341,9 @@ class MicroBatchExecution:
             self.conf.pinned(),
             self._operators,
         )
-        with timer.part("walCommit"):
-            time_ms = self._log.time_of_next(now_ms)
-            batch = QueryBatch(self._log.begin(self.batch_id, time_ms, **start))
+        with timer.phase("walCommit"):
+            time_ms = self.log.time_of_next(now_ms)
+            batch = QueryBatch(self.log.begin(self.batch_id, time_ms, **start))
             ends = {source_uid(number): end for number, end in enumerate(self._latest)}
             self._ends.begun(time_ms, ends)
         return batch
@@ -313,44 +360,118 @@ class MicroBatchExecution:
             return True
         return self._last.should_run_another_batch(self._watermarks.query_ms)
 
-    def _run(self, batch: QueryBatch, timer: TriggerTimer) -> StreamingQueryProgress:
+    def _run(self, batch: QueryBatch, pending: PendingBatch, timer: PhaseTimer) -> BatchInfo:
         inputs = batch.inputs
+        ids = (self.checkpoint.query_id, self.run_id, batch.batch_id)
+        begin_query_batch(self.definition.name, *ids)
         fault("job.submit", batch.batch_id)
-        with timer.part("getBatch"):
+        with timer.phase("getBatch"):
             rdds = self._read(inputs)
-        with timer.part("queryPlanning"):
+        with timer.phase("queryPlanning"):
             execution = self._incremental(batch, rdds)
             context = ExecutionContext(self._spark, self.states, batch.batch_id)
         self._last = execution
-        with timer.part("addBatch"):
+        with timer.phase("addBatch"):
             with steps("state", batch.batch_id):
                 rows = execution.plan.run(context)
-            self._log.require_newest()
+            self.log.require_newest()
             with steps("out", batch.batch_id):
-                output_rows = self._write(batch, rows)
-            for reader, planned in zip(self._readers, inputs, strict=True):
+                output = self._write(batch, rows)
+            noticed = [
                 reader.noticed(planned)
+                for reader, planned in zip(self._readers, inputs, strict=True)
+            ]
         observed = context.event_times()
-        with timer.part("commitOffsets"):
-            known = self._known_rows(inputs, output_rows)
+        with timer.phase("commitOffsets"):
+            known = self._known_rows(inputs, output.rows)
             self._commit(batch, observed, known)
-        self._operator_progress = [
-            operator_progress(operator, context.versions[number].metrics)
-            for number, operator in enumerate(execution.stateful())
-        ]
-        stats = EventTimeStats.of_all(observed.values())
-        return self._progress(batch, timer, stats, output_rows)
+        pending = replace(pending, inputs=tuple(map(with_noticed, pending.inputs, noticed)))
+        return self._info(batch, pending, timer, execution, context)
 
-    def _write(self, batch: QueryBatch, rows: RDD[Any]) -> int | None:
-        begun = batch.begun
+    def _info(
+        self,
+        batch: QueryBatch,
+        pending: PendingBatch,
+        timer: PhaseTimer,
+        execution: IncrementalExecution,
+        context: ExecutionContext,
+    ) -> BatchInfo:
+        stats = EventTimeStats.of_all(context.event_times().values())
+        counts = self._row_counts(batch.inputs)
+        inputs = tuple(
+            replace(given, records=count)
+            for given, count in zip(pending.inputs, counts, strict=True)
+        )
+        states = tuple(
+            StateOperatorInfo(
+                name,
+                operator.shortName,
+                operator.getStateInfo().numPartitions,
+                (context.versions[number].metrics or StateMetrics()).as_dict(),
+            )
+            for number, (name, operator) in enumerate(
+                zip(self.planned.names, execution.stateful(), strict=True)
+            )
+        )
+        return replace(
+            self._ended(pending, timer, "succeeded", None),
+            records=_records(inputs),
+            inputs=inputs,
+            states=states,
+            event_times=None
+            if stats is None
+            else EventTimes(stats.max_ms, stats.min_ms, stats.avg_ms),
+            watermark_ms=batch.watermark_ms if self.planned.watermarks else None,
+        )
+
+    def _ended(
+        self, pending: PendingBatch, timer: PhaseTimer, outcome: Outcome, failure: str | None
+    ) -> BatchInfo:
+        """Return what is known of any batch at its end."""
+        now_ms = self._clock.now_ms()
+        return BatchInfo(
+            batch_id=pending.batch_id,
+            batch_time_ms=pending.batch_time_ms,
+            records=_records(pending.inputs),
+            submitted_ms=pending.submitted_ms,
+            started_ms=pending.submitted_ms,
+            completed_ms=now_ms,
+            outputs=self._outputs,
+            outcome=outcome,
+            failure=failure,
+            inputs=pending.inputs,
+            durations_ms=timer.durations_ms(),
+            since_ms=self._since_trigger_ms,
+        )
+
+    def _write(self, batch: QueryBatch, rows: RDD[Any]) -> OutputOperationInfo:
+        begun, sink = batch.begun, self.definition.sink
         told = OutputBatch(
             begun.stream_id,
             begun.batch_id,
             begun.batch_time_ms,
             begun.beginning,
-            newest=self._log.newest_id,
+            newest=self.log.newest_id,
         )
-        return self.definition.sink.add_batch(told, rows, self.definition.mode)
+        started_ms = self._clock.now_ms()
+        planned = PlannedOutput(0, sink.name)
+        self._tell(OutputOperationStarted(batch.timestamp_ms, planned, started_ms))
+        label_jobs("")
+        first_job = next_job_id(self._spark)
+        count: int | None = None
+        failure: str | None = None
+        try:
+            count = sink.add_batch(told, rows, self.definition.mode)
+        except BaseException as error:
+            failure = located(error)
+            raise
+        finally:
+            jobs = jobs_since(self._spark, first_job)
+            ended_ms = self._clock.now_ms()
+            done = OutputOperationInfo(0, sink.name, started_ms, ended_ms, failure, count, jobs)
+            self._outputs = (done,)
+            self._tell(OutputOperationCompleted(batch.timestamp_ms, done))
+        return done
 
     def _read(self, inputs: Sequence[PlannedInput]) -> list[RDD[Any]]:
         """Return the records of the sources, counted where a source does not know their number."""
@@ -384,7 +505,7 @@ class MicroBatchExecution:
         self._next_timeout_ms = min((time for time in timers if time >= 0), default=-1)
         for name in self.planned.names:
             self.states.forget(name, batch.batch_id)
-        self._log.commit(
+        self.log.commit(
             batch.batch_id,
             batch.begun.batch_time_ms,
             stores=[version.commit for version in versions],
@@ -416,13 +537,13 @@ class MicroBatchExecution:
     def _clean_up(self, batch_id: int) -> None:
         try:
             if batch_id % _CLEAN_EVERY == _CLEAN_EVERY - 1 and self.states.maintain():
-                self._log.expect_snapshots()
+                self.log.expect_snapshots()
         except ConcurrentWriterError:
             raise
         except Exception:
             logger.warning("cleaning up after batch %d failed", batch_id, exc_info=True)
         if batch_id % _CLEAN_EVERY == 0:
-            clean_up = partial(retire, self._log, self.conf.retained_batches, self._ends)
+            clean_up = partial(retire, self.log, self.conf.retained_batches, self._ends)
             self.janitor.post(f"batch {batch_id}", clean_up)
 
     def _incremental(
@@ -444,41 +565,24 @@ class MicroBatchExecution:
             for number, name in enumerate(self.planned.names)
         ]
 
-    def _progress(
-        self,
-        batch: QueryBatch,
-        timer: TriggerTimer,
-        stats: EventTimeStats | None,
-        output_rows: int | None,
-    ) -> StreamingQueryProgress:
-        inputs = batch.inputs
-        sources = [
-            SourceFacts(source.name, told_offsets(reader, planned, latest), rows)
-            for source, reader, rows, planned, latest in zip(
-                self.planned.sources,
-                self._readers,
-                self._row_counts(inputs),
-                inputs,
-                self._latest,
-                strict=True,
-            )
-        ]
-        return make_progress(
-            ProgressFacts(
-                self.checkpoint.query_id,
-                self.run_id,
-                self.definition.name,
-                batch.batch_id,
-                batch.timestamp_ms,
-                timer.durations_ms(),
-                sources,
-                self.definition.sink.name,
-                output_rows,
-                stats,
-                batch.watermark_ms if self.planned.watermarks else None,
-                self._operator_progress,
-                self._since_trigger_ms,
-            )
+    def _pending(self, batch: QueryBatch, now_ms: int) -> PendingBatch:
+        inputs = tuple(
+            self._input_info(number, planned, planned.records)
+            for number, planned in enumerate(batch.inputs)
+        )
+        sink = PlannedOutput(0, self.definition.sink.name)
+        return PendingBatch(batch.batch_id, batch.timestamp_ms, inputs, (sink,), now_ms, now_ms)
+
+    def _input_info(self, number: int, planned: PlannedInput, records: int | None) -> InputInfo:
+        reader = self._readers[number]
+        said = reader.describe(planned)
+        return InputInfo(
+            number,
+            self.planned.sources[number].name,
+            records,
+            said.text,
+            said.metadata,
+            reader.told(planned),
         )
 
 
@@ -491,6 +595,10 @@ def retire(log: TransactionLog, retained: int, ends: InputEnds) -> None:
     committed_ms = log.commits.times()
     if len(committed_ms) > retained + 1:
         log.retire(committed_ms[-retained - 1], ends)
+
+
+def _records(inputs: Sequence[InputInfo]) -> dict[str, int | None]:
+    return {given.name: given.records for given in inputs}
 
 
 def _require_same_records(before: QueryBatch | None, after: QueryBatch | None) -> None:

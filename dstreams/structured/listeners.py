@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstreams.kernel.listener_bus import Callbacks
-from dstreams.structured.progress import StreamingQueryProgress
+from dstreams.monitor.progress import StreamingQueryProgress
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,13 @@ from dstreams.clock import Clock
 from dstreams.errors import StreamLifecycleError
 from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.waiting import wait_in_steps
+from dstreams.monitor.application import application
+from dstreams.monitor.monitor import Monitor, Opened
 from dstreams.rdd.worker_python import require_workers
 from dstreams.settings import Settings
 from dstreams.structured.active_queries import claim_checkpoint
 from dstreams.structured.execution import MicroBatchExecution, QueryDefinition
+from dstreams.structured.graph_nodes import graph_nodes
 from dstreams.structured.listeners import CALLBACKS, StreamingQueryListener
 from dstreams.structured.query import (
     QueryEnvironment,
@@ -27,6 +30,7 @@ from dstreams.structured.query import (
 from dstreams.structured.query_checkpoint import QueryCheckpoint
 from dstreams.structured.triggers import Trigger
 from dstreams.structured.unsupported import check_supported
+from dstreams.ui.page import page
 
 
 class StreamingQueryManager:
@@ -125,6 +129,7 @@ class StreamingQueryManager:
                 allows_redefinition=not conf.allow_multiple,
             )
         require_workers(self._spark)
+        page.show(self._spark, self._settings)  # before a restart, which may take long
         run_id = str(uuid.uuid4())  # noqa: TID251
         with ExitStack() as undo:
             self._take_name(definition.name)
@@ -134,8 +139,15 @@ class StreamingQueryManager:
             checkpoint = QueryCheckpoint(location, str(uuid.uuid4()), run_id)  # noqa: TID251
             undo.callback(checkpoint.close)
             claimed.claim_id(checkpoint.query_id)
+            monitor = self._monitor(definition, trigger, checkpoint.query_id)
             execution = MicroBatchExecution(
-                definition, checkpoint, run_id, self._spark, self._clock, self._settings
+                definition,
+                checkpoint,
+                run_id,
+                self._spark,
+                self._clock,
+                self._settings,
+                monitor.tell,
             )
             undo.callback(execution.close)
             definition.sink.begin(checkpoint.query_id)
@@ -144,13 +156,38 @@ class StreamingQueryManager:
         def ended(query: StreamingQuery) -> None:
             claimed.release()
             self._ended(query)
+            monitor.ended()
+            application().ended(monitor)
 
-        environment = QueryEnvironment(self._spark, self._clock, self._listeners, ended)
+        nodes = graph_nodes(execution.planned, definition.sink)
+        states = execution.state_access()
+        monitor.opened(
+            Opened(
+                checkpoint.query_id,
+                run_id,
+                nodes,
+                execution.log,
+                states=states,
+                local_state=None if states is None else execution.states.local_directory,
+            )
+        )
+        application().begun(monitor)
+        environment = QueryEnvironment(self._spark, self._clock, self._listeners, monitor, ended)
         query = StreamingQuery(execution, trigger, environment)
         with self._changed:
             self._queries[query.id] = query
         start_query(query)
         return query
+
+    def _monitor(self, definition: QueryDefinition, trigger: Trigger, query_id: str) -> Monitor:
+        return Monitor(
+            "query",
+            definition.name or query_id,
+            trigger.interval_ms or None,
+            self._clock,
+            definition.conf.recent_updates,
+            application().changed,
+        )
 
     def stop_all(self) -> None:
         """End all queries, and wait for that."""

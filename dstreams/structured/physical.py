@@ -12,6 +12,7 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.callables import describe
 from dstreams.rdd.element_tasks import Filter, FlatMap, Map
+from dstreams.rdd.failures import failed
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.function_errors import PLAIN_ROWS, require_rows
 from dstreams.structured.logical import ElementKind
@@ -24,7 +25,7 @@ from dstreams.structured.operators.physical_operator import (
 )
 from dstreams.structured.selectors import show
 
-_ELEMENTS: dict[ElementKind, Callable[[Callable[[Any], Any]], Task]] = {
+_ELEMENTS: dict[ElementKind, Callable[[Callable[[Any], Any], str], Task]] = {
     "map": Map,
     "flatMap": FlatMap,
     "filter": Filter,
@@ -70,9 +71,10 @@ class ElementsExec(NarrowExec):
 
     def task(self, context: ExecutionContext) -> Task:
         func = _RowsOf(self.func) if self.kind == "flatMap" else self.func
+        where = f"{self.kind}({describe(self.func)})"
         if self.child.hasEventTime:
-            return _OfEvents(func, self.kind)
-        return _ELEMENTS[self.kind](func)
+            return _OfEvents(func, self.kind, where)
+        return _ELEMENTS[self.kind](func, where)
 
 
 @dataclass(frozen=True)
@@ -94,15 +96,41 @@ class _OfEvents:
 
     func: Callable[[Any], Any]
     kind: ElementKind
+    where: str
 
     def __call__(self, _: int, events: Iterable[Any]) -> Iterator[Any]:
         settle_worker()
-        func = self.func
         if self.kind == "map":
-            return ((time_us, func(record)) for time_us, record in events)
-        if self.kind == "filter":
-            return (event for event in events if func(event[1]))
-        return ((time_us, row) for time_us, record in events for row in func(record))
+            return self._mapped(events)
+        return self._kept(events) if self.kind == "filter" else self._rows(events)
+
+    def _mapped(self, events: Iterable[Any]) -> Iterator[Any]:
+        func = self.func
+        for time_us, record in events:
+            try:
+                mapped = func(record)
+            except Exception as error:
+                raise failed(self.where, record, error, "record") from error
+            yield time_us, mapped
+
+    def _kept(self, events: Iterable[Any]) -> Iterator[Any]:
+        func = self.func
+        for event in events:
+            try:
+                is_kept = func(event[1])
+            except Exception as error:
+                raise failed(self.where, event[1], error, "record") from error
+            if is_kept:
+                yield event
+
+    def _rows(self, events: Iterable[Any]) -> Iterator[Any]:
+        func = self.func
+        for time_us, record in events:
+            try:
+                for row in func(record):
+                    yield time_us, row
+            except Exception as error:
+                raise failed(self.where, record, error, "record") from error
 
 
 @dataclass(frozen=True)

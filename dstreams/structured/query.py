@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +13,15 @@ from pyspark import InheritableThread, SparkContext  # noqa: TID251
 from checkpoint import CheckpointError
 from dstreams.clock import Clock
 from dstreams.errors import InvalidStreamError, StreamError, StreamLifecycleError
+from dstreams.events import BatchInfo
 from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.waiting import wait_in_steps
-from dstreams.rdd.failures import summarize
+from dstreams.monitor.monitor import Monitor
+from dstreams.monitor.progress import RecentProgress, StreamingQueryProgress, iso, query_progress
+from dstreams.monitor.status import StreamStatus
+from dstreams.pictures.statuses import status_html
+from dstreams.rdd.failures import class_of, located, make_brief, summarize, with_code
+from dstreams.rdd.job_labels import labelled_jobs
 from dstreams.structured.execution import MicroBatchExecution
 from dstreams.structured.listeners import (
     QueryIdleEvent,
@@ -24,7 +29,6 @@ from dstreams.structured.listeners import (
     QueryStartedEvent,
     QueryTerminatedEvent,
 )
-from dstreams.structured.progress import StreamingQueryProgress, iso
 from dstreams.structured.trees import explanation
 from dstreams.structured.triggers import Trigger
 
@@ -35,6 +39,8 @@ _CANCEL_S = 0.5
 
 class StreamingQueryException(StreamError, RuntimeError):  # noqa: N818 - as pyspark names it
     """A query ended with an error; ``__cause__`` is what was raised.
+
+    Message and cause are as those of :class:`~dstreams.errors.BatchFailedError`.
 
     Args:
         message: which query, in which batch, and why.
@@ -48,6 +54,7 @@ class QueryEnvironment:
     spark: SparkContext
     clock: Clock
     listeners: ListenerBus
+    monitor: Monitor
     ended: Callable[[StreamingQuery], None]
 
 
@@ -73,7 +80,6 @@ class StreamingQuery:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._error: StreamingQueryException | None = None
-        self._recent: deque[StreamingQueryProgress] = deque(maxlen=execution.conf.recent_updates)
         self._triggers = 0
         self._idle_trigger = 0
         self._message = "Initializing sources"
@@ -116,16 +122,26 @@ class StreamingQuery:
             }
 
     @property
-    def recentProgress(self) -> list[StreamingQueryProgress]:
+    def recentProgress(self) -> RecentProgress[StreamingQueryProgress]:
         """The progress of the newest batches, the newest last."""
-        with self._changed:
-            return list(self._recent)
+        return RecentProgress(
+            self._progress_of(batch)
+            for batch in self._environment.monitor.recent()
+            if batch.outcome == "succeeded"
+        )
 
     @property
     def lastProgress(self) -> StreamingQueryProgress | None:
         """The progress of the newest batch, None before the first."""
-        with self._changed:
-            return self._recent[-1] if self._recent else None
+        batches = reversed(self._environment.monitor.recent())
+        newest = next((batch for batch in batches if batch.outcome == "succeeded"), None)
+        return None if newest is None else self._progress_of(newest)
+
+    def _repr_html_(self) -> str:
+        return status_html(status_of(self))
+
+    def _progress_of(self, batch: BatchInfo) -> StreamingQueryProgress:
+        return query_progress(batch, self.id, self.runId, self.name)
 
     def explain(self, extended: bool = False) -> None:
         """Print the physical plan of the newest batch.
@@ -229,7 +245,8 @@ class StreamingQuery:
             )
             self._execution.janitor.use_thread()
             if not self._stopping.is_set():
-                self._run_triggers()
+                with labelled_jobs(self._environment.spark):
+                    self._run_triggers()
         except BaseException as error:
             if self._stopping.is_set() and not isinstance(error, CheckpointError):
                 # What a job says that was cancelled, as a rule.
@@ -261,14 +278,15 @@ class StreamingQuery:
         with self._changed:
             self._triggers += 1
         self._say("Processing new data", busy=True)
-        progress = self._execution.run_trigger(allows_no_data=allows_no_data)
+        batch = self._execution.run_trigger(
+            allows_no_data=allows_no_data, is_stopping=self._stopping.is_set
+        )
         now_ms = self._environment.clock.now_ms()
-        if progress is not None:
+        if batch is not None:
             with self._changed:
-                self._recent.append(progress)
                 self._idle_told_ms = now_ms
                 self._changed.notify_all()
-            self._environment.listeners.post(QueryProgressEvent(progress))
+            self._environment.listeners.post(QueryProgressEvent(self._progress_of(batch)))
             return True
         interval_ms = self._execution.conf.idle_event_interval_ms
         with self._changed:
@@ -293,17 +311,20 @@ class StreamingQuery:
     def _say(self, message: str, *, busy: bool) -> None:
         with self._changed:
             self._message, self._is_busy = message, busy
+        self._environment.monitor.says(message)
 
     def _fail(self, error: BaseException) -> None:
         batch_id = self._execution.batch_id
         who = f"query {self.name or self.id} (run {self.runId})"
-        message = f"{who} failed in batch {batch_id}: {summarize(error)}"
+        message = f"{who} failed in batch {batch_id}: {located(error)}"
         if (remedy := self._execution.explain(error)) is not None:
             message = f"{message}; {remedy}"
         failure = StreamingQueryException(message)
+        make_brief(error)
         failure.__cause__ = error
         self._error = failure
-        logger.error("%s", failure)
+        self._environment.monitor.failed(message)
+        logger.error("%s", with_code(failure))
 
     def _end(self) -> None:
         execution = self._execution
@@ -323,8 +344,7 @@ class StreamingQuery:
         if self._error is None:
             return QueryTerminatedEvent(self.id, self.runId, None)
         cause = self._error.__cause__ or self._error
-        kind = summarize(cause).partition(":")[0]  # of a job: the class that the worker raised
-        return QueryTerminatedEvent(self.id, self.runId, str(self._error), kind)
+        return QueryTerminatedEvent(self.id, self.runId, str(self._error), class_of(cause))
 
 
 def require_timeout(timeout: object, *, allows_zero: bool = False) -> None:
@@ -340,6 +360,11 @@ def require_timeout(timeout: object, *, allows_zero: bool = False) -> None:
         return
     wanted = "0 or a positive" if allows_zero else "a positive"
     raise InvalidStreamError(f"timeout must be {wanted} number of seconds, got {timeout!r}")
+
+
+def status_of(query: StreamingQuery) -> StreamStatus:
+    """Return how a query does."""
+    return query._environment.monitor.status()
 
 
 def start_query(query: StreamingQuery) -> None:

@@ -26,7 +26,9 @@ from pyspark import RDD, SparkContext
 
 from dstreams.clock import Clock, SystemClock
 from dstreams.errors import InvalidStreamError
+from dstreams.pictures.statuses import queries_html
 from dstreams.rdd.worker_python import use_driver_python
+from dstreams.redaction import mask_by
 from dstreams.settings import Settings
 from dstreams.state.group_state import OutputMode
 from dstreams.state_classes import AllowedClasses, Upgrade, classes_of_program
@@ -34,12 +36,14 @@ from dstreams.structured.conf import SHUFFLE_PARTITIONS, QueryConf
 from dstreams.structured.dataset import StreamingDataset
 from dstreams.structured.logical import LogicalPlan, StreamingRelation
 from dstreams.structured.manager import StreamingQueryManager
+from dstreams.structured.query import status_of
 from dstreams.structured.reader import BatchReader, DataStreamReader
 from dstreams.structured.restart_checks import restart_problems
 from dstreams.structured.sinks.memory_sink import MemorySink
 from dstreams.structured.sources.memory_source import MemoryStream
 from dstreams.structured.state_reader import QueryStateReader
 from dstreams.structured.writer import WriterEnvironment, output_mode
+from dstreams.ui.page import page
 
 _LISTENERS_S = 10.0
 
@@ -72,6 +76,7 @@ class StreamSession:
                 f"StreamSession needs a SparkContext or a SparkSession, got {sparkContext!r}"
             )
         given = {**dict(spark.getConf().getAll()), **dict(conf or {})}
+        mask_by(given)
         partitions = {SHUFFLE_PARTITIONS: str(spark.defaultParallelism)}
         use_driver_python(spark)
         self._spark = spark
@@ -85,6 +90,15 @@ class StreamSession:
     def sparkContext(self) -> SparkContext:
         """Where tasks run."""
         return self._spark
+
+    @property
+    def uiWebUrl(self) -> str | None:
+        """Address of the live page of this process, without a token; None where there is none.
+
+        The page is there from the start of the first query or streams that have
+        ``spark.dstreams.ui.enabled``, until the process ends. Semantics: SparkContext.uiWebUrl.
+        """
+        return page.url
 
     @property
     def read(self) -> BatchReader:
@@ -180,6 +194,9 @@ class StreamSession:
 
     def __repr__(self) -> str:
         return f"<StreamSession with {len(self._manager.active)} active queries>"
+
+    def _repr_html_(self) -> str:
+        return queries_html("StreamSession", [status_of(query) for query in self._manager.active])
 
     def _table(self, name: str) -> MemorySink:
         if name not in self._tables:

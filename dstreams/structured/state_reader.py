@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -34,7 +34,9 @@ class StateRow(NamedTuple):
         key: of a group; a window is its end in milliseconds, in front of the rest of the key. An
             event time that an operator has added to the key is in microseconds: in front of that
             of a duplicate, the start of a session behind its key.
-        value: the state of a group, the buffer of an aggregation, or what else the operator keeps.
+        value: the state of a group; the buffer of an aggregate, such as the number of a count; of
+            several aggregates a dict of them, by names such as ``Count()``; or what else the
+            operator keeps.
         timeoutMs: when a timer is due, milliseconds since the epoch; None without one.
         partition: where it is.
     """
@@ -151,10 +153,8 @@ class QueryStateReader:
             InvalidStreamError: the batch is not kept, or there is no such operator.
         """
         number = self._last if batchId is None else batchId
-        version, unfolds = self._version(number, operatorId), self._unfolds(operatorId)
-        return self._each_partition(
-            version, _ReadKeys(self._store, version, unfolds, self._key_shown(operatorId))
-        )
+        version, shown = self._version(number, operatorId), ShownState.of(self._facts(operatorId))
+        return self._each_partition(version, _ReadKeys(self._store, version, shown))
 
     def changes(
         self, startBatchId: int, endBatchId: int | None = None, operatorId: int = 0
@@ -174,14 +174,12 @@ class QueryStateReader:
             raise InvalidStreamError(
                 f"changes go from batch {startBatchId} to {last}, which is backwards"
             )
-        unfolds = self._unfolds(operatorId)
+        shown = ShownState.of(self._facts(operatorId))
         found = []
         for number in range(startBatchId, last + 1):
             after = self._version(number, operatorId)
             before = self._version(number - 1, operatorId) if number else _emptied(after)
-            task = _ReadChanges(
-                self._store, before, after, number, unfolds, self._key_shown(operatorId)
-            )
+            task = _ReadChanges(self._store, before, after, number, shown)
             found.append(self._each_partition(after, task))
         return found[0] if len(found) == 1 else self._spark.union(found)
 
@@ -209,18 +207,6 @@ class QueryStateReader:
             )
         return self._commits.read(time_ms).stores
 
-    def _unfolds(self, operator: int) -> bool:
-        return bool(self._facts(operator)["operatorName"] == "flatMapGroupsWithState")
-
-    def _key_shown(self, operator: int) -> Callable[[Any], Any]:
-        """Return the function that makes the key as it is told of the one that is stored."""
-        facts = self._facts(operator)
-        grouping = str(facts.get("grouping", ""))
-        if grouping == EVENT_TIME:
-            return _users_key
-        has_time = grouping.startswith("windows of") or facts.get("withEventTime")
-        return split_time if has_time else _same
-
     def _facts(self, operator: int) -> Any:
         known = self._newest.operators
         if not 0 <= operator < len(known):
@@ -235,32 +221,61 @@ def _emptied(version: StateVersion) -> StateVersion:
     return replace(version, version_ids=(EMPTY,) * len(version.version_ids))
 
 
+_FOLDED = ("flatMapGroupsWithState", "stateStoreSave")
+"""Operators whose rows have a state and its timer, or a buffer alone."""
+
+
 def _users_key(key: tuple[int | None, Any]) -> Any:
     return key[1]
 
 
-def _same(key: Any) -> Any:
-    return key
+@dataclass(frozen=True)
+class ShownState:
+    """How keys and rows of an operator are told of, as they are stored in another form.
 
+    Attributes:
+        key_of: makes the key that is told of the stored one; None where they are the same.
+        unfolds: whether a stored row has in front what is told of it.
+        names: of the aggregates that have a buffer each in it, where there are several.
+    """
 
-def _unfolded(row: Any, unfolds: bool) -> Any:
-    """Return the state in a stored row of grouped state; its timer is told beside."""
-    return row[0] if unfolds else row
+    key_of: Callable[[Any], Any] | None
+    unfolds: bool
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> ShownState:
+        """Return that of an operator, by what begin records say of it."""
+        grouping = str(facts.get("grouping", ""))
+        key_of: Callable[[Any], Any] | None = None
+        if grouping == EVENT_TIME:
+            key_of = _users_key
+        elif grouping.startswith("windows of") or facts.get("withEventTime"):
+            key_of = split_time
+        names = tuple(facts.get("aggregates", ()))
+        several = names if 1 < len(names) == len(set(names)) else ()
+        return cls(key_of, facts["operatorName"] in _FOLDED, several)
+
+    def key(self, stored: Any) -> Any:
+        return stored if self.key_of is None else self.key_of(stored)
+
+    def value(self, row: Any) -> Any:
+        if not self.unfolds:
+            return row
+        return dict(zip(self.names, row[0], strict=True)) if self.names else row[0]
 
 
 @dataclass(frozen=True)
 class _ReadKeys:
     store: StateStore
     version: StateVersion
-    unfolds: bool
-    key_shown: Callable[[Any], Any]
+    shown: ShownState
 
     def __call__(self, split: int, _: Iterable[Any]) -> Iterator[StateRow]:
         settle_worker()
         with self.version.open(self.store, split) as reader:
             for key, row in reader.items():
-                value = _unfolded(row, self.unfolds)
-                shown = self.key_shown(key)
+                shown, value = self.shown.key(key), self.shown.value(row)
                 yield StateRow(shown, value, reader.timeout_ms(key), split)
 
 
@@ -270,8 +285,7 @@ class _ReadChanges:
     before: StateVersion
     after: StateVersion
     batch_id: int
-    unfolds: bool
-    key_shown: Callable[[Any], Any]
+    shown: ShownState
 
     def __call__(self, split: int, _: Iterable[Any]) -> Iterator[StateChange]:
         settle_worker()
@@ -281,10 +295,8 @@ class _ReadChanges:
         ):
             for key, row in new.items():
                 if old.get(key) != row:
-                    value = _unfolded(row, self.unfolds)
-                    shown = self.key_shown(key)
+                    shown, value = self.shown.key(key), self.shown.value(row)
                     yield StateChange(self.batch_id, "update", shown, value, split)
             for key, _row in old.items():
                 if new.get(key) is None:
-                    shown = self.key_shown(key)
-                    yield StateChange(self.batch_id, "delete", shown, None, split)
+                    yield StateChange(self.batch_id, "delete", self.shown.key(key), None, split)

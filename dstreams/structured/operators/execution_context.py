@@ -34,6 +34,7 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from dstreams.kernel.state_versions import StateUpdate, StateVersions
+from dstreams.rdd.job_labels import label_jobs
 from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.task_reports import TaskReport, TaskReports
 from dstreams.structured.operators.event_time_stats import EventTimeStats
@@ -60,6 +61,7 @@ class ExecutionContext:
         states, uid = self._states, info.before.store_id.operator_uid
         if states is None:
             raise RuntimeError("a stateful operator needs StateVersions in its ExecutionContext")
+        label_jobs(f"state: {uid}")
         rows = states.make(uid, self._batch, update)
         version = states.at(uid, self._batch)
         if version is not None:

@@ -8,9 +8,11 @@ from typing import Any
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
+from checkpoint import without_secrets
 from dstreams.errors import StreamLifecycleError
 from dstreams.sinks.committed_directory import WritePart
 from dstreams.sinks.output_batch import OutputBatch
+from dstreams.sinks.promise import OutputPromise
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.committed_files import CommittedFiles, LineFormat
 from dstreams.structured.sinks.sink import Sink
@@ -23,6 +25,7 @@ class FileSink(Sink):
 
     modes = (OutputMode.Append,)
     is_for_trials = False
+    promise = OutputPromise("exactly once", "for who reads the directory by its records")
 
     def __init__(self, directory: str, format: LineFormat) -> None:
         self._directory = directory
@@ -31,7 +34,7 @@ class FileSink(Sink):
 
     @property
     def name(self) -> str:
-        return f"FileSink[{self._directory}]"
+        return f"FileSink[{without_secrets(self._directory)}]"
 
     def begin(self, query_id: str) -> None:
         """Open the directory.

@@ -56,6 +56,7 @@ class KafkaTopicSink(Sink):
             exactly_once=given.get("exactlyOnce", True),
             commit_topic=given.get("commitTopic", DEFAULT_TOPIC),
         )
+        self.promise = self._output.promise
 
     @property
     def name(self) -> str:

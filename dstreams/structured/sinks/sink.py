@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pyspark import RDD
 
 from dstreams.sinks.output_batch import OutputBatch
+from dstreams.sinks.promise import AT_LEAST_ONCE, OutputPromise
 from dstreams.state.group_state import OutputMode
 
 
@@ -21,10 +22,12 @@ class Sink(ABC):
     Attributes:
         modes: output modes that it can take.
         is_for_trials: whether a query may do without a checkpoint of its own.
+        promise: how often a batch is in it.
     """
 
     modes: ClassVar[tuple[OutputMode, ...]] = tuple(OutputMode)
     is_for_trials: ClassVar[bool] = True
+    promise: OutputPromise = AT_LEAST_ONCE
 
     @property
     @abstractmethod

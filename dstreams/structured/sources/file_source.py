@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from checkpoint import INPUT_END, INPUT_FILES
+from checkpoint import INPUT_END, INPUT_FILES, without_secrets
 from dstreams.errors import SourceError
 from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.sources.file_formats import TEXT_LINES, FileFormat
@@ -46,7 +46,7 @@ class FileStreamSource:
 
     @property
     def name(self) -> str:
-        return f"FileStreamSource[{self.directory}]"
+        return f"FileStreamSource[{without_secrets(self.directory)}]"
 
     @property
     def fields(self) -> tuple[str, ...] | None:

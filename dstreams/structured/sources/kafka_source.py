@@ -10,6 +10,7 @@ from pyspark import SparkContext
 
 from dstreams.clock import SystemClock
 from dstreams.errors import SourceError
+from dstreams.events import ToldOffsets
 from dstreams.kafka_io.fetch import Reading
 from dstreams.kafka_io.kafka_rdd import KafkaRDD, split
 from dstreams.kafka_io.offsets import (
@@ -25,7 +26,6 @@ from dstreams.kafka_io.source import KafkaReader, KafkaSource, lags_of
 from dstreams.kafka_io.topics import Selection, Topics
 from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.settings import Settings
-from dstreams.structured.progress import ToldOffsets
 from dstreams.structured.sources.kafka_bounds import TriggerLimits
 from dstreams.structured.sources.kafka_options import KafkaOptions
 

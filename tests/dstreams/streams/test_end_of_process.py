@@ -24,7 +24,7 @@ from dstreams import Settings, StreamingContext, tuned_context
 logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
 logging.getLogger("dstreams").setLevel(logging.INFO)
 how = sys.argv[1]
-spark = tuned_context("ends", "local[1]")
+spark = tuned_context("ends", "local[1]", {"spark.ui.enabled": "false"})
 ssc = StreamingContext(
     spark,
     1,
@@ -41,7 +41,7 @@ def say(text):
     print(text, flush=True)
 
 def slowly(records):
-    time.sleep(1.5 if how == "slow" else 300)
+    time.sleep(1.5 if how == "slow" else 300)  # runs when the signal comes; else without end
     return records
 
 def output(time, rdd, batchId):

@@ -61,7 +61,19 @@ def test_an_interactive_session_goes_on(
     signals: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody sits there and reads the log."""
-    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    app = SimpleNamespace(initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=app))
     FailureWatchdog(attention_s=0.01).happened()
     assert threads() == []
     assert signals == []
+
+
+def test_a_program_that_runs_notebooks_is_not_interactive(
+    signals: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs kernels imports parts of theirs."""
+    app = SimpleNamespace(initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=app))
+    FailureWatchdog(attention_s=0.01).happened()
+    wait_for(lambda: signals == [signal.SIGTERM])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from checkpoint import BeginRecord, StorageRefusedError
-from dstreams.events import BatchSubmitted, Event, InputInfo, tell_nobody
+from dstreams.events import BatchSubmitted, Event, InputInfo, ToldOffsets, tell_nobody
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
 from dstreams.kernel.input_ends import InputEnds
@@ -64,6 +64,32 @@ def test_no_batch_is_left_out_where_none_was_missed(now_ms: int) -> None:
     planner.resume(3000, {}, {})
     planner.leave_out_missed()
     assert [planner.plan_batch().time_ms for _ in range(2)] == [4000, 5000]
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "in_flight_ms", "leaves_out", "expected"),
+    [
+        (3000, [], False, (0, 3000)),
+        (4999, [], False, (1, 4000)),
+        (8900, [], False, (5, 8000)),
+        (8900, [4000, 5000], False, (5, 8000)),
+        (3500, [4000, 5000], False, (2, 5000)),
+        (8900, [4000, 5000], True, (3, 8000)),
+        (8900, [], True, (1, 8000)),
+    ],
+)
+def test_how_far_a_restart_is_behind(
+    now_ms: int, in_flight_ms: list[int], leaves_out: bool, expected: tuple[int, int]
+) -> None:
+    """So many batches up to now: those that run again, and those that were missed, or one."""
+    planner = planner_at(now_ms)
+    in_flight = {time_ms: BeginRecord("stream-1", 3, time_ms, 1, {}) for time_ms in in_flight_ms}
+    planner.resume(3000, {}, in_flight)
+    if leaves_out:
+        planner.leave_out_missed()
+    assert planner.behind() == expected
+    planned = [planner.plan_batch().time_ms for _ in range(expected[0])]
+    assert planned[-1:] == [expected[1]][: expected[0]]
 
 
 @dataclass
@@ -155,9 +181,10 @@ def test_each_batch_reads_on_where_the_one_before_has_ended() -> None:
 def test_inputs_are_told_apart() -> None:
     """By the name of their source, and by number where two have that name."""
     batch = Planned(Log(), a=Numbers(), b=Numbers()).planner.plan_batch()
+    read = ToldOffsets(None, 2, 2, {})
     assert batch.input_infos == (
-        InputInfo(0, "numbers #0", 2, ""),
-        InputInfo(1, "numbers #1", 2, ""),
+        InputInfo(0, "numbers #0", 2, "", offsets=read),
+        InputInfo(1, "numbers #1", 2, "", offsets=read),
     )
     (info,) = Planned(Log(), a=Numbers()).planner.plan_batch().input_infos
     assert info.name == "numbers"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,6 +152,61 @@ def test_errors_are_reported_while_later_batches_run(
         wait_for(lambda: gate.seen == [2])
     finally:
         ssc.stop(stopSparkContext=False)
+
+
+def test_a_stream_that_goes_on_after_a_failure_is_stopped_in_the_end(
+    sc: SparkContext, clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its log has one block: why the batch failed, and then which outputs it is without."""
+    ssc = StreamingContext(sc, 1, clock=clock)
+    ssc.checkpoint(str(tmp_path))
+    seen: list[Any] = []
+
+    def fail_at_first(time: Any, rdd: RDD[Any]) -> None:
+        if time.timestamp() == 1:
+            raise ValueError("early")
+        seen.append(rdd.collect())
+
+    ssc.queueStream([[1], [2]], replayable=True).foreachRDD(fail_at_first)
+    ssc.start()
+    clock.advance(2000)
+    wait_for(lambda: seen == [[2]])
+    assert ssc.status().phase == "active"
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    status = ssc.status()
+    assert (status.phase, status.recent[0].outcome) == ("stopped", "failed")
+    assert status.failure == status.recent[0].failure
+    assert status.totals.batches == {"failed": 1, "succeeded": 1}
+    [block] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert block.startswith("batch at 1000 ms failed in foreachRDD")
+    assert block.splitlines()[-1].startswith("outputs foreachRDD-0 of the batch at 1000 ms failed")
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_stream_that_a_failure_ends_has_failed(
+    sc: SparkContext, clock: ManualClock, by_hand: bool
+) -> None:
+    """So it is in real time and by hand."""
+    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(on_failure="stop"))
+
+    def fail(rdd: RDD[Any]) -> None:
+        raise ValueError("early")
+
+    ssc.queueStream([[1], [2]]).foreachRDD(fail)
+
+    def run() -> None:
+        if by_hand:
+            ssc.step()
+        ssc.start()
+        clock.advance(1000)
+        ssc.awaitTerminationOrTimeout(60)
+
+    with pytest.raises(BatchFailedError, match="early"):
+        run()
+    wait_for(lambda: ssc.getState() is StreamingContextState.STOPPED)
+    status = ssc.status()
+    assert (status.phase, status.totals.batches) == ("failed", {"failed": 1})
+    assert "early" in str(status.failure)
 
 
 class WatchedClock(ManualClock):

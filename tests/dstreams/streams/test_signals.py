@@ -38,7 +38,7 @@ closed = QueueReader.close
 QueueReader.close = lambda reader: (say("streams stopped"), closed(reader))
 
 how, graceful = sys.argv[1], sys.argv[2] == "graceful"
-spark = tuned_context("signals", "local[1]")
+spark = tuned_context("signals", "local[1]", {"spark.ui.enabled": "false"})
 ssc = StreamingContext(
     spark, 1, settings=Settings(stop_gracefully_on_shutdown=graceful)
 )

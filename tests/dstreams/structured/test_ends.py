@@ -14,10 +14,11 @@ from dstreams.kernel.janitor import Janitor
 from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.source import remedy_of
 from dstreams.kernel.state_versions import StateVersions
+from dstreams.monitor.monitor import Monitor
+from dstreams.monitor.progress import iso
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.listeners import CALLBACKS, QueryIdleEvent, StreamingQueryListener
-from dstreams.structured.progress import iso
 from dstreams.structured.query import (
     QueryEnvironment,
     StreamingQuery,
@@ -53,7 +54,7 @@ class Stuck:
     def pin(self) -> None:
         pass
 
-    def run_trigger(self, *, allows_no_data: bool) -> Any:
+    def run_trigger(self, *, allows_no_data: bool, is_stopping: Any) -> Any:
         raise ValueError("no batch today")
 
     def explain(self, error: BaseException) -> str | None:
@@ -74,13 +75,16 @@ def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
     execution: Any = Stuck()
     spark: Any = SimpleNamespace(setJobGroup=lambda *args, **named: None)
     ended: list[StreamingQuery] = []
-    environment = QueryEnvironment(spark, ManualClock(0), query_bus(), ended.append)
+    clock = ManualClock(0)
+    monitor = Monitor("query", "stuck", None, clock, 10)
+    environment = QueryEnvironment(spark, clock, query_bus(), monitor, ended.append)
     query = StreamingQuery(execution, Trigger("availableNow"), environment)
     start_query(query)
     with pytest.raises(StreamingQueryException, match="failed in batch 7: ValueError: no batch"):
         query.awaitTermination(60)
     assert not query.isActive
     assert ended == [query]
+    assert monitor.status().failure == str(query.exception())
     assert execution.closed == ["sink", "checkpoint"]
     assert "could not be asked" in caplog.text
     assert "could not give up all it held" in caplog.text

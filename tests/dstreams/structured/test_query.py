@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 
 from checkpoint import StorageRefusedError
 from dstreams.callables import describe
 from dstreams.errors import InvalidStreamError, StreamLifecycleError
+from dstreams.rdd.job_labels import BATCH_ID, DESCRIPTION, OUTPUT_ID, QUERY_ID, next_job_id
 from dstreams.structured import (
     GroupStateTimeout,
     StreamingDataset,
@@ -321,7 +323,7 @@ def test_storage_that_fails_in_a_stop_is_an_error_of_the_query(
     run = QueryRun(session, counts, "update")
     execution = run.query._execution
 
-    def fail(*, allows_no_data: bool) -> None:
+    def fail(**options: object) -> None:
         run.query.stop()
         raise StorageRefusedError("the disk is full")
 
@@ -433,3 +435,46 @@ def test_unknown_field(session: StreamSession) -> None:
     run = QueryRun(session, lambda rows: rows.withWatermark("time", "1 second"), "append")
     with pytest.raises(StreamingQueryException, match="a record has no field 'time': 7"):
         run.add(7)
+
+
+def test_jobs_say_query_and_batch(session: StreamSession, tmp_path: Path) -> None:
+    """Spark's own page tells them by name, id, run and batch, and a state by its operator."""
+    sc, seen = session.sparkContext, []
+
+    def look(rdd: RDD[Any], batch_id: int) -> None:
+        rdd.count()
+        seen.append(
+            {key: sc.getLocalProperty(key) for key in (DESCRIPTION, QUERY_ID, BATCH_ID, OUTPUT_ID)}
+        )
+
+    words = session.memoryStream()
+    before = next_job_id(sc)
+    query = (
+        words.toDS()
+        .groupByKey(len)
+        .count()
+        .writeStream.queryName("lengths")
+        .outputMode("update")
+        .foreachBatch(look)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    words.addData("a", "bb")
+    query.processAllAvailable()
+    words.addData("c")
+    query.processAllAvailable()
+    query.stop()
+    for number, found in enumerate(seen):
+        assert found == {
+            DESCRIPTION: f"lengths<br/>id = {query.id}<br/>runId = {query.runId}"
+            f"<br/>batch = {number}",
+            QUERY_ID: query.id,
+            BATCH_ID: str(number),
+            OUTPUT_ID: None,
+        }
+    assert before is not None
+    sc._jsc.sc().listenerBus().waitUntilEmpty()
+    store = sc._jsc.sc().statusStore()
+    ran = range(before, next_job_id(sc) or 0)
+    said = [store.job(job).description().get() for job in ran]
+    assert any(re.search(r"batch = 0<br/>state: \w", text) for text in said)

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 import dstreams.structured
 from dstreams.errors import InvalidStreamError
+from dstreams.monitor import progress
 from dstreams.structured import (
     StreamSession,
     aggregates,
-    progress,
     session,
     session_window,
     watermarks,

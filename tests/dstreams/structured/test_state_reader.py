@@ -11,6 +11,7 @@ from checkpoint import open_files
 from checkpoint.batch_log import BatchLog
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.structured import GroupStateTimeout, StreamingDataset, StreamSession, window
+from dstreams.structured.aggregates import Count, Max
 from dstreams.structured.batch_records import QueryBatch
 from tests.dstreams.structured.runs import QueryRun
 
@@ -81,6 +82,25 @@ def test_windows_in_front_of_a_key(session: StreamSession, tmp_path: Path) -> No
     assert sorted(row.key for row in rows) == [(10_000, "1"), (10_000, "2")]
     changes = session.readState(str(tmp_path)).changes(0, 0).collect()
     assert sorted(change.key for change in changes) == [(10_000, "1"), (10_000, "2")]
+
+
+def test_values_of_aggregations(session: StreamSession, tmp_path: Path) -> None:
+    """A count is its number; several aggregates have their names."""
+
+    def counted(events: StreamingDataset) -> StreamingDataset:
+        return events.groupByKey(itself).count()
+
+    def summed(events: StreamingDataset) -> StreamingDataset:
+        return events.groupByKey(itself).agg(Count(), Max())
+
+    for define, value in ((counted, 2), (summed, {"Count()": 2, "Max()": 7})):
+        location = tmp_path / define.__name__
+        run = QueryRun(session, define, "update", location)
+        run.add(7, 7)
+        state = session.readState(str(location))
+        assert [row[:2] for row in state.rows().collect()] == [(7, value)]
+        assert [change.value for change in state.changes(0).collect()] == [value]
+        run.query.stop()
 
 
 def test_keys_of_a_deduplication_with_event_time(session: StreamSession, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ DATASETS: dict[str, tuple[Callable[[StreamingDataset], Any], str]] = {
     "delay of no text": (
         lambda words: words.withWatermark(itself, 5),
         "delayThreshold of withWatermark is 5, which is no duration",
-    ),  # type: ignore[arg-type]
+    ),
     "idle timeout": (
         lambda words: words.withWatermark(itself, "1 second", "0 seconds"),
         "idleTimeout of withWatermark must be positive",
@@ -106,7 +106,7 @@ DATASETS: dict[str, tuple[Callable[[StreamingDataset], Any], str]] = {
         lambda words: words.groupByKey(window(itself, "1 month")),
         "must not be in months or years",
     ),
-    "key": (lambda words: words.groupByKey(3), "name of a field or a function"),  # type: ignore[arg-type]
+    "key": (lambda words: words.groupByKey(3), "name of a field or a function"),
     "aggregator": (lambda words: words.groupByKey(itself).agg(object()), "lacks zero"),  # type: ignore[arg-type]
     "no aggregator": (lambda words: words.groupByKey(itself).agg(), "at least one aggregator"),
     "class of aggregators": (

@@ -1,0 +1,1 @@
+"""What is known of the streams and queries of this process while they run: plain values."""
