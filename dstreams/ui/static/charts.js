@@ -1,0 +1,338 @@
+// Timelines with their histograms. A chart is a picture of what its caption says in words.
+
+import { el, svg, setAttribute, setText, show } from "./dom.js";
+import { clockTime, percent, time } from "./format.js";
+
+const SECOND = 1000;
+const BINS = 12;
+const HEIGHT = 132;
+const HISTOGRAM = 52;
+const OUT_OF_SIGHT_MS = 3000; // how old the words of a chart may be that nobody sees
+const STILL_MS = 900; // and of one that has not moved by a pixel
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const colours = new Map();
+
+/** Return a colour of the style sheet, which is the same until light turns to dark. */
+function colour(name) {
+  if (!colours.has(name)) {
+    colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  }
+  return colours.get(name);
+}
+
+/** Half of some numbers are below their median, 19 of 20 below their p95; null for no numbers. */
+export function spread(values) {
+  const found = new Float64Array(values.length);
+  let length = 0;
+  let sum = 0;
+  for (const value of values) {
+    if (value === null) continue;
+    found[length] = value;
+    sum += value;
+    length += 1;
+  }
+  if (length === 0) return null;
+  const sorted = found.subarray(0, length).sort();
+  return {
+    count: length,
+    average: sum / length,
+    median: sorted[Math.floor((length - 1) / 2)],
+    p95: sorted[Math.min(length - 1, Math.floor(length * 0.95))],
+    least: sorted[0],
+    most: sorted[length - 1],
+  };
+}
+
+/**
+ * A figure of one number of each batch over time, and how it is spread.
+ *
+ *   title     what is shown
+ *   value     (batch) => number, or null where there is none
+ *   words     (number) => the number, with its unit unless that is named once
+ *   unit      what comes after several numbers, such as " records/s"
+ *   axis      (number) => the number at the axis; words where it is left out
+ *   steps     between the marks of the axis, where they are no decimal numbers
+ *   line      (status) => a number that is drawn as a line, or null
+ *   lineWords what the line is
+ *   stack     (batches) => [{ name, value }], drawn one upon the other, in place of value
+ */
+export class Timeline {
+  #spec;
+  #plot = null;
+  #drawn = null;
+  #next = null;
+  #isVisible = false;
+  #status = null;
+  #width = 0;
+  #said = null;
+  #saidMs = -Infinity;
+
+  constructor(spec, openBatch) {
+    this.#spec = spec;
+    this.openBatch = openBatch;
+    this.area = el("div", { class: "plot", "aria-hidden": "true" });
+    this.bins = Array.from({ length: BINS }, () => svg("rect", { class: "bin", x: 0 }));
+    this.histogram = svg("svg", { class: "histogram", "aria-hidden": "true" }, ...this.bins);
+    this.label = el("span", { class: "average" });
+    this.caption = el("p", { class: "numbers" });
+    this.cursor = el("p", { class: "cursor", "aria-hidden": "true" });
+    this.legend = el("ul", { class: "legend" });
+    this.node = el("figure", { class: "chart" },
+      el("figcaption", {},
+        el("h3", {}, el("span", { text: spec.title }), this.label),
+        this.caption, this.legend),
+      this.canvas = el("div", { class: "canvas" }, this.area, this.histogram, this.cursor));
+    show(this.legend, spec.stack !== undefined);
+    show(this.cursor, false);
+    if (spec.stack !== undefined) this.histogram.remove();
+    new IntersectionObserver((entries) => {
+      this.#isVisible = entries.at(-1).isIntersecting;
+      if (this.#isVisible && this.#next !== null) this.#say(this.#next.batches);
+      this.#draw();
+    }, { rootMargin: "200px" }).observe(this.node);
+    new ResizeObserver((entries) => { // asking for the width in between costs a layout
+      this.#width = Math.floor(entries.at(-1).contentRect.width);
+      this.#resize();
+    }).observe(this.area);
+  }
+
+  /** Show these batches, as soon as the figure is in sight. */
+  update(status, batches) {
+    if (this.#said === batches) return;
+    this.#status = status;
+    this.#next = { batches };
+    const now = performance.now();
+    const patience = !this.#isVisible ? OUT_OF_SIGHT_MS : this.#hasMoved(batches) ? 0 : STILL_MS;
+    if (now - this.#saidMs < patience) return;
+    this.#saidMs = now;
+    this.#say(batches);
+    this.#draw();
+  }
+
+  /** Draw anew, as after a change between light and dark. */
+  redraw() {
+    this.#plot?.destroy();
+    this.#plot = this.#drawn = null;
+    this.#draw();
+  }
+
+  // A line of a thousand batches moves by less than a pixel with each of them.
+  #hasMoved(batches) {
+    const drawn = this.#drawn?.at(-1)?.batch_time_ms ?? -Infinity;
+    let more = 0;
+    while (more < batches.length && batches.at(-1 - more).batch_time_ms > drawn) more += 1;
+    const grown = Math.abs(batches.length - (this.#drawn?.length ?? 0));
+    return Math.max(more, grown) * this.#width >= batches.length;
+  }
+
+  #say(batches) {
+    this.#said = batches;
+    show(this.canvas, batches.length > 0);
+    const { words, value, stack, line, lineWords, unit = "" } = this.#spec;
+    if (stack !== undefined) return this.#sayStack(batches);
+    this.values = batches.map(value);
+    const found = spread(this.values);
+    const newest = this.values.findLast((one) => one !== null);
+    setText(this.label, found === null ? "" : `average ${words(found.average)}${unit}`);
+    if (found === null) return setText(this.caption, "No batch has it yet.");
+    const limit = line?.(this.#status) ?? null;
+    const below = limit === null ? "" : ` ${percent(
+      this.values.filter((one) => one !== null && one <= limit).length / found.count,
+    )} of the batches are within the ${lineWords} of ${words(limit)}.`;
+    return setText(this.caption, `Newest ${words(newest)}, median ${words(found.median)}, `
+      + `95 % up to ${words(found.p95)}, from ${words(found.least)} to ${words(found.most)}${unit}.`
+      + below);
+  }
+
+  #sayStack(batches) {
+    const { words, stack } = this.#spec;
+    const parts = stack(batches);
+    const found = parts.map((part) => spread(batches.map(part.value)));
+    const rows = parts.map((part, at) => {
+      const row = this.legend.children[at] ?? this.legend.appendChild(
+        el("li", {}, el("span", { class: `swatch phase-${at % 8}`, "aria-hidden": "true" }),
+          el("span")));
+      const average = found[at] === null ? "–" : words(found[at].average);
+      setText(row.lastChild, `${part.name} ${average}`);
+      return row;
+    });
+    while (this.legend.children.length > rows.length) this.legend.lastChild.remove();
+    const whole = found.reduce((sum, one) => sum + (one?.average ?? 0), 0);
+    setText(this.label, batches.length === 0 ? "" : `average ${words(whole)}`);
+    setText(this.caption, batches.length === 0
+      ? "No batch has it yet." : "Average of each part, from the bottom up:");
+  }
+
+  #draw() {
+    const { batches } = this.#next ?? {};
+    if (!this.#isVisible || batches === undefined || this.#drawn === batches) return;
+    if (this.#width === 0) return;
+    this.#drawn = batches;
+    const columns = this.#columns(batches);
+    const limit = this.#spec.line?.(this.#status) ?? null;
+    this.#top = niceTop(Math.max(this.#peak(columns), limit ?? 0));
+    if (this.#plot !== null && this.#plot.series.length !== columns.length) {
+      this.#plot.destroy();
+      this.#plot = null;
+    }
+    if (this.#plot === null) this.#plot = this.#made(columns);
+    else this.#plot.setData(columns);
+    this.#drawHistogram();
+  }
+
+  #top = 1;
+
+  #peak(columns) {
+    let most = 0;
+    for (const column of columns.slice(1)) for (const one of column) if (one > most) most = one;
+    return most;
+  }
+
+  // x in seconds; a stack as sums from the bottom up, the whole first: each covers the one before.
+  #columns(batches) {
+    const times = batches.map((batch) => batch.batch_time_ms / SECOND);
+    if (this.#spec.stack === undefined) return [times, this.values];
+    const sums = new Array(batches.length).fill(0);
+    const columns = this.#spec.stack(batches).map((part) => batches.map((batch, at) => {
+      sums[at] += part.value(batch) ?? 0;
+      return sums[at];
+    }));
+    return [times, ...columns.reverse()];
+  }
+
+  #made(columns) {
+    const { stack, words, axis: short = words, steps } = this.#spec;
+    const axis = {
+      stroke: colour("--muted"), font: `11px ${getComputedStyle(document.body).fontFamily}`,
+      grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false },
+    };
+    const main = colour("--series");
+    const count = columns.length - 1;
+    const series = columns.slice(1).map((_, at) => (stack === undefined
+      ? { stroke: main, fill: colour("--series-fill"), width: 1.5, points: { size: 4 } }
+      : { fill: colour(`--phase-${(count - 1 - at) % 8}`), width: 0, points: { show: false } }));
+    return new window.uPlot({
+      width: this.#width,
+      height: HEIGHT,
+      padding: [8, 26, 0, 0],
+      legend: { show: false },
+      cursor: {
+        y: false, sync: { key: "batches" }, drag: { x: false, y: false },
+        points: { show: stack === undefined },
+      },
+      scales: { x: { time: true }, y: { range: () => [0, this.#top] } },
+      axes: [
+        { ...axis, size: 24, space: 70, values: (_, marks) => ticks(marks) },
+        {
+          ...axis, size: 56, space: 30, gap: 4, ...(steps ? { incrs: steps } : {}),
+          values: (_, marks) => marks.map((one) => short(one)),
+        },
+      ],
+      series: [{}, ...series],
+      hooks: {
+        draw: [(plot) => this.#drawMarks(plot)],
+        setCursor: [(plot) => this.#pointed(plot)],
+        ready: [(plot) => plot.over.addEventListener("click", () => this.#clicked(plot))],
+      },
+    }, columns, this.area);
+  }
+
+  // The interval as a line, and a mark below each batch that failed.
+  #drawMarks(plot) {
+    const { ctx, bbox } = plot;
+    const limit = this.#spec.line?.(this.#status) ?? null;
+    const ratio = window.devicePixelRatio || 1;
+    ctx.save();
+    if (limit !== null) {
+      const y = plot.valToPos(limit, "y", true);
+      ctx.strokeStyle = colour("--limit");
+      ctx.lineWidth = ratio * 1.5;
+      ctx.setLineDash([5 * ratio, 4 * ratio]);
+      ctx.beginPath();
+      ctx.moveTo(bbox.left, y);
+      ctx.lineTo(bbox.left + bbox.width, y);
+      ctx.stroke();
+    }
+    ctx.fillStyle = colour("--bad");
+    for (const batch of this.#drawn ?? []) {
+      if (batch.outcome !== "failed") continue;
+      const x = plot.valToPos(batch.batch_time_ms / SECOND, "x", true);
+      const y = bbox.top + bbox.height;
+      ctx.beginPath();
+      ctx.moveTo(x, y - 9 * ratio);
+      ctx.lineTo(x - 5 * ratio, y);
+      ctx.lineTo(x + 5 * ratio, y);
+      ctx.fill();
+    }
+    ctx.restore();
+  }
+
+  #drawHistogram() {
+    if (this.#spec.stack !== undefined) return;
+    const counts = new Array(BINS).fill(0);
+    for (const one of this.values) {
+      if (one !== null) counts[Math.min(BINS - 1, Math.floor((one / this.#top) * BINS))] += 1;
+    }
+    const most = Math.max(1, ...counts);
+    const plotted = HEIGHT - 8 - 24; // as uPlot has it: padding above, the axis below
+    setAttribute(this.histogram, "viewBox", `0 0 ${HISTOGRAM} ${HEIGHT}`);
+    this.bins.forEach((bin, at) => {
+      const height = plotted / BINS;
+      setAttribute(bin, "y", (8 + plotted - (at + 1) * height + 0.5).toFixed(1));
+      setAttribute(bin, "height", (height - 1).toFixed(1));
+      setAttribute(bin, "width", ((counts[at] / most) * HISTOGRAM).toFixed(1));
+    });
+  }
+
+  #pointed(plot) {
+    const batch = plot.cursor.idx === null ? undefined : this.#drawn?.[plot.cursor.idx];
+    const isPointed = batch !== undefined && plot.cursor.left >= 0;
+    show(this.cursor, isPointed);
+    if (isPointed) setText(this.cursor, this.#pointedWords(batch));
+  }
+
+  #pointedWords(batch) {
+    const { words, value, stack, unit = "" } = this.#spec;
+    const shown = stack === undefined
+      ? `${words(value(batch))}${unit}`
+      : stack([batch]).map((part) => `${part.name} ${words(part.value(batch) ?? 0)}`).join(", ");
+    return `${time(batch.batch_time_ms)}, batch ${batch.batch_id}: ${shown}`;
+  }
+
+  #clicked(plot) {
+    const batch = this.#drawn?.[plot.cursor.idx];
+    if (batch !== undefined) this.openBatch(batch);
+  }
+
+  #resize() {
+    const width = this.#width;
+    if (this.#plot === null) this.#draw();
+    else if (width > 0 && width !== this.#plot.width) this.#plot.setSize({ width, height: HEIGHT });
+  }
+}
+
+/** Call back when light turns to dark, or dark to light. */
+export function onScheme(changed) {
+  dark.addEventListener("change", () => {
+    colours.clear();
+    changed();
+  });
+}
+
+function ticks(seconds) {
+  const isFine = seconds.length > 1 && seconds[1] - seconds[0] < 60;
+  return seconds.map((one) => clockTime(Math.round(one) * SECOND, isFine));
+}
+
+/** The end of an axis: a little above the most, and never 0. */
+function niceTop(most) {
+  return most > 0 ? most * 1.08 : 1;
+}
+
+/** A bar of a part of something, as wide as the part. */
+export function bar(part, tone = "") {
+  const fill = el("span", { class: `fill ${tone}` });
+  fill.style.width = `${Math.max(0, Math.min(1, part)) * 100}%`;
+  return el("span", { class: "bar", "aria-hidden": "true" }, fill);
+}
