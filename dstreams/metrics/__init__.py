@@ -1,0 +1,1 @@
+"""What runs, as numbers for monitoring systems."""
