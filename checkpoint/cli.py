@@ -16,6 +16,7 @@ from checkpoint.errors import CheckpointError, ConcurrentWriterError
 from checkpoint.tools.common import (
     FAILED,
     IN_USE,
+    INTERRUPTED,
     MISUSED,
     STATUS,
     SUCCEEDED,
@@ -24,7 +25,9 @@ from checkpoint.tools.common import (
 )
 from checkpoint.tools.contents import add_diff, add_read
 from checkpoint.tools.garbage import add_gc
+from checkpoint.tools.help_page import HelpPage, set_help_pages
 from checkpoint.tools.inventory import add_list, add_show
+from checkpoint.tools.progress import painted
 from checkpoint.tools.rewind import add_rewind
 from checkpoint.tools.savepoint import add_export, add_import
 from checkpoint.tools.state_command import add_state
@@ -56,6 +59,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") 
         sys.stdout.flush()
         if result.note is not None:
             sys.stderr.write(f"checkpoint: {_printable(result.note)}\n")
+    except KeyboardInterrupt:
+        return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -68,8 +73,9 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") 
     return result.status
 
 
-def _complain(error: Exception, status: int) -> int:
-    sys.stderr.write(f"checkpoint: {error}\n")
+def _complain(error: Exception | str, status: int) -> int:
+    lines = map(_printable, str(error).splitlines() or [type(error).__name__])
+    sys.stderr.write("checkpoint: {}\n".format("\n".join(lines)))
     return status
 
 
@@ -80,6 +86,9 @@ def _shown(result: CommandResult, as_json: bool) -> Iterator[str]:
         yield json.dumps(result.data, indent=2)
     else:
         yield from map(_printable, result.lines)
+        if result.verdict is not None:
+            is_good = result.status == SUCCEEDED
+            yield painted(_printable(result.verdict), "green" if is_good else "red", sys.stdout)
 
 
 def _printable(line: str) -> str:
@@ -92,9 +101,11 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         prog=prog,
         description=__doc__,
         epilog=STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpPage,
     )
+    parser.set_defaults(program=prog)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in _COMMANDS:
         add(commands)
+    set_help_pages(commands)
     return parser

@@ -76,16 +76,24 @@ class DriverProcess(JsonRecord, frozen=True):
     ) -> DriverProcess:
         """Return this process as an owner."""
         pid = os.getpid()
-        return cls(socket.gethostname(), pid, _process(pid), started_ms, facts or {})
+        process = f"{_process(pid) or ':'}:{_pid_namespace()}"
+        return cls(socket.gethostname(), pid, process, started_ms, facts or {})
 
     def is_running(self) -> bool | None:
-        """Whether the process is alive; None when this host cannot know."""
+        """Whether the process is alive; None when this process cannot know.
+
+        So on another host, and in another container of this one, where an id is of another process.
+        """
         if self.host != socket.gethostname():
+            return None
+        boot, start, namespace = (*self.process.split(":"), "", "", "")[:3]
+        is_this_boot = boot == _process(os.getpid()).partition(":")[0]
+        if is_this_boot and namespace and namespace != _pid_namespace():
             return None
         if not _exists(self.pid):
             return False
         found = _process(self.pid)
-        return found == self.process or not (found and self.process)
+        return found == f"{boot}:{start}" or not (found and start)
 
 
 class Claim(JsonRecord, frozen=True):
@@ -174,15 +182,19 @@ def claim_epoch(files: Files, stream_id: str, driver: DriverProcess) -> WriterLe
     Raises CheckpointError.
     """
     while True:
-        # Also after one whose claim was lost, and of which something else is left.
-        found = map(epoch_of_file, files.list(EPOCH_PREFIX))
-        epoch = max((epoch for epoch in found if epoch is not None), default=0) + 1
+        epoch = next_epoch(files)
         claim = Claim(stream_id, epoch, driver, new_attempt())
         frames = record_frames(FileKind.CLAIM, _header(stream_id, epoch), claim)
         with suppress(AlreadyExistsError):  # by a rival: the one after it, then
             what = f"epoch {epoch} may be claimed or not"
             create_once(files, claim.name, frames, AlreadyExistsError, what)
             return WriterLease(files, claim)
+
+
+def next_epoch(files: Files) -> int:
+    """Return the number of the epoch to claim: also after one of which the claim was lost."""
+    found = map(epoch_of_file, files.list(EPOCH_PREFIX))
+    return max((epoch for epoch in found if epoch is not None), default=0) + 1
 
 
 def claimed_epochs(files: Files) -> list[int]:
@@ -302,19 +314,26 @@ def is_released(files: Files, epoch: int) -> bool:
     return False
 
 
-def require_unused(files: Files) -> None:
-    """Raise ConcurrentWriterError if a driver may be at work on a stream."""
+def require_unused(files: Files, *, is_gone: bool = False) -> None:
+    """Raise ConcurrentWriterError if a driver may be at work on a stream.
+
+    *is_gone* vouches for a driver that cannot be seen from here. One that is seen to run is refused
+    nevertheless.
+    """
     newest = _newest_claim(files, _stream_of(files))
     if not newest or is_released(files, newest):
         return
     driver = read_claim(files, newest).driver
     is_running = driver.is_running()
-    if is_running is not False:
-        known = "is running" if is_running else "cannot be seen from this host"
+    if is_running or (is_running is None and not is_gone):
+        known = (
+            "is running; stop it first"
+            if is_running
+            else "cannot be seen from this host or container; stop it first, or, where it is gone "
+            "for certain (its host is off, its Pod is deleted), say so by --driver-gone"
+        )
         raise ConcurrentWriterError(
-            f"{driver} has claimed epoch {newest} of {files.url} and {known}; stop it first",
-            0,
-            newest,
+            f"{driver} has claimed epoch {newest} of {files.url} and {known}", 0, newest
         )
 
 
@@ -346,6 +365,13 @@ def _process(pid: int) -> str:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
         # Field 3 is the state, Z when it is dead and nobody has asked; 22 the start, in ticks.
         return f"{boot}:{'dead' if fields[0] == 'Z' else fields[19]}"
+    return ""
+
+
+def _pid_namespace() -> str:
+    """Return in which namespace the ids of processes are those of this one, empty if unknown."""
+    with suppress(OSError):
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
     return ""
 
 

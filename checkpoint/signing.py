@@ -20,7 +20,7 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -52,7 +52,7 @@ class SigningKey:
 
     Args:
         variable: the variable of the environment that holds it; empty for none.
-        file: the file that holds it, readable by its owner only; empty for none.
+        file: the file that holds it, kept from others (:func:`require_kept`); empty for none.
     """
 
     variable: str = ""
@@ -245,7 +245,7 @@ def _forged(file: str) -> UntrustedFileError:
 def _key_in(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            status = os.fstat(file.fileno())  # of what links lead to, as those of a mounted secret
             key = file.read(1 << 16).strip()
     except OSError as error:
         # Who mixes up the two variables has put the key itself where its path should be.
@@ -254,12 +254,35 @@ def _key_in(path: str) -> bytes:
             f"cannot read the key in {f'the file of {KEY_FILE_VARIABLE}' if is_no_path else path}: "
             f"{error.strerror}; it has to be there on every host"
         ) from (None if is_no_path else error)
-    if mode & 0o077:
+    require_kept(path, status, os.geteuid(), os.getegid(), os.getgroups())
+    return _long_enough(key, path)
+
+
+def require_kept(
+    path: str, status: os.stat_result, uid: int, gid: int, groups: Collection[int]
+) -> None:
+    """Raise StorageRefusedError unless the file of a key is kept from others than this process.
+
+    It is that of its user or of root, and readable by its owner only. Root may have given it to a
+    group of the process, for reading, as a secret that Kubernetes mounts for an ``fsGroup`` is;
+    where the process is root's own, to another one than its first.
+    """
+    mode = stat.S_IMODE(status.st_mode)
+    if status.st_uid not in (0, uid):
+        raise StorageRefusedError(
+            f"the key in {path} belongs to user id {status.st_uid}, and must to user id {uid} or "
+            "root; chown it, and make a new key if others have had it"
+        )
+    is_given = status.st_uid == 0 and status.st_gid in {gid, *groups}
+    if uid == 0 and status.st_gid == gid:
+        is_given = False  # by nobody: it is what a careless umask leaves
+    if mode & (0o037 if is_given else 0o077):
         raise StorageRefusedError(
             f"the key in {path} has mode {mode:04o}, and must be readable by its owner only; "
-            "chmod 600, and make a new key if others have had it"
+            "chmod 600, and make a new key if others have had it. A file of root may also be "
+            "readable by a group that this process is in (mode 0440 or 0640, as a mounted secret "
+            "has with defaultMode 0400 and an fsGroup)"
         )
-    return _long_enough(key, path)
 
 
 def _long_enough(key: bytes, where: str) -> bytes:

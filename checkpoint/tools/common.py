@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import shlex
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,22 +17,25 @@ from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.files import Files
 from checkpoint.open_location import open_existing
+from checkpoint.recovery import newest_stream
 from checkpoint.state_store import LmdbBackend, StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion
-from checkpoint.streams import StreamDirectory, list_streams, stream_url
+from checkpoint.streams import list_streams, stream_url
+from checkpoint.tools.progress import Progress, progress_on
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-SUCCEEDED, FAILED, MISUSED, PROBLEMS, IN_USE = 0, 1, 2, 3, 4  # 2 is argparse's own
+SUCCEEDED, FAILED, MISUSED, PROBLEMS, IN_USE, INTERRUPTED = 0, 1, 2, 3, 4, 130  # 2 is argparse's
 
 STATUS = """\
 exit status:
-  0  done; verify has found nothing wrong, diff no difference or some
-  1  it failed: a file is damaged, missing or refused, or the storage does not answer; or
-     something of the state that was asked for cannot be shown
-  2  the command was used wrongly, or what it asks for is not there
-  3  verify has found problems, and has named them
-  4  refused, because a driver may be at work on the stream
+    0  done; verify has found nothing wrong, diff no difference or some
+    1  it failed: a file is damaged, missing or refused, or the storage does not
+       answer; or something of the state that was asked for cannot be shown
+    2  the command was used wrongly, or what it asks for is not there
+    3  verify has found problems, and has named them
+    4  refused, because a driver may be at work on the stream
+  130  interrupted by Ctrl-C
 """
 
 
@@ -40,10 +45,14 @@ class UsageError(Exception):
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command returns."""
+    """What a command returns.
+
+    *verdict* is the last line for people, good news where the status says so.
+    """
 
     data: object = None
     lines: Iterable[str] | None = None
+    verdict: str | None = None
     rows: Iterable[object] | None = None
     status: int = SUCCEEDED
     note: str | None = None
@@ -82,6 +91,35 @@ def add_location(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which stream is meant."""
     parser.add_argument("url", help="path or URL of the checkpoint, or of one stream in it")
     parser.add_argument("--stream", help="id of the stream; the newest one by default")
+
+
+def command_line(options: argparse.Namespace, *words: str) -> str:
+    """Return the command *words* for the stream that *options* mean, as one types it."""
+    command, *rest = words
+    stream = ["--stream", options.stream] if options.stream else []
+    return f"{options.program} {shlex.join([command, options.url, *stream, *rest])}"
+
+
+def add_progress(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that can take long."""
+    parser.add_argument("--quiet", action="store_true", help="no progress: result and errors only")
+    parser.add_argument(
+        "--json", action="store_true", help="for programs: the result, and progress beside it"
+    )
+
+
+def progress_of(options: argparse.Namespace) -> Progress:
+    """Return what shows the progress of a command with these arguments."""
+    return progress_on(sys.stderr, "checkpoint", as_json=options.json, is_quiet=options.quiet)
+
+
+def add_driver_gone(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of a command that refuses while a driver may be at work."""
+    parser.add_argument(
+        "--driver-gone",
+        action="store_true",
+        help="the driver that cannot be seen from here is gone, for certain",
+    )
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
@@ -128,8 +166,12 @@ def open_stream_at(url: str, stream_id: str | None) -> Files:
     known = {stream.stream_id: stream for stream in streams}
     if stream_id is not None and stream_id not in known:
         raise UsageError(f"{url} has no stream {stream_id!r}; it has {', '.join(known)}")
-    chosen = stream_id or _newest(streams).stream_id
-    return open_location(stream_url(url, chosen))
+    ids = [stream.stream_id for stream in reversed(streams)]
+    if stream_id is None:
+        newest = newest_stream(ids, lambda one: open_location(stream_url(url, one)))
+        if newest is not None:
+            return newest[1]
+    return open_location(stream_url(url, stream_id or ids[0]))
 
 
 def is_stream(files: Files) -> bool:
@@ -164,7 +206,3 @@ def size(size_bytes: int) -> str:
             return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} GB"
-
-
-def _newest(streams: list[StreamDirectory]) -> StreamDirectory:
-    return ([stream for stream in streams if stream.graphs] or streams)[-1]

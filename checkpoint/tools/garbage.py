@@ -37,12 +37,15 @@ from checkpoint.tools.common import (
     CommandResult,
     Commands,
     UsageError,
-    add_dry_run,
+    add_driver_gone,
     add_location,
+    add_progress,
     is_stream,
     open_location,
     open_stream_at,
+    progress_of,
 )
+from checkpoint.tools.progress import SILENT, Progress
 
 
 def add_gc(commands: Commands) -> None:
@@ -51,26 +54,33 @@ def add_gc(commands: Commands) -> None:
         "gc",
         help="delete what nobody needs",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_location(parser)
     parser.add_argument("--void", action="store_true", help="also records that do not count")
     parser.add_argument("--streams", action="store_true", help="also all streams but the newest")
-    add_dry_run(parser)
+    add_driver_gone(parser)
+    parser.add_argument("--dry-run", action="store_true", help="say what would happen, and stop")
+    add_progress(parser)
     parser.set_defaults(run=_gc)
 
 
 def _gc(options: argparse.Namespace) -> CommandResult:
+    with progress_of(options) as progress:
+        return _collect(options, progress)
+
+
+def _collect(options: argparse.Namespace, progress: Progress) -> CommandResult:
     files = open_stream_at(options.url, options.stream)
-    require_unused(files)
+    require_unused(files, is_gone=options.driver_gone)
     read_plan(files)  # of a damaged stream nothing is deleted
     garbage: list[tuple[str, Callable[[], None]]] = [
-        (f"{files.url}/{name}", _deletion(files, name)) for name in garbage_of(files, options.void)
+        (f"{files.url}/{name}", _deletion(files, name))
+        for name in garbage_of(files, options.void, progress)
     ]
     garbage += [(path, _removal(path)) for path in _temporary(files)]
     if options.streams:
-        garbage += _abandoned(options.url, files)
-    for _, delete in () if options.dry_run else garbage:
+        garbage += _abandoned(options.url, files, options.driver_gone)
+    for _, delete in () if options.dry_run else progress.over(garbage, "deleting files"):
         delete()
     paths = [path for path, _ in garbage]
     did = "would be deleted" if options.dry_run else "deleted"
@@ -78,7 +88,7 @@ def _gc(options: argparse.Namespace) -> CommandResult:
     return CommandResult(data, [*paths, f"{len(paths)} files {did}"])
 
 
-def garbage_of(files: Files, void: bool = False) -> Iterator[str]:
+def garbage_of(files: Files, void: bool = False, progress: Progress = SILENT) -> Iterator[str]:
     """Yield what can be deleted of a stream that no driver is at work on, in the order to do so."""
     lineage, commit_log, batch_log = read_lineage(files), CommitLog(files), BatchLog(files)
     newest = max(claimed_epochs(files), default=0)
@@ -87,7 +97,7 @@ def garbage_of(files: Files, void: bool = False) -> Iterator[str]:
     if not void:
         counted = set(commit_ids)
     named: set[str] = set()
-    for record_id in sorted(counted):
+    for record_id in progress.over(sorted(counted), "reading commit records"):
         named |= commit_log.read_record(record_id).file_names()
     for name in files.list(STATE_PREFIX):
         record_id_of_file = state_file_record(name)
@@ -148,7 +158,7 @@ def _temporary(files: Files) -> list[str]:
     ]
 
 
-def _abandoned(url: str, files: Files) -> list[tuple[str, Callable[[], None]]]:
+def _abandoned(url: str, files: Files, is_gone: bool) -> list[tuple[str, Callable[[], None]]]:
     """Return the files of all streams at *url* but the one of *files*."""
     location = open_location(url)
     if is_stream(location):
@@ -158,7 +168,7 @@ def _abandoned(url: str, files: Files) -> list[tuple[str, Callable[[], None]]]:
         other = open_location(stream_url(url, stream.stream_id))
         if other.url == files.url:
             continue
-        require_unused(other)
+        require_unused(other, is_gone=is_gone)
         # Records first: what has none is not taken for a stream.
         for name in sorted(other.list(""), key=lambda name: not name.startswith("graph/")):
             garbage.append((f"{other.url}/{name}", _deletion(other, name)))

@@ -10,7 +10,15 @@ from typing import Any
 
 from checkpoint.commit_log import INPUTS_NEEDED_AFTER, CommitLog, CommitRecord
 from checkpoint.errors import CheckpointError
-from checkpoint.fencing import claimed_epochs, is_released, read_claim
+from checkpoint.fencing import (
+    CLAIM,
+    EPOCH_PREFIX,
+    TAKEOVER,
+    claimed_epochs,
+    epochs_with,
+    is_released,
+    read_claim,
+)
 from checkpoint.files import Files
 from checkpoint.graph_record import read_newest_graph
 from checkpoint.inputs import files_in, read_inputs
@@ -60,7 +68,7 @@ def _list(options: argparse.Namespace) -> CommandResult:
         streams.append(_stream_facts(inside, directory, zero_ms))
     lines = [
         f"{facts['stream']}: began {moment(facts['zero_ms'])}, last batch {moment(facts['last'])}, "
-        f"{facts['epochs']} starts, {facts['driver']}"
+        f"{facts['epochs']} start{'' if facts['epochs'] == 1 else 's'}, {facts['driver']}"
         for facts in streams
     ]
     return CommandResult({"streams": streams}, lines or [f"{options.url} has no streams"])
@@ -128,17 +136,11 @@ def _show(options: argparse.Namespace) -> CommandResult:
 
 
 def _epochs(files: Files, lineage: Lineage) -> Iterator[dict[str, object]]:
-    for epoch in claimed_epochs(files):
+    names = files.list(EPOCH_PREFIX)
+    for epoch in sorted({*epochs_with(names, CLAIM), *epochs_with(names, TAKEOVER)}):
         facts: dict[str, object] = {"epoch": epoch, "counts": epoch in lineage.epochs}
         try:
-            claim = read_claim(files, epoch)
-            facts |= {
-                "host": claim.driver.host,
-                "pid": claim.driver.pid,
-                "started_ms": claim.driver.started_ms,
-                "facts": dict(claim.driver.facts),
-                "ended": is_released(files, epoch),
-            }
+            facts |= _claimed_by(files, epoch)
             takeover = read_takeover(files, epoch)
             facts |= {
                 "builds_on": takeover.parent,
@@ -150,6 +152,20 @@ def _epochs(files: Files, lineage: Lineage) -> Iterator[dict[str, object]]:
         except CheckpointError as error:
             facts["problem"] = str(error)
         yield facts
+
+
+def _claimed_by(files: Files, epoch: int) -> dict[str, object]:
+    """Return who has claimed an epoch; nothing where the claim was lost."""
+    with suppress(FileNotFoundError):
+        claim = read_claim(files, epoch)
+        return {
+            "host": claim.driver.host,
+            "pid": claim.driver.pid,
+            "started_ms": claim.driver.started_ms,
+            "facts": dict(claim.driver.facts),
+            "ended": is_released(files, epoch),
+        }
+    return {}
 
 
 def _last(last: CommitRecord | None) -> dict[str, object] | None:

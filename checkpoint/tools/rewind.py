@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from checkpoint.batch_log import BatchLog
@@ -21,6 +20,7 @@ from checkpoint.fencing import (
     DriverProcess,
     claim_epoch,
     epochs_with,
+    next_epoch,
     require_unused,
 )
 from checkpoint.files import Files
@@ -32,12 +32,14 @@ from checkpoint.tools.common import (
     CommandResult,
     Commands,
     UsageError,
+    add_driver_gone,
     add_dry_run,
     add_location,
+    command_line,
     moment,
     open_stream_at,
 )
-from checkpoint.tools.verify import Verification, verify_inputs, verify_record, verify_stores
+from checkpoint.tools.verify import Verification, verify_restart
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,6 @@ def add_rewind(commands: Commands) -> None:
         "rewind",
         help="go back to an earlier batch, or forth again",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_location(parser)
     parser.add_argument(
@@ -74,23 +75,30 @@ def add_rewind(commands: Commands) -> None:
         metavar="MS",
         help="time of the batch to be the last",
     )
+    parser.add_argument(
+        "--epoch",
+        type=int,
+        metavar="N",
+        help="as the driver of this epoch had it; by default the newest one that had the batch",
+    )
+    add_driver_gone(parser)
     add_dry_run(parser)
     parser.set_defaults(run=_rewind)
 
 
 def _rewind(options: argparse.Namespace) -> CommandResult:
     files = open_stream_at(options.url, options.stream)
-    require_unused(files)
-    before = CommitLog(files).latest()
-    target, plan = plan_rewind(files, options.to)
+    require_unused(files, is_gone=options.driver_gone)
+    before, epoch = CommitLog(files).latest(), read_lineage(files).head
+    target, plan = plan_rewind(files, options.to, options.epoch)
     if not options.dry_run:
         rewind(files, target)
-    undo = None if before is None else before.batch_time_ms
     data = {
         "url": files.url,
         "stream": plan.stream_id,
         "to_ms": options.to,
-        "from_ms": undo,
+        "from_ms": None if before is None else before.batch_time_ms,
+        "from_epoch": epoch,
         "runs_again_ms": [begun.time_ms for begun in target.begins],
         "done": not options.dry_run,
     }
@@ -98,19 +106,31 @@ def _rewind(options: argparse.Namespace) -> CommandResult:
     lines = [
         f"{plan.stream_id} {did} to the batch at {moment(options.to)}",
         f"{len(target.begins)} batches after it run again, with the same input",
-        f"to undo this, before the stream runs again: rewind --to {undo}",
+        _undo(options, target, before, epoch),
     ]
     return CommandResult(data, lines)
 
 
-def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
+def _undo(
+    options: argparse.Namespace, target: Target, before: CommitRecord | None, epoch: int
+) -> str:
+    """Say how to go back to the batch that was the last one in the newest *epoch*."""
+    if before is None or before.record_id == target.record_id:
+        return "it was the last batch before, too: there is nothing to undo"
+    back = ["rewind", "--to", str(before.batch_time_ms)]
+    if before.batch_time_ms <= target.record_id.time_ms:  # the way there has one of that time
+        back += ["--epoch", str(epoch)]
+    return f"to undo this, before the stream runs again: {command_line(options, *back)}"
+
+
+def plan_rewind(files: Files, to_ms: int, epoch: int | None = None) -> tuple[Target, RecoveryPlan]:
     """Find a batch, and make sure that a restart can begin after it.
 
     Raises UsageError or CheckpointError.
     """
-    target = _find(files, to_ms)
+    target = _find(files, to_ms, epoch)
     record = CommitLog(files).read_record(target.record_id)
-    lineage = target.after(record.stream_id, target.lineage.head + 1)
+    lineage = target.after(record.stream_id, next_epoch(files))
     try:
         log = read_log(files, lineage)
         plan = plan_recovery(log)
@@ -121,10 +141,7 @@ def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
     _require_snapshots(files, record)
     _require_received(files, record, plan)
     findings = Verification()
-    for found in _holders(log.commits, record):
-        verify_record(files, found, findings)
-    verify_stores(files, record, findings)
-    verify_inputs(files, plan, findings)
+    verify_restart(files, log, plan, findings)
     if findings.problems:
         raise findings.problems[0].error()
     return target, plan
@@ -138,11 +155,11 @@ def rewind(files: Files, target: Target) -> None:
     lease.release()
 
 
-def _find(files: Files, to_ms: int) -> Target:
+def _find(files: Files, to_ms: int, of_epoch: int | None) -> Target:
     """Find the batch in the newest lineage that has it: what counts now comes first."""
     there = epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)
     commit_ids, begin_ids = CommitLog(files).all_ids(), BatchLog(files).all_ids()
-    for epoch in reversed(there):
+    for epoch in reversed(there) if of_epoch is None else [of_epoch]:
         lineage = lineage_from(files, epoch, there)
         for record_id in lineage.commits(commit_ids):
             if record_id.time_ms == to_ms:
@@ -151,7 +168,8 @@ def _find(files: Files, to_ms: int) -> Target:
                 return Target(record_id, lineage, tuple(later))
     known = read_lineage(files).commits(commit_ids)
     near = ", ".join(str(record_id.time_ms) for record_id in known[-10:])
-    raise UsageError(f"no batch at {to_ms} ms is committed; there are {near or 'none'}")
+    where = "" if of_epoch is None else f" in epoch {of_epoch}"
+    raise UsageError(f"no batch at {to_ms} ms is committed{where}; there are {near or 'none'}")
 
 
 def _require_snapshots(files: Files, record: CommitRecord) -> None:
@@ -184,12 +202,3 @@ def _require_received(files: Files, record: CommitRecord, plan: RecoveryPlan) ->
                 f"batch at {time_ms} ms, of whose {count} blocks that {uid} received "
                 f"{found[time_ms, uid]} are there; go to a later batch"
             )
-
-
-def _holders(commits: Mapping[RecordId, CommitRecord], record: CommitRecord) -> list[CommitRecord]:
-    """Return the records that hold the snapshots which the state after *record* is made of.
-
-    That of an operator which was removed may be gone.
-    """
-    holders = sorted(set(record.newest_snapshots.values()))
-    return [commits[record_id] for record_id in holders if record_id in commits]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from checkpoint.batch_log import BatchLog, begin_file
 from checkpoint.commit_log import COMMIT_PREFIX, CommitLog, commit_file
@@ -51,11 +51,14 @@ from checkpoint.tools.common import (
     Problem,
     UsageError,
     add_location,
+    add_progress,
     moment,
     open_location,
     open_stream_at,
+    progress_of,
     size,
 )
+from checkpoint.tools.progress import SILENT, Progress
 from checkpoint.tools.verify import FOREIGN, verify_stream
 from checkpoint.trust import require_trusted_file
 
@@ -84,7 +87,7 @@ def add_export(commands: Commands) -> None:
     parser = commands.add_parser("export", help="write a stream to one file", description=__doc__)
     add_location(parser)
     parser.add_argument("file", help="path of the new file; a name of A-Z a-z 0-9 . _ = -")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_progress(parser)
     parser.set_defaults(run=_export)
 
 
@@ -103,15 +106,16 @@ def add_import(commands: Commands) -> None:
         action="store_true",
         help="also a file that others can write, or that is not signed; a restart runs its code",
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_progress(parser)
     parser.set_defaults(run=_import)
 
 
 def _export(options: argparse.Namespace) -> CommandResult:
-    files = open_stream_at(options.url, options.stream)
-    plan = read_plan(files)
-    target, name = _split(options.file)
-    size_bytes = export_stream(files, target, name)
+    with progress_of(options) as progress:
+        files = open_stream_at(options.url, options.stream)
+        plan = read_plan(files)
+        target, name = _split(options.file)
+        size_bytes = export_stream(files, target, name, progress)
     written = open_savepoint(target, name)[0]
     data = {
         "file": options.file,
@@ -135,7 +139,8 @@ def _import(options: argparse.Namespace) -> CommandResult:
     savepoint = open_savepoint(source, name)[0]
     is_here = options.here
     files = open_files(options.url if is_here else stream_url(options.url, savepoint.stream_id))
-    plan = import_stream(source, name, files)
+    with progress_of(options) as progress:
+        plan = import_stream(source, name, files, progress)
     data = {"stream": savepoint.stream_id, "url": files.url, "last_ms": plan.last_ms}
     line = f"{files.url}: {savepoint.stream_id} up to the batch at {moment(plan.last_ms)}"
     return CommandResult(data, [line])
@@ -157,7 +162,7 @@ def _trusted(source: Files, name: str, is_vouched_for: bool) -> Files:
         raise UsageError(f"{error}; or import it with --trust") from error
 
 
-def export_stream(files: Files, target: Files, name: str) -> int:
+def export_stream(files: Files, target: Files, name: str, progress: Progress = SILENT) -> int:
     """Write what a restart of a stream needs into one file, and return its size.
 
     Raises AlreadyExistsError, CorruptCheckpointError or CheckpointError.
@@ -167,28 +172,30 @@ def export_stream(files: Files, target: Files, name: str) -> int:
     plan = read_plan(files)
     if plan.stream_id is None:
         raise UsageError(f"{files.url} holds no batch; there is nothing to export")
-    names = whole_files(files)
+    names = whole_files(files, progress)
     header = Savepoint(plan.stream_id, plan.last_ms, len(names))
-    return target.create(name, write_frames(FileKind.EXPORT, header, _blocks(files, names)))
+    blocks = _blocks(files, progress.over(names, "writing the export"))
+    return target.create(name, write_frames(FileKind.EXPORT, header, blocks))
 
 
-def whole_files(files: Files) -> list[str]:
+def whole_files(files: Files, progress: Progress = SILENT) -> list[str]:
     """Return what :func:`needed_files` does, verified."""
     problems: list[Problem] = []
     for _ in range(_TRIES):
-        found = verify_stream(files).problems
+        found = verify_stream(files, progress).problems
         problems = [problem for problem in found if problem.remedy != FOREIGN]
         if not problems:
-            return needed_files(files)
+            return needed_files(files, progress)
     raise problems[0].error()
 
 
-def needed_files(files: Files) -> list[str]:
+def needed_files(files: Files, progress: Progress = SILENT) -> list[str]:
     """Return the names of what a restart needs, in the order in which they can be imported."""
     lineage = read_lineage(files)
     commit_log, batch_log = CommitLog(files), BatchLog(files)
     names: set[str] = set()
-    for record_id in lineage.commits(commit_log.all_ids()):
+    counted = lineage.commits(commit_log.all_ids())
+    for record_id in progress.over(counted, "reading commit records"):
         names.add(commit_file(record_id))
         names |= commit_log.read_record(record_id).file_names()
     names |= set(map(begin_file, lineage.begins(batch_log.all_ids()).values()))
@@ -208,7 +215,7 @@ def _is_late(name: str) -> bool:
     return name.startswith(_LATE_PREFIXES)
 
 
-def _blocks(files: Files, names: list[str]) -> Iterator[tuple[bytes, int]]:
+def _blocks(files: Files, names: Iterable[str]) -> Iterator[tuple[bytes, int]]:
     for name in names:
         content = files.read(name)
         yield encode(_Inside(name, len(content))), 1
@@ -223,14 +230,19 @@ def open_savepoint(source: Files, name: str) -> tuple[Savepoint, Frames]:
     return convert(frames.header, Savepoint, file, "the header of a stream in a file"), frames
 
 
-def import_stream(source: Files, name: str, files: Files) -> RecoveryPlan:
+def import_stream(
+    source: Files, name: str, files: Files, progress: Progress = SILENT
+) -> RecoveryPlan:
     """Make a stream of a file, verify it, and let it begin an epoch of its own.
 
     A first pass reads the whole file, so nothing is written of one that is damaged. After a crash
     half way, importing again goes on. Raises CorruptCheckpointError, UsageError or CheckpointError.
     """
+    count = open_savepoint(source, name)[0].files
+    progress.begin("reading the export", count)
     for _ in _contents(source, name):
-        pass
+        progress.advance()
+    progress.begin("writing files", count)
     for inside, content in _contents(source, name):
         try:
             files.create(inside, [content])
@@ -240,9 +252,10 @@ def import_stream(source: Files, name: str, files: Files) -> RecoveryPlan:
                     f"{location(files, inside)} is there already, with other content; import into "
                     "a location that has no such stream"
                 ) from None
-    if len(files.list("")) != open_savepoint(source, name)[0].files:
+        progress.advance()
+    if len(files.list("")) != count:
         raise UsageError(f"{files.url} has more files than {name}; there is a stream already")
-    problems = verify_stream(files).problems
+    problems = verify_stream(files, progress).problems
     if problems:
         # The records first: what has none is not taken for a stream.
         for inside in sorted(files.list(""), key=_is_late, reverse=True):

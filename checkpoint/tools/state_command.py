@@ -37,7 +37,6 @@ def add_state(commands: Commands) -> None:
         "state",
         help="state stores: versions, changes",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     state.add_argument("url", help="path or URL of the checkpoint")
     state.add_argument("action", nargs="?", default="stores", choices=list(_ACTIONS))

@@ -8,22 +8,27 @@ each other without a gap; what inputs have read is known, and received blocks ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from checkpoint.batch_log import begin_file
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog, CommitRecord
 from checkpoint.errors import RESTORE, CheckpointError, CorruptCheckpointError, StorageRefusedError
-from checkpoint.fencing import CLAIM, epoch_file
+from checkpoint.fencing import CLAIM, epoch_file, epochs_with
 from checkpoint.files import Files, location
 from checkpoint.framing import FileRef
-from checkpoint.graph_record import read_newest_graph, read_rdds
+from checkpoint.graph_record import (
+    GraphSnapshot,
+    read_graph_in,
+    read_newest_graph,
+    read_rdds,
+)
 from checkpoint.inputs import InputHistory, blocks_of, read_inputs
 from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.received_blocks import ReceivedBlocks
 from checkpoint.record_files import RecordId, record_ids
-from checkpoint.recovery import RecoveryPlan, read_plan
+from checkpoint.recovery import RecoveryPlan, StreamLog, plan_recovery, read_log, read_plan
 from checkpoint.state_files import (
     STATE_PREFIX,
     StatePartition,
@@ -33,10 +38,16 @@ from checkpoint.state_store import EMPTY
 from checkpoint.state_store.chain import walk_back
 from checkpoint.state_store.store_files import list_snapshots, read_changelog, read_parent
 from checkpoint.tools.common import Problem, opened_version
+from checkpoint.tools.progress import SILENT, Progress
 from checkpoint.tools.whole_files import reader_of
 from checkpoint.version_records import StoreId, VersionId
 
 FOREIGN = "remove it, if nobody needs it: no stream has written it"
+_CLAIM_ANEW = (
+    "make sure that no driver is at work, then start the stream, which claims the next epoch, or "
+    "rewind it to its last batch"
+)
+_OLD_CLAIM = "remove it: a newer driver has claimed the stream, and nothing needs this claim"
 
 
 @dataclass
@@ -70,12 +81,12 @@ class Verification:
             self.problems.append(problem)
 
 
-def verify_stream(files: Files) -> Verification:
+def verify_stream(files: Files, progress: Progress = SILENT) -> Verification:
     """Verify everything of one stream; nothing is changed."""
     findings = Verification()
     names = files.list("")
     streams: dict[str, str] = {}
-    for name in names:
+    for name in progress.over(names, "reading files"):
         findings.checked += 1
         stream_id = _read_whole(files, name, findings)
         if stream_id is not None:
@@ -83,12 +94,8 @@ def verify_stream(files: Files) -> Verification:
     lineage: list[Lineage] = []
     plans: list[RecoveryPlan] = []
     if findings.try_to(lambda: lineage.append(read_lineage(files)), files.url):
-        _verify_records(files, names, lineage[0], findings)
-        for takeover in lineage[0].takeovers:
-            claim = epoch_file(takeover.epoch, CLAIM)
-            if claim not in names:
-                wanted = f"the claim of epoch {takeover.epoch}, which has a takeover"
-                findings.add(Problem(location(files, claim), "is missing", wanted, RESTORE))
+        _verify_records(files, names, lineage[0], findings, progress)
+        _verify_claims(files, names, lineage[0], findings)
         findings.try_to(lambda: plans.append(read_plan(files)), files.url)
     for plan in plans:
         if plan.stream_id is not None:
@@ -98,8 +105,65 @@ def verify_stream(files: Files) -> Verification:
             where = location(files, begin_file(lost))
             findings.add(Problem(where, "is missing", wanted, RESTORE))
         findings.try_to(partial(verify_graph, files, plan), files.url)
-        verify_inputs(files, plan, findings)
+        verify_inputs(files, plan, findings, progress)
     return findings
+
+
+def verify_restart(
+    files: Files, log: StreamLog, plan: RecoveryPlan, findings: Verification
+) -> None:
+    """Verify what a restart with this plan reads beside the records: graph, state and inputs."""
+    findings.try_to(partial(_verify_graph_in, files, plan), files.url)
+    holders = set() if plan.last is None else set(plan.last.newest_snapshots.values())
+    for record_id in sorted(holders.intersection(log.commits)):  # not of removed operators
+        verify_record(files, log.commits[record_id], findings)
+    if plan.last is not None:
+        verify_stores(files, plan.last, findings)
+    verify_inputs(files, plan, findings)
+
+
+def restart_problem(files: Files) -> Problem | None:
+    """Return for what a restart would be refused, None where one can begin."""
+    findings = Verification()
+
+    def look() -> None:
+        log = read_log(files)
+        plan = plan_recovery(log)
+        verify_graph(files, plan)
+        verify_restart(files, log, plan, findings)
+
+    findings.try_to(look, files.url)
+    return next(iter(findings.problems), None)
+
+
+def _verify_claims(
+    files: Files, names: Collection[str], lineage: Lineage, findings: Verification
+) -> None:
+    """Find the epochs that have lost their claim, which keeps out whoever had the stream before.
+
+    A newer claim does the same. So nothing needs one that is not the newest, and where that is lost
+    a restart, or a rewind to the last batch, claims the next epoch.
+    """
+    claimed = epochs_with(list(names), CLAIM)
+    newest = max(claimed, default=0)
+    old = {location(files, epoch_file(epoch, CLAIM)) for epoch in claimed if epoch < newest}
+    findings.problems = [
+        replace(problem, remedy=_OLD_CLAIM)
+        if problem.file in old and problem.remedy == RESTORE
+        else problem
+        for problem in findings.problems
+    ]
+    for takeover in lineage.takeovers:
+        epoch, claim = takeover.epoch, epoch_file(takeover.epoch, CLAIM)
+        if claim in names:
+            continue
+        if epoch < newest:
+            findings.notes.append(
+                f"{claim} is missing; nothing needs it, as epoch {newest} has a newer one"
+            )
+        else:
+            wanted = f"the claim of epoch {epoch}, which keeps older drivers out"
+            findings.add(Problem(location(files, claim), "is missing", wanted, _CLAIM_ANEW))
 
 
 def _read_whole(files: Files, name: str, findings: Verification) -> str | None:
@@ -125,7 +189,11 @@ def _require_stream(
 
 
 def _verify_records(
-    files: Files, names: Iterable[str], lineage: Lineage, findings: Verification
+    files: Files,
+    names: Iterable[str],
+    lineage: Lineage,
+    findings: Verification,
+    progress: Progress,
 ) -> None:
     listed = list(names)
     ids = record_ids(listed, COMMIT_PREFIX, COMMIT_SUFFIX)
@@ -133,7 +201,7 @@ def _verify_records(
     log = CommitLog(files)
     records: dict[RecordId, CommitRecord] = {}
     named: set[str] = set()
-    for record_id in ids:
+    for record_id in progress.over(ids, "reading commit records"):
         try:
             record = log.read_record(record_id)
         except (CheckpointError, FileNotFoundError):
@@ -141,13 +209,15 @@ def _verify_records(
         named |= record.file_names()
         if record_id in counted:
             records[record_id] = record
+    snapshots = [commit for record in records.values() for commit in record.snapshots.values()]
+    progress.begin("following records", sum(len(commit.files) for commit in snapshots))
     for record in records.values():
-        verify_record(files, record, findings)
+        verify_record(files, record, findings, progress)
         for name in record.file_names().difference(listed):
             wanted = f"a file that the record of {record.record_id} names"
             findings.add(Problem(location(files, name), "is missing", wanted, RESTORE))
     for record in list(records.values())[-1:]:
-        verify_stores(files, record, findings)
+        verify_stores(files, record, findings, progress)
     for record in records.values():
         previous = record.previous
         is_known = previous is None or previous in ids or previous < counted[0]
@@ -164,12 +234,15 @@ def _verify_records(
         findings.notes.append(f"{len(orphans)} state files that no record names; see gc")
 
 
-def verify_record(files: Files, record: CommitRecord, findings: Verification) -> None:
+def verify_record(
+    files: Files, record: CommitRecord, findings: Verification, progress: Progress = SILENT
+) -> None:
     """Verify the state files that a record names."""
     for uid, commit in record.snapshots.items():
         for ref, wanted in commit.partitions(record.stream_id, uid, record.batch_time_ms):
             read = partial(_read_state, files, ref, wanted)
             findings.try_to(read, location(files, ref.name))
+            progress.advance()
 
 
 def _read_state(files: Files, ref: FileRef, wanted: StatePartition) -> None:
@@ -177,19 +250,21 @@ def _read_state(files: Files, ref: FileRef, wanted: StatePartition) -> None:
         pass
 
 
-def verify_stores(files: Files, record: CommitRecord, findings: Verification) -> None:
+def verify_stores(
+    files: Files, record: CommitRecord, findings: Verification, progress: Progress = SILENT
+) -> None:
     """Verify the stores that a record names, back to a snapshot of each."""
-    for commit in record.stores:
-        for stored in commit.partitions:
-            if stored.file is None:
-                continue
-            store = commit.store_id(record.stream_id, stored.partition)
-            version_id = stored.version_id
-            where = location(files, stored.file.name)
-            if findings.try_to(partial(_walk_to_snapshot, files, store, version_id), where):
-                require = partial(_require_stored, files, store, version_id, stored.file)
-                if findings.try_to(require, where):
-                    findings.try_to(partial(_require_content, files, store, version_id), where)
+    stored_in = [(commit, stored) for commit in record.stores for stored in commit.partitions]
+    for commit, stored in progress.over(stored_in, "rebuilding stored state"):
+        if stored.file is None:
+            continue
+        store = commit.store_id(record.stream_id, stored.partition)
+        version_id = stored.version_id
+        where = location(files, stored.file.name)
+        if findings.try_to(partial(_walk_to_snapshot, files, store, version_id), where):
+            require = partial(_require_stored, files, store, version_id, stored.file)
+            if findings.try_to(require, where):
+                findings.try_to(partial(_require_content, files, store, version_id), where)
 
 
 def _require_stored(files: Files, store: StoreId, version_id: VersionId, ref: FileRef) -> None:
@@ -219,19 +294,30 @@ def _walk_to_snapshot(files: Files, store: StoreId, newest: VersionId) -> None:
 
 def verify_graph(files: Files, plan: RecoveryPlan) -> None:
     """Verify the graph that a restart takes, and the RDDs that it names."""
-    snapshot = read_newest_graph(files, plan.graph)
+    _verify_rdds(files, read_newest_graph(files, plan.graph))
+
+
+def _verify_graph_in(files: Files, plan: RecoveryPlan) -> None:
+    """Verify the graph that a restart would take if the lineage were that of the plan."""
+    _verify_rdds(files, read_graph_in(files, plan.lineage, plan.graph))
+
+
+def _verify_rdds(files: Files, snapshot: GraphSnapshot | None) -> None:
     if snapshot is not None:
         for _ in read_rdds(files, snapshot):
             pass
 
 
-def verify_inputs(files: Files, plan: RecoveryPlan, findings: Verification) -> None:
+def verify_inputs(
+    files: Files, plan: RecoveryPlan, findings: Verification, progress: Progress = SILENT
+) -> None:
     """Verify what records say of inputs, and the received blocks that they name."""
     inputs: list[InputHistory] = []
     findings.try_to(lambda: inputs.append(read_inputs(files, plan)), files.url)
     for found in inputs:
         retired_ms = -1 if found.snapshot is None else found.snapshot.time_ms
-        for time_ms, uid, ref in blocks_of(files, plan):
+        blocks_named = list(blocks_of(files, plan))
+        for time_ms, uid, ref in progress.over(blocks_named, "reading received blocks"):
             if time_ms > retired_ms:
                 blocks = ReceivedBlocks(files, plan.stream_id or "", uid, 0)
                 findings.try_to(partial(blocks.read, ref), location(files, ref.name))

@@ -1,30 +1,38 @@
 """``verify``: every checksum and every promise, each problem with its file and a remedy.
 
 Every file is read to its end, and has to say of itself what its name says; every record is
-followed to what it names. Where something is wrong, the newest batch is named after which a restart
-can begin in spite of it; that can be the last one, where only a rewind needs what is damaged.
+followed to what it names. Where something is wrong, it is said whether a restart can begin in spite
+of it, as it can where only a rewind needs what is damaged; and else after which batch one could.
 """
 
 from __future__ import annotations
 
 import argparse
-import shlex
+from contextlib import suppress
 
 from checkpoint.commit_log import CommitLog
-from checkpoint.errors import CheckpointError
+from checkpoint.errors import CheckpointError, UntrustedFileError
 from checkpoint.files import Files
+from checkpoint.graph_record import all_graphs
+from checkpoint.recovery import read_plan
 from checkpoint.tools.common import (
     PROBLEMS,
     SUCCEEDED,
     CommandResult,
     Commands,
+    Problem,
     UsageError,
     add_location,
+    add_progress,
+    command_line,
     moment,
     open_stream_at,
+    progress_of,
 )
+from checkpoint.tools.progress import SILENT, Progress
 from checkpoint.tools.rewind import plan_rewind
-from checkpoint.tools.verify import verify_stream
+from checkpoint.tools.verify import restart_problem, verify_stream
+from checkpoint.trust import require_trusted
 
 
 def add_verify(commands: Commands) -> None:
@@ -33,13 +41,17 @@ def add_verify(commands: Commands) -> None:
         "verify", help="every checksum, every promise", description=__doc__
     )
     add_location(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_progress(parser)
     parser.set_defaults(run=_verify)
 
 
 def _verify(options: argparse.Namespace) -> CommandResult:
-    files = open_stream_at(options.url, options.stream)
-    findings = verify_stream(files)
+    with progress_of(options) as progress:
+        files = open_stream_at(options.url, options.stream)
+        findings = verify_stream(files, progress)
+        findings.notes += _untrusted(files)
+        refusal = restart_problem(files) if findings.problems else None
+        good_ms = newest_good(files, progress) if findings.problems else None
     data: dict[str, object] = {
         "url": files.url,
         "checked_files": findings.checked,
@@ -50,34 +62,49 @@ def _verify(options: argparse.Namespace) -> CommandResult:
     summary = f"{findings.checked} files verified, {count or 'no'} problem{'s'[: count != 1]}"
     lines = [*map(str, findings.problems), *findings.notes]
     if findings.problems:
-        good_ms, last_ms = newest_good(files)
         data["good_ms"] = good_ms
-        lines.append(_way_back(options, good_ms, last_ms))
-    lines.append(summary)
-    return CommandResult(data, lines, status=PROBLEMS if findings.problems else SUCCEEDED)
+        data["restart_refused"] = None if refusal is None else str(refusal)
+        lines.append(_way_back(options, files, refusal, good_ms))
+    return CommandResult(
+        data, lines, verdict=summary, status=PROBLEMS if findings.problems else SUCCEEDED
+    )
 
 
-def newest_good(files: Files) -> tuple[int | None, int | None]:
-    """Return the newest batch after which a restart can begin, and the last one; None for none."""
-    times: list[int] = []
-    try:
-        times = CommitLog(files).times()
-        for time_ms in reversed(times):
+def _untrusted(files: Files) -> list[str]:
+    """Say why a restart by this user would run no code of a stream that is whole."""
+    with suppress(CheckpointError):
+        if all_graphs(files):
             try:
+                require_trusted(files)
+            except UntrustedFileError as error:
+                return [f"a restart by this user is refused: {error}"]
+    return []
+
+
+def newest_good(files: Files, progress: Progress = SILENT) -> int | None:
+    """Return the newest batch after which a restart could begin; None for none."""
+    with suppress(CheckpointError, FileNotFoundError):  # not even the records can be listed
+        times = CommitLog(files).times()
+        for time_ms in progress.over(times[::-1], "looking for a batch to go back to"):
+            with suppress(CheckpointError, UsageError, FileNotFoundError, ValueError):
                 plan_rewind(files, time_ms)
-            except (CheckpointError, UsageError, FileNotFoundError, ValueError):
-                continue
-            return time_ms, times[-1]
-    except (CheckpointError, FileNotFoundError):
-        pass  # not even the records can be listed
-    return None, times[-1] if times else None
+                return time_ms
+    return None
 
 
-def _way_back(options: argparse.Namespace, good_ms: int | None, last_ms: int | None) -> str:
+def _way_back(
+    options: argparse.Namespace, files: Files, refusal: Problem | None, good_ms: int | None
+) -> str:
+    if refusal is None:
+        last_ms = read_plan(files).last_ms
+        whole = (
+            "no batch is committed"
+            if last_ms is None
+            else f"state and input of the last batch, at {moment(last_ms)}, are whole"
+        )
+        return f"a restart can begin in spite of it: {whole}"
+    refused = f"a restart is refused: {refusal.file} {refusal.found}"
     if good_ms is None:
-        return "there is no batch after which a restart can begin: restore the files from a copy"
-    if good_ms == last_ms:
-        return f"state and input of the last batch, at {moment(good_ms)}, are whole"
-    stream = f" --stream {shlex.quote(options.stream)}" if options.stream else ""
-    command = f"python -m checkpoint rewind {shlex.quote(options.url)}{stream} --to {good_ms}"
-    return f"a restart can begin after the batch at {moment(good_ms)}: {command}"
+        return f"{refused}; there is no batch after which one can begin: {refusal.remedy}"
+    command = command_line(options, "rewind", "--to", str(good_ms))
+    return f"{refused}; it can begin after the batch at {moment(good_ms)}: {command}"

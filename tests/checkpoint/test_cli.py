@@ -227,3 +227,13 @@ def test_as_a_program(url: str) -> None:
     )
     assert done.stdout.splitlines()[0] == "stream stream-1, batch 2 at 3000 ms"
     assert sorted(os.listdir(url)) == before
+
+
+def test_names_in_errors_change_nothing_of_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of streams and files come from whoever can write to the storage."""
+    assert main(["show", str(tmp_path / "\x1b[2J")]) == 2
+    error = capsys.readouterr().err
+    assert "\\x1b[2J" in error
+    assert "\x1b" not in error

@@ -147,6 +147,24 @@ def test_a_process_is_alive_or_not() -> None:
     assert replace(DRIVER, host="elsewhere").is_running() is None
 
 
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="only Linux has namespaces")
+def test_a_process_of_another_container_cannot_be_seen(files: Files) -> None:
+    """On the same host, and under the same host name: an id of a process is another one's here."""
+    boot, start, namespace = DRIVER.process.split(":")
+    assert DRIVER.is_running()
+    other = replace(DRIVER, process=f"{boot}:{start}:{int(namespace) + 1}")
+    assert other.is_running() is None
+    assert replace(other, pid=2**22 + 1).is_running() is None
+    assert replace(other, process=f"an earlier boot:{start}:{namespace}1").is_running() is False
+    claim_epoch(files, "stream-1", other)
+    with pytest.raises(ConcurrentWriterError, match=r"this host or container; .* --driver-gone"):
+        require_unused(files)
+    require_unused(files, is_gone=True)
+    claim_epoch(files, "stream-1", DRIVER)
+    with pytest.raises(ConcurrentWriterError, match="is running; stop it first"):
+        require_unused(files, is_gone=True)
+
+
 def test_a_driver_that_was_replaced_may_delete_nothing(files: Files) -> None:
     """And is told by whom."""
     claim_epoch(files, "stream-1", DRIVER)

@@ -290,5 +290,5 @@ def test_a_stream_of_files_goes_on_after_many_short_lives(tmp_path: Path) -> Non
         commits = owned.commits
         commits.commit(record(time_ms, f"{time_ms}", epoch=owned.epoch))
         retention = StreamRetention(owned)
-        retention.retire(time_ms, retire_inputs=lambda *_, inputs=inputs: inputs.newest)  # type: ignore[misc]
+        retention.retire(time_ms, retire_inputs=lambda *_, inputs=inputs: inputs.newest)
     assert len(files.list("commits/")) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import pickle
 import shutil
 import traceback
@@ -26,7 +27,7 @@ from checkpoint import (
     write_graph,
 )
 from checkpoint.errors import UntrustedFileError
-from checkpoint.signing import facts_of
+from checkpoint.signing import facts_of, require_kept
 from checkpoint.testing import check_files
 from checkpoint.tools.verify import verify_stream
 from tests.support.stream_model import Driver, World, require_right
@@ -226,6 +227,80 @@ def test_a_key_in_a_file_is_private_and_outside(
         open_files(tmp_path / "checkpoint")
     with pytest.raises(ValueError, match="name one"):
         SigningKey()
+
+
+ROOT, ME, OTHER = 0, 1000, 1001
+FIRST, GIVEN, FOREIGN = 100, 2000, 3000
+"""Groups: the first one of a process, one more that it is in, and one that it is not in."""
+
+
+@pytest.mark.parametrize(
+    ("uid", "owner", "group", "mode", "refused"),
+    [
+        (ME, ME, FIRST, 0o600, None),
+        (ME, ME, FIRST, 0o400, None),
+        (ME, ME, FIRST, 0o640, "mode 0640"),
+        (ME, ME, GIVEN, 0o440, "mode 0440"),
+        (ME, ME, FIRST, 0o604, "mode 0604"),
+        (ME, ROOT, GIVEN, 0o440, None),
+        (ME, ROOT, GIVEN, 0o640, None),
+        (ME, ROOT, FIRST, 0o440, None),
+        (ME, ROOT, GIVEN, 0o644, "mode 0644"),
+        (ME, ROOT, GIVEN, 0o660, "mode 0660"),
+        (ME, ROOT, GIVEN, 0o450, "mode 0450"),
+        (ME, ROOT, FOREIGN, 0o440, "mode 0440"),
+        (ME, OTHER, GIVEN, 0o440, "belongs to user id 1001"),
+        (ME, OTHER, GIVEN, 0o600, "belongs to user id 1001"),
+        (ROOT, ROOT, FIRST, 0o600, None),
+        (ROOT, ROOT, FIRST, 0o640, "mode 0640"),
+        (ROOT, ROOT, GIVEN, 0o440, None),
+        (ROOT, ROOT, FOREIGN, 0o440, "mode 0440"),
+        (ROOT, OTHER, GIVEN, 0o600, "belongs to user id 1001"),
+    ],
+)
+def test_a_key_is_kept_from_others(
+    uid: int, owner: int, group: int, mode: int, refused: str | None
+) -> None:
+    """Root may have given it to a group of the process, and nobody else to anybody."""
+    status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, group, 0, 0, 0, 0))
+    if refused is None:
+        require_kept("/keys/key", status, uid, FIRST, [GIVEN])
+    else:
+        with pytest.raises(StorageRefusedError, match=f"/keys/key .*{refused}, and must"):
+            require_kept("/keys/key", status, uid, FIRST, [GIVEN])
+
+
+def test_a_key_is_read_as_kubernetes_mounts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over two links, the second of which it exchanges; the modes that count are the file's."""
+    mounted = tmp_path / "mounted"
+    for made, key in (("..2026_11_23", KEY), ("..2026_11_24", KEY.upper())):
+        (mounted / made).mkdir(parents=True)
+        (mounted / made / "key").write_text(key)
+        (mounted / made / "key").chmod(0o400)
+        (mounted / "..data~").symlink_to(made)
+        (mounted / "..data~").rename(mounted / "..data")
+    (mounted / "key").symlink_to("..data/key")
+    monkeypatch.setenv("CHECKPOINT_KEY_FILE", str(mounted / "key"))
+    found = SigningKey.from_environment()
+    assert found is not None
+    assert found.load() == KEY.upper().encode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be in groups of its choice")
+def test_a_key_that_root_has_given_to_a_group_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the process that reads it, as one with an fsGroup does."""
+    path = tmp_path / "key"
+    path.write_text(KEY)
+    os.chown(path, 0, GIVEN)
+    path.chmod(0o440)
+    with pytest.raises(StorageRefusedError, match="mode 0440"):
+        SigningKey(file=str(path)).load()
+    monkeypatch.setattr(os, "getgroups", lambda: [GIVEN])
+    assert SigningKey(file=str(path)).load() == KEY.encode()
 
 
 def test_a_forged_graph_is_refused(tmp_path: Path, key: SigningKey) -> None:

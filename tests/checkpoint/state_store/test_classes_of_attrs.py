@@ -14,7 +14,7 @@ from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.values import DataValues
 from dstreams.rdd.stable_hash import stable_hash
 
-attr: Any = pytest.importorskip("attr")
+attr: Any = pytest.importorskip("attr", reason="pip install -e '.[dev]'")
 
 PLACE = 1684113573993359
 """Where a key of one field that is ``k`` is placed, for ever."""

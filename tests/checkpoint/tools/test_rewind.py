@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ from checkpoint import (
     DriverProcess,
     InputSnapshots,
     ReceivedBlocks,
+    RecordId,
     open_files,
     read_plan,
     take_over,
@@ -52,7 +54,8 @@ def test_a_rewind_is_undone_by_another(run: Run, url: Path, world: World) -> Non
     """Nothing was deleted."""
     before = {path for path in (url / STREAM).rglob("*.*") if "epochs" not in str(path)}
     _, lines, _ = run("rewind", url, "--to", 5000, as_json=False)
-    assert lines[-1].endswith("rewind --to 7000")
+    undo = f"before the stream runs again: python -m checkpoint rewind {url} --to 7000"
+    assert lines[-1].startswith(f"to undo this, {undo}")
     assert CommitLog(open_files(url / STREAM)).times()[-1] == 5000
     assert run("rewind", url, "--to", 7000)[0] == 0
     assert {path for path in (url / STREAM).rglob("*.*") if "epochs" not in str(path)} == before
@@ -60,6 +63,47 @@ def test_a_rewind_is_undone_by_another(run: Run, url: Path, world: World) -> Non
     assert driver.time_ms == 7000
     driver.run(8000)
     require_right(world, driver)
+
+
+def undo_of(lines: list[str]) -> list[str]:
+    """Return the words of the command that a rewind names to undo it."""
+    before, _, command = lines[-1].partition("to undo this, before the stream runs again: ")
+    assert before == ""
+    return shlex.split(command.removeprefix("python -m checkpoint "))
+
+
+def test_a_rewind_forth_is_undone_by_the_command_that_it_names(
+    run: Run, url: Path, world: World
+) -> None:
+    """Where another batch of the same time is on the way to where it went, too."""
+    assert run("rewind", url, "--to", 5000)[0] == 0
+    forget_after(world, 5000)
+    files = open_files(url / STREAM)
+    Driver(files, world).run(7000)
+    here = CommitLog(files).latest()
+    assert here is not None
+    assert here.record_id == RecordId(7000, 4)
+    for time_ms in (6000, 7000):
+        status, lines, error = run("rewind", url, "--to", time_ms, "--epoch", 2, as_json=False)
+        assert status == 0, error
+        there = CommitLog(files).latest()
+        assert there is not None
+        assert there.record_id == RecordId(time_ms, 2)
+        assert run(*undo_of(lines))[0] == 0
+        assert CommitLog(files).latest() == here
+    status, _, error = run("rewind", url, "--to", 7000, "--epoch", 3)
+    assert status == 2
+    assert "no batch at 7000 ms is committed in epoch 3; there are" in error
+
+
+def test_a_rewind_to_the_last_batch_has_nothing_to_undo(run: Run, url: Path) -> None:
+    """Also where it was not the last one before a takeover record was lost."""
+    lines = run("rewind", url, "--to", 7000, as_json=False)[1]
+    assert lines[-1] == "it was the last batch before, too: there is nothing to undo"
+    for epoch in (2, 3):
+        (url / STREAM / f"epochs/{epoch:010d}.takeover").unlink()
+    lines = run("rewind", url, "--to", 5000, as_json=False)[1]
+    assert lines[-1] == "it was the last batch before, too: there is nothing to undo"
 
 
 def test_a_dry_run_changes_nothing(run: Run, url: Path) -> None:
@@ -76,6 +120,7 @@ def test_a_stream_in_use_is_refused(run: Run, url: Path) -> None:
     for command in (["rewind", url, "--to", 5000], ["gc", url]):
         status, _, error = run(*command)
         assert status == 4
+        assert run(*command, "--driver-gone")[0] == 4
         assert "has claimed epoch 3" in error
         assert "is running; stop it first" in error
 
@@ -87,7 +132,9 @@ def test_a_driver_on_another_host_may_be_running(run: Run, url: Path) -> None:
     status, _, error = run("rewind", url, "--to", 5000)
     assert status == 4
     assert "process 1 on host elsewhere" in error
-    assert "cannot be seen from this host" in error
+    assert "cannot be seen from this host or container; stop it first, or, where it is" in error
+    assert run("rewind", url, "--to", 5000, "--driver-gone", "--dry-run")[0] == 0
+    assert run("gc", url, "--driver-gone", "--dry-run")[0] == 0
     driver = DriverProcess.of_this_process(0)
     take_over(files, STREAM, DriverProcess(driver.host, driver.pid, "an earlier boot:1", 0, {}))
     assert run("rewind", url, "--to", 5000)[0] == 0

@@ -16,12 +16,14 @@ from checkpoint import (
     DriverProcess,
     StateFileId,
     open_files,
+    read_newest_graph,
+    read_plan,
     take_over,
     write_state_file,
 )
 from checkpoint.tools.whole_files import reader_of
 from tests.checkpoint.tools.conftest import Run
-from tests.support.stream_model import STREAM
+from tests.support.stream_model import STREAM, Driver, World
 
 Damage = Callable[[Path], None]
 
@@ -168,10 +170,12 @@ def test_each_lost_file_is_named_but_for_those_that_a_restart_does_without(
 ) -> None:
     """The newest commit, as its batch runs again, and the beginning of a batch that was not
     committed, as it was not run for certain; the oldest commit, of which only a rewind could tell;
-    that a driver has ended, as if it had died; a snapshot, where all changelogs are there."""
+    that a driver has ended, as if it had died; a claim before the newest one, which keeps out whom
+    it kept out; a snapshot, where all changelogs are there."""
     assert lost_silently(run, url / STREAM) == [
         "commits/0000000000003000-e1.commit",
         "commits/0000000000007000-e2.commit",
+        "epochs/0000000001.claim",
         "epochs/0000000001.released",
         "epochs/0000000002.released",
     ]
@@ -265,6 +269,91 @@ def test_the_newest_batch_that_can_be_gone_back_to_is_named(run: Run, url: Path)
     assert (
         "state and input of the last batch, at 7000 ms" in run("verify", url, as_json=False)[1][-2]
     )
+
+
+def begin_restart(url: Path) -> int | None:
+    """Read what a restart does before it takes over, and take over; return the last batch."""
+    files = open_files(url / STREAM)
+    assert read_newest_graph(files, read_plan(files).graph) is not None
+    return take_over(files, STREAM, DriverProcess.of_this_process(0)).plan.last_ms
+
+
+@pytest.mark.parametrize(
+    ("lost", "good_ms"),
+    [
+        ("epochs/0000000002.takeover", 5000),
+        ("epochs/0000000001.takeover", None),
+        ("graph/0000000000000000-e1.graph", None),
+        ("commits/0000000000006000-e2.commit", 5000),
+        ("batches/0000000000007000-e2.begin", 6000),
+    ],
+)
+def test_what_a_restart_would_be_refused_for_is_said(
+    run: Run, url: Path, lost: str, good_ms: int | None
+) -> None:
+    """With the command that makes one possible, or that there is none; and the command does."""
+    path = url / STREAM / lost
+    path.unlink()
+    with pytest.raises(CorruptCheckpointError):
+        begin_restart(url)
+    status, lines, _ = run("verify", url, as_json=False)
+    assert status == 3
+    assert "a restart is refused: file://" in lines[-2]
+    assert f"{path} is missing" in lines[-2].replace("/commits is", f"/{lost} is")
+    data = run("verify", url)[1]
+    assert data["restart_refused"].startswith("file://")
+    assert data["good_ms"] == good_ms
+    if good_ms is None:
+        assert "there is no batch after which one can begin: restore" in lines[-2]
+    else:
+        assert lines[-2].endswith(f"python -m checkpoint rewind {url} --to {good_ms}")
+        assert run("rewind", url, "--to", good_ms)[0] == 0
+        assert begin_restart(url) == good_ms
+
+
+def test_the_newest_stream_is_looked_at_also_where_its_graph_is_lost(run: Run, url: Path) -> None:
+    """As a restart does: an older one that is whole is not what is meant."""
+    newer = "stream-9000-00000002"
+    Driver(open_files(url / newer), World()).run(3000)
+    (graph,) = (url / newer / "graph").iterdir()
+    graph.unlink()
+    assert f"{graph} is missing" in run("verify", url)[1]["restart_refused"]
+
+
+def test_what_this_user_may_not_start_is_noted(run: Run, url: Path) -> None:
+    """It is whole, and a restart runs what is in it: nothing that others can write."""
+    url.chmod(0o777)
+    status, data, _ = run("verify", url)
+    assert (status, data["problems"]) == (0, [])
+    (note,) = data["notes"]
+    assert note.startswith(f"a restart by this user is refused: {url} can be written by others")
+    assert "chmod go-w" in note
+
+
+def test_an_older_claim_is_missed_by_nobody(run: Run, url: Path, tmp_path: Path) -> None:
+    """A newer one keeps out whoever it kept out: it is noted, shown, and the stream exported."""
+    path = url / STREAM / "epochs/0000000001.claim"
+    flip(0.5)(path)
+    assert "remove it: a newer driver has claimed the stream" in run("export", url, "x")[2]
+    path.unlink()
+    status, data, _ = run("verify", url)
+    assert (status, data["problems"]) == (0, [])
+    assert "0000000001.claim is missing; nothing needs it, as epoch 2 has a newer" in str(data)
+    assert run("show", url)[1]["epochs"][0]["reason"] == "start"
+    assert run("export", url, tmp_path / "save")[0] == 0
+    assert run("import", tmp_path / "save", tmp_path / "other")[0] == 0
+
+
+def test_the_newest_claim_is_made_anew(run: Run, url: Path, tmp_path: Path) -> None:
+    """Nothing else keeps out the drivers before it; a rewind to the last batch claims an epoch."""
+    (url / STREAM / "epochs/0000000002.claim").unlink()
+    status, lines, _ = run("verify", url, as_json=False)
+    assert status == 3
+    assert "rewind it to its last batch" in lines[0]
+    assert "a restart can begin in spite of it" in lines[-2]
+    assert run("rewind", url, "--to", 7000)[0] == 0
+    assert run("verify", url)[0] == 0
+    assert run("export", url, tmp_path / "save")[0] == 0
 
 
 def test_a_foreign_file_is_named(run: Run, url: Path) -> None:
