@@ -18,6 +18,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from dstreams.errors import InvalidStreamError
@@ -63,6 +64,12 @@ def describe(func: object) -> str:
         return f"{name}:{code.co_firstlineno}" if isinstance(code, types.CodeType) else name
     except Exception:  # a description goes into messages: it must not hide what they are about
         return f"an object of {type(func).__name__}"
+
+
+def code_object(func: object) -> types.CodeType | None:
+    """Return the code of a callable, looked into as :func:`describe` does; None of one in C."""
+    code = getattr(_innermost(func), "__code__", None)
+    return code if isinstance(code, types.CodeType) else None
 
 
 def accepts(func: Callable[..., Any], count: int) -> bool:
@@ -140,15 +147,26 @@ def require_function(func: Callable[..., Any], operation: str, shape: str, count
 def call_site(skip_packages: tuple[str, ...] = ("dstreams", "pyspark")) -> str:
     """Return ``file.py:12`` of the innermost caller outside of *skip_packages*.
 
-    ``unknown`` when there is no such caller.
+    In a notebook it is ``In[3]:12``, of the cell with that number; ``unknown`` when there is no
+    such caller.
     """
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
         if module.partition(".")[0] not in skip_packages:
-            return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+            return f"{place_of(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return "unknown"
+
+
+def place_of(filename: str) -> str:
+    """Name a file for people, or the cell of a notebook that is compiled under its name."""
+    with suppress(Exception):  # no notebook, or one of another kind: then it is a file
+        get_ipython = sys.modules["IPython"].get_ipython
+        kind_and_name = get_ipython().compile.format_code_name(filename)
+        if kind_and_name is not None and kind_and_name[0] == "Cell":
+            return str(kind_and_name[1])
+    return os.path.basename(filename)
 
 
 def _innermost(func: object) -> object:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import pyspark
 
+from checkpoint.tools.help_page import HelpPage, set_help_pages
 from dstreams.clock import SystemClock
 from dstreams.demo.word_count import run_demo
 from dstreams.drill.command import DrillOptions, run_drill
@@ -24,6 +25,7 @@ from dstreams.kafka_io.config_files import client_settings
 from dstreams.kafka_io.parameters import KafkaParameters
 from dstreams.legacy.run import run_program
 from dstreams.rdd.context import DEFAULT_MASTER
+from dstreams.ui.page import page
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -34,7 +36,7 @@ exit status:
   0    the streamed counts are those of the independent count
   1    they differ, or the stream failed
   2    the command was used wrongly
-  3    Java, Spark, the text, or Kafka where it is asked for, is missing on this machine
+  3    Java, Spark, the text or, with --kafka, Kafka is missing here
   130  interrupted by Ctrl-C or SIGTERM
 """
 
@@ -53,7 +55,7 @@ exit status:
   0    all promises held: nothing lost, nothing twice, all state equal
   1    they did not; the directory of the drill is kept
   2    the command was used wrongly
-  3    Java or Spark is missing on this machine, or the client of Kafka with --kafka
+  3    Java, Spark or, with --kafka, the client of Kafka is missing here
   130  interrupted by Ctrl-C
 """
 
@@ -72,7 +74,7 @@ exit status:
 _RUN_STATUS = """\
 exit status:
   that of the program, if it ends by sys.exit; else
-  0    the program ended; Ctrl-C and SIGTERM stop its streams, and it goes on from there
+  0    it ended; Ctrl-C and SIGTERM stop streams, and it goes on from there
   1    the program failed
   2    the command was used wrongly
   3    Java or Spark is missing on this machine
@@ -117,8 +119,18 @@ def _demo(options: argparse.Namespace) -> int:
     kafka = None if options.kafka is None else client_settings(options.kafka, options.config)
     if options.config is not None:  # which says where the brokers are, or --kafka does
         KafkaParameters.of(kafka, "dstreams demo")
+    page.prints = not options.quiet
     limit_bytes = round(options.megabytes * 1e6)
-    equal = run_demo(options.cores, limit_bytes, options.timeout, sys.stdout, kafka)
+    equal = run_demo(
+        options.cores,
+        limit_bytes,
+        options.timeout,
+        sys.stdout,
+        kafka,
+        as_json=options.json,
+        is_quiet=options.quiet,
+        stays=options.stay,
+    )
     return SUCCEEDED if equal else FAILED
 
 
@@ -130,7 +142,7 @@ def _run(options: argparse.Namespace) -> int:
         submitted["spark.app.name"] = options.name
     if submitted and "PYSPARK_GATEWAY_PORT" in os.environ:
         return _complain("run", "give --master, --name and --conf to spark-submit", MISUSED)
-    return run_program(options.program, options.arguments, submitted)
+    return run_program(options.program, options.arguments, submitted, is_quiet=options.quiet)
 
 
 def _drill(options: argparse.Namespace) -> int:
@@ -146,6 +158,7 @@ def _drill(options: argparse.Namespace) -> int:
         query=options.query,
         kafka=options.kafka,
         worker_kills=options.worker_kills,
+        is_quiet=options.quiet,
     )
     return SUCCEEDED if run_drill(drill, sys.stdout) else FAILED
 
@@ -183,7 +196,9 @@ def _mute() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="dstreams", description="Stateful stream processing in Python on Apache Spark RDDs."
+        prog="dstreams",
+        description="Stateful stream processing in Python on Apache Spark RDDs.",
+        formatter_class=HelpPage,
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -192,6 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_kafka(commands)
     _add_run(commands)
     commands.add_parser("checkpoint", help="look into a checkpoint, verify it, go back, export it")
+    set_help_pages(commands)
     return parser
 
 
@@ -205,7 +221,6 @@ def _add_demo(commands: Commands) -> None:
             "with an independent count."
         ),
         epilog=_DEMO_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     demo.add_argument(
         "--megabytes",
@@ -241,6 +256,13 @@ def _add_demo(commands: Commands) -> None:
         ),
     )
     _add_config(demo)
+    demo.add_argument(
+        "--json", action="store_true", help="for programs: a line for each batch, and the result"
+    )
+    demo.add_argument("--quiet", action="store_true", help="no progress: result and errors only")
+    demo.add_argument(
+        "--stay", action="store_true", help="keep the page after the result, until Ctrl-C"
+    )
 
 
 def _add_drill(commands: Commands) -> None:
@@ -254,7 +276,6 @@ def _add_drill(commands: Commands) -> None:
             "oracle."
         ),
         epilog=_DRILL_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     drill.add_argument(
         "--kills",
@@ -294,6 +315,7 @@ def _add_drill(commands: Commands) -> None:
         help="between two batches of the drill's own job; more on a slow machine (default: 2)",
     )
     drill.add_argument("--json", action="store_true", help="print the result as JSON, alone")
+    drill.add_argument("--quiet", action="store_true", help="no progress: result and errors only")
     drill.add_argument("--keep", action="store_true", help="keep the directory of the drill")
 
 
@@ -306,7 +328,6 @@ def _add_kafka(commands: Commands) -> None:
             "committed, and begun. Where brokers are given, also what they have, and the lag."
         ),
         epilog=_KAFKA_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     kafka.add_argument("url", help="path or URL of the checkpoint, or of one stream in it")
     kafka.add_argument("--stream", help="id of the stream; the newest one by default")
@@ -333,7 +354,11 @@ def _add_run(commands: Commands) -> None:
             "of these options, then its own: the later ones win."
         ),
         epilog=_RUN_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.add_argument(
+        "--quiet",
+        action="store_true",
+        help="print neither how far a restart is nor where the page is",
     )
     run.add_argument("--master", metavar="M", help=f"Spark master (default: {DEFAULT_MASTER})")
     run.add_argument("--name", metavar="N", help="name of the application (default: the file's)")

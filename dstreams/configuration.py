@@ -25,11 +25,13 @@ class Kind:
     """A kind of values: the rule for messages, a test of values, and a parser of texts.
 
     A text stands for no value if *parse* raises a ValueError or returns one that is not allowed.
+    Messages do not show a value that is secret.
     """
 
     rule: str
     allows: Callable[[Any], bool]
     parse: Callable[[str], Any] = str
+    is_secret: bool = False
 
     def read(self, text: str, name: str) -> Any:
         """Return the value that the text of the setting or option *name* stands for."""
@@ -52,7 +54,8 @@ class Kind:
         return self.read(value, name) if isinstance(value, str) else self.require(value, name)
 
     def _refused(self, value: object, name: str) -> InvalidStreamError:
-        return InvalidStreamError(f"{name} is {value!r}; use {self.rule}")
+        shown = "not allowed" if self.is_secret else repr(value)
+        return InvalidStreamError(f"{name} is {shown}; use {self.rule}")
 
 
 def choice(*allowed: str) -> Kind:
@@ -119,11 +122,13 @@ def setting(key: str, kind: Kind, default: str | None = None, also: str | None =
     """Return the field of a setting.
 
     *default* is as a user would write it; *also* is another key, which counts where *key* is not
-    set.
+    set. A secret is not printed with the settings.
     """
     value = None if default is None else kind.read(default, key)
     return dataclasses.field(
-        default=value, metadata={"key": key, "kind": kind, "default": default, "also": also}
+        default=value,
+        repr=not kind.is_secret,
+        metadata={"key": key, "kind": kind, "default": default, "also": also},
     )
 
 
@@ -163,6 +168,11 @@ class Configuration:
             if text is not None:
                 values[name] = declared["kind"].read(text, key)
         return cls(**values)
+
+    def without_secrets(self: C) -> C:
+        """Return these settings with none of their secrets, to be kept where others may look."""
+        declared = self.declared().items()
+        return self.replace(**{name: None for name, each in declared if each["kind"].is_secret})
 
     def replace(self: C, **changes: Any) -> C:
         """Return these settings with *changes*, by field name."""

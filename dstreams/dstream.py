@@ -20,6 +20,7 @@ from dstreams.callables import (
     require_function,
     require_picklable,
 )
+from dstreams.configuration import COUNT
 from dstreams.durations import batch_datetime, batch_time_ms, require_duration_ms
 from dstreams.errors import InvalidStreamError, StreamLifecycleError
 from dstreams.graph.node import Node
@@ -47,6 +48,7 @@ from dstreams.rdd.element_tasks import (
     FlatMap,
     FlatMapValues,
     Map,
+    MapPartitions,
     MapValues,
     as_list,
     is_counted,
@@ -55,6 +57,7 @@ from dstreams.rdd.element_tasks import (
     with_no_key,
     with_ones,
 )
+from dstreams.rdd.failures import function_of
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import Reduction, UserFunction
 from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
@@ -154,6 +157,9 @@ class DStream(Generic[T_co]):
     def __repr__(self) -> str:
         return f"DStream({self._node.operation})"
 
+    def _repr_html_(self) -> str:
+        return self._ssc._picture(self._node)
+
     def context(self) -> StreamingContext:
         """Return the StreamingContext of this stream."""
         return self._ssc
@@ -172,7 +178,8 @@ class DStream(Generic[T_co]):
         >>> run([[1, 2, 3], [5]], lambda numbers: numbers.filter(lambda x: x > 1))
         [[2, 3], [5]]
         """
-        return self._each(self._operation("filter", f, "f(x) -> bool"), Filter(f))
+        operation = self._operation("filter", f, "f(x) -> bool")
+        return self._each(operation, Filter(f, function_of(f, operation)))
 
     def flatMap(
         self, f: Callable[[T_co], Iterable[U]], preservesPartitioning: bool = False
@@ -183,7 +190,7 @@ class DStream(Generic[T_co]):
         [['be', 'or', 'to']]
         """
         operation = self._operation("flatMap", f, "f(x) -> iterable of y")
-        return self._each(operation, FlatMap(f), preservesPartitioning)
+        return self._each(operation, FlatMap(f, function_of(f, operation)), preservesPartitioning)
 
     def map(self, f: Callable[[T_co], U], preservesPartitioning: bool = False) -> DStream[U]:
         """Return the stream of ``f(x)`` for each element x.
@@ -192,7 +199,7 @@ class DStream(Generic[T_co]):
         [[10, 20], []]
         """
         operation = self._operation("map", f, "f(x) -> y")
-        return self._each(operation, Map(f), preservesPartitioning)
+        return self._each(operation, Map(f, function_of(f, operation)), preservesPartitioning)
 
     def mapPartitions(
         self, f: Callable[[Iterator[T_co]], Iterable[U]], preservesPartitioning: bool = False
@@ -203,7 +210,7 @@ class DStream(Generic[T_co]):
         [[3, 7]]
         """
         operation = self._operation("mapPartitions", f, "f(iterator) -> iterator")
-        return self._transformed(operation, lambda rdd: rdd.mapPartitions(f, preservesPartitioning))
+        return self._each(operation, MapPartitions(f, operation), preservesPartitioning)
 
     def mapPartitionsWithIndex(
         self,
@@ -219,7 +226,9 @@ class DStream(Generic[T_co]):
         """
         shape = "f(index, iterator) -> iterator"
         operation = self._operation("mapPartitionsWithIndex", f, shape, 2)
-        return self._each(operation, f, preservesPartitioning)
+        return self._each(
+            operation, MapPartitions(f, operation, with_index=True), preservesPartitioning
+        )
 
     def reduce(self: DStream[T], func: Callable[[T, T], T]) -> DStream[T]:
         """Return the stream of one element for each batch, none for an empty one.
@@ -231,7 +240,7 @@ class DStream(Generic[T_co]):
         [[3], []]
         """
         operation = self._operation("reduce", func, "f(x, y) -> z", 2)
-        return self._transformed(operation, lambda rdd: reduce_all(rdd, func))
+        return self._transformed(operation, lambda rdd: reduce_all(rdd, func, operation))
 
     def reduceByKey(
         self: DStream[tuple[K, V]],
@@ -791,6 +800,55 @@ class DStream(Generic[T_co]):
         begin_ms, end_ms = batch_time_ms(begin, "begin"), batch_time_ms(end, "end")
         return self._ssc._remembered(self._node, begin_ms, end_ms)
 
+    def latest(self) -> RDD[T_co] | None:
+        """Return the newest RDD of this stream, as of the last batch that ran.
+
+        For a look at a stream between two steps, or while it runs: what is done with the RDD is a
+        job of the caller's, beside the batches. Like those of :meth:`slice` it may be computed
+        again from its input where nothing persists it.
+
+        Returns:
+            The RDD; None where the stream had none in any batch that is remembered.
+
+        Raises:
+            StreamLifecycleError: no batch has run yet, the context has stopped, or no output uses
+                this stream.
+
+        >>> doubled = ssc.queueStream([[1], [2]]).map(lambda x: 2 * x)
+        >>> doubled.foreachRDD(lambda rdd: None)
+        >>> batches = ssc.step(2)
+        >>> doubled.latest().collect()
+        [4]
+        """
+        newest = self._ssc._newest(self._node)
+        return None if newest is None else newest[1]
+
+    def show(self, n: int = 20) -> None:
+        """Print the first *n* elements of the newest RDD (:meth:`latest`), in one job.
+
+        Raises:
+            InvalidStreamError: *n* is no positive integer.
+            StreamLifecycleError: as in :meth:`latest`.
+
+        >>> words = ssc.queueStream([["to", "be", "or"]])
+        >>> words.foreachRDD(lambda rdd: None)
+        >>> batches = ssc.step()
+        >>> words.show(2)
+        -------------------------------------------
+        Time: ...
+        -------------------------------------------
+        to
+        be
+        ...
+        <BLANKLINE>
+        """
+        COUNT.require(n, "n of show")
+        newest = self._ssc._newest(self._node)
+        if newest is None:
+            print(f"{self._node.operation} had no RDD in the last batch")  # noqa: T201
+        else:
+            ConsolePrinter(n).print(*newest)
+
     def window(self, windowDuration: float, slideDuration: float | None = None) -> DStream[T_co]:
         """Return the stream of all elements of each window, those of the oldest batch first.
 
@@ -1002,7 +1060,7 @@ class DStream(Generic[T_co]):
         preservePartitioning: bool = True,
         form: Literal["values"] = "values",
         uid: str | None = None,
-    ) -> DStream[tuple[K, S]]: ...
+    ) -> UpdateStateDStream[K, S]: ...
 
     @overload
     def updateStateByKey(
@@ -1015,7 +1073,7 @@ class DStream(Generic[T_co]):
         preservePartitioning: bool = True,
         form: Literal["keyed"],
         uid: str | None = None,
-    ) -> DStream[tuple[K, S]]: ...
+    ) -> UpdateStateDStream[K, S]: ...
 
     @overload
     def updateStateByKey(
@@ -1028,7 +1086,7 @@ class DStream(Generic[T_co]):
         preservePartitioning: bool = True,
         form: Literal["iterator"],
         uid: str | None = None,
-    ) -> DStream[tuple[K, S]]: ...
+    ) -> UpdateStateDStream[K, S]: ...
 
     def updateStateByKey(
         self,
@@ -1040,7 +1098,7 @@ class DStream(Generic[T_co]):
         preservePartitioning: bool = True,
         form: str = "values",
         uid: str | None = None,
-    ) -> DStream[Any]:
+    ) -> UpdateStateDStream[Any, Any]:
         """Return the stream of the state of every key, updated by each batch.
 
         The function is called for *every* key that has a state or new values, in every batch: also
@@ -1068,7 +1126,8 @@ class DStream(Generic[T_co]):
 
         Returns:
             Stream of ``(key, state)``, one RDD for each batch once there is a state. It is
-            persisted, serialized in memory, and needs a checkpoint directory.
+            persisted, serialized in memory, and needs a checkpoint directory. Its ``stateStore()``
+            is the state for a look from a notebook.
 
         Raises:
             InvalidStreamError: the function does not fit *form* or cannot be sent to workers, or
@@ -1094,7 +1153,8 @@ class DStream(Generic[T_co]):
             initial=initial_states(initialRDD, self._ssc.sparkContext, operation),
             operation=operation,
         )
-        return self._derived(node)._named(uid)
+        self._ssc._require_initialized("transformations cannot be added")
+        return UpdateStateDStream(node, self._ssc)._named(uid)
 
     def mapWithState(
         self: DStream[tuple[K, V]], spec: StateSpec, *, uid: str | None = None
@@ -1407,6 +1467,54 @@ class DStream(Generic[T_co]):
         self._ssc._graph.outputs.append(operation)
 
 
+class UpdateStateDStream(DStream[tuple[K, S]]):
+    """The state of ``updateStateByKey``, and a way to look at it as at stored state."""
+
+    def stateSnapshots(self) -> DStream[tuple[K, S]]:
+        """Return the stream of (key, state) of every key, after each batch: this one."""
+        return self
+
+    def stateStore(self, batchTime: datetime | float | None = None) -> RDD[tuple[K, S, None]]:
+        """Return the state as an RDD, for a look from a notebook, also while the stream runs.
+
+        Args:
+            batchTime: the batch after which the state is wanted, as a datetime (naive: local time)
+                or in seconds since the epoch; a time between two batches is floored. It must be
+                remembered: the newest one is, and older ones as
+                :meth:`~dstreams.StreamingContext.remember` says. None: the newest.
+
+        Returns:
+            RDD of (key, state, None), as of ``mapWithState``; there are no timeouts here.
+
+        Raises:
+            InvalidStreamError: the state after that batch is not remembered, or was never there.
+            StreamLifecycleError: the context does not run, or no batch has made a state yet.
+
+        >>> ssc.checkpoint(directory)
+        >>> pairs = ssc.queueStream([[("a", 1)], [("a", 2)]])
+        >>> counts = pairs.updateStateByKey(lambda values, state: sum(values) + (state or 0))
+        >>> counts.foreachRDD(lambda rdd: None)
+        >>> batches = ssc.step(2)
+        >>> counts.stateStore().collect()
+        [('a', 3, None)]
+        """
+        newest = self._ssc._newest(self._node)
+        if newest is None:
+            raise StreamLifecycleError(f"{self._node.operation} has no state yet")
+        time_ms, state = newest
+        if batchTime is not None:
+            wanted_ms = batch_time_ms(batchTime, "batchTime")
+            remembered = self._ssc._remembered(self._node, wanted_ms, wanted_ms)
+            if not remembered:
+                raise InvalidStreamError(
+                    f"the state of {self._node.operation} after the batch at {wanted_ms} ms is not "
+                    f"remembered, that of the batch at {time_ms} ms is; let remember(seconds) say "
+                    "for how long states are to be kept"
+                )
+            (state,) = remembered
+        return state.map(_without_timeout)
+
+
 class MapWithStateDStream(DStream[Any]):
     """What the function of ``mapWithState`` emits, and a way to all of the state.
 
@@ -1463,6 +1571,11 @@ class MapWithStateDStream(DStream[Any]):
 
 def _timed(func: Callable[..., RDD[Any] | None]) -> TransformFunc:
     return lambda time_ms, rdds: func(batch_datetime(time_ms), *rdds)
+
+
+def _without_timeout(pair: tuple[Any, Any]) -> tuple[Any, Any, None]:
+    key, state = pair
+    return key, state, None
 
 
 def _state_and_timeout(entry: tuple[Any, Any, int | None]) -> tuple[Any, Any, int | None]:

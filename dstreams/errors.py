@@ -89,6 +89,11 @@ class DecodeError(SourceError):
 class BatchFailedError(StreamError, RuntimeError):
     """A batch failed; ``__cause__`` is what was raised.
 
+    The message names operation, function and the line of the user's program. If a job of Spark
+    failed, the cause is PySpark's error, ``Py4JJavaError`` or one of ``pyspark.errors``, which
+    prints itself in a few lines here: its attribute ``java`` has the whole text, with the frames of
+    workers and JVM.
+
     Args:
         message: what failed, where, and what to do.
         batch_time_ms: time of the batch in milliseconds, as in ``Time: ...`` of its output.

@@ -6,6 +6,7 @@ our own begin with ``spark.dstreams.``, because Spark drops keys that do not beg
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -24,6 +25,7 @@ from dstreams.configuration import (
     duration,
     setting,
     similar,
+    whole_number,
 )
 from dstreams.errors import InvalidStreamError
 
@@ -37,12 +39,16 @@ WindowInverse = Literal["pyspark", "scala"]
 IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
 """The key by which a user says that input files may vanish."""
 
+UI_ENABLED = "spark.dstreams.ui.enabled"
+"""The key by which a user asks for the live page."""
+
 UNLIMITED_MS = 1 << 62
 """A duration that is longer than any."""
 
 _MS = duration("ms")
 _SECONDS = duration("s")
 _BROKERS = Kind("brokers as host:port, separated by commas", TEXT.allows)
+_HOST = Kind("a host name or address", TEXT.allows)
 _WEIGHT = amount("a number of at least 0", lambda number: number >= 0)
 _ABOVE_0 = amount("a number above 0", lambda number: number > 0)
 
@@ -52,6 +58,18 @@ def _age_ms(text: str) -> int:
     return age_ms
 
 
+_PORT = Kind(
+    "a whole number from 0 to 65535",
+    lambda value: whole_number(0).allows(value) and value <= 65535,
+    int,
+)
+_TOKEN = Kind(
+    "16 or more letters, digits and -._~",
+    lambda value: (
+        isinstance(value, str) and re.fullmatch(r"[\w.~-]{16,}", value, re.ASCII) is not None
+    ),
+    is_secret=True,
+)
 _AGE = Kind(f"{_SECONDS.rule}, or unlimited", _SECONDS.allows, _age_ms)
 
 
@@ -140,8 +158,8 @@ class Settings(StateSettings):
             (``spark.streaming.blockInterval``).
         backpressure: let each source give no more than its stream can process, as far as it is one
             that can wait (``spark.streaming.backpressure.enabled``).
-        backpressure_initial_rate: records a second of each source before the first batch has run,
-            under backpressure; None for ``receiver_max_rate``
+        backpressure_initial_rate: records a second of each source until two batches with
+            records have run, under backpressure; None for ``receiver_max_rate``
             (``spark.streaming.backpressure.initialRate``).
         pid_proportional: weight of the last batch's rate
             (``spark.streaming.backpressure.pid.proportional``).
@@ -152,6 +170,12 @@ class Settings(StateSettings):
             (``spark.streaming.backpressure.pid.minRate``).
         max_queued_events: events that may wait for slow listeners; after that events are dropped
             (``spark.dstreams.maxQueuedEvents``).
+        shows_console_progress: show how far a restart is, until its batches have caught up, in the
+            last line of the terminal that standard error is
+            (``spark.dstreams.showConsoleProgress``); on under ``dstreams run``.
+        retained_batches: batches that are kept to be looked at after they ran
+            (``spark.streaming.ui.retainedBatches``); the older ones without offsets where there are
+            very many partitions.
         extra_listeners: listeners that each context has, as ``module.name`` of what makes one
             (``spark.dstreams.extraListeners``, separated by commas).
         kafka_brokers: brokers of Kafka for programs of Spark 2.4 that name ZooKeeper alone; what
@@ -173,6 +197,19 @@ class Settings(StateSettings):
             ``awaitTermination``, or with its query.
         socket_max_buffer_bytes: bytes a socket source holds for batches to come; when it is full
             it stops reading, so the sender waits (``spark.dstreams.socket.maxBufferBytes``).
+        ui_enabled: serve the live page of what runs in this process
+            (``spark.dstreams.ui.enabled``). There is one page for all streams and queries: the
+            first that has it on starts it, by its own settings, and it is there until the process
+            ends.
+        ui_port: port of the page (``spark.dstreams.ui.port``); where it is taken, one of the 16
+            after it. 0: any that is free.
+        ui_host: what the page listens on (``spark.dstreams.ui.host``), None for this machine alone.
+            Where others can reach it, a token is asked for.
+        ui_token: what has to be known to look at the page (``spark.dstreams.ui.token``); None for
+            one that is made at the start and printed with the address, and for none at all where
+            only this machine can reach the page. It is in no checkpoint.
+        ui_max_connections: how many connections the page has at a time
+            (``spark.dstreams.ui.maxConnections``); each open page takes one.
     """
 
     on_failure: OnFailure = setting(
@@ -223,6 +260,8 @@ class Settings(StateSettings):
     pid_derived: float = setting("spark.streaming.backpressure.pid.derived", _WEIGHT, "0.0")
     pid_minimum: float = setting("spark.streaming.backpressure.pid.minRate", _ABOVE_0, "100")
     max_queued_events: int = setting("spark.dstreams.maxQueuedEvents", COUNT, "10000")
+    shows_console_progress: bool = setting("spark.dstreams.showConsoleProgress", FLAG, "false")
+    retained_batches: int = setting("spark.streaming.ui.retainedBatches", COUNT, "1000")
     extra_listeners: tuple[str, ...] = setting("spark.dstreams.extraListeners", NAMES, "")
     kafka_brokers: str | None = setting("spark.dstreams.kafka.bootstrapServers", _BROKERS)
     kafka_max_rate: int | None = setting("spark.streaming.kafka.maxRatePerPartition", RATE)
@@ -236,6 +275,11 @@ class Settings(StateSettings):
     socket_max_buffer_bytes: int = setting(
         "spark.dstreams.socket.maxBufferBytes", COUNT, "67108864"
     )
+    ui_enabled: bool = setting(UI_ENABLED, FLAG, "false")
+    ui_port: int = setting("spark.dstreams.ui.port", _PORT, "4050")
+    ui_host: str | None = setting("spark.dstreams.ui.host", _HOST)
+    ui_token: str | None = setting("spark.dstreams.ui.token", _TOKEN)
+    ui_max_connections: int = setting("spark.dstreams.ui.maxConnections", COUNT, "64")
 
     without_choice: ClassVar = {
         "spark.streaming.concurrentJobs": (

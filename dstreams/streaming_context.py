@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, Literal, TypeVar, overload
+from uuid import uuid4  # noqa: TID251
 
 from pyspark import RDD, SparkContext, StorageLevel
 
@@ -20,14 +22,20 @@ from dstreams.errors import (
     RestartError,
     StreamLifecycleError,
 )
-from dstreams.events import BatchInfo
+from dstreams.events import BatchInfo, BatchInfos, Event
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
-from dstreams.graph.plan import StreamGraph
+from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.graph.transformed import TransformedDStream, TransformFunc
 from dstreams.kernel.listener_bus import ListenerBus, load_listener
 from dstreams.kernel.source import Source
 from dstreams.listener import CALLBACKS, StreamingListener
+from dstreams.monitor.application import application
+from dstreams.monitor.monitor import Monitor, Opened
+from dstreams.monitor.progress import RecentProgress, StreamingProgress, stream_progress
+from dstreams.monitor.status import StreamStatus
+from dstreams.pictures.statuses import status_html, stream_html
+from dstreams.pictures.tables import duration
 from dstreams.rdd.context import require_spark, warn_if_untuned
 from dstreams.rdd.jvm import set_checkpoint_directory
 from dstreams.rdd.worker_python import use_driver_python
@@ -44,6 +52,7 @@ from dstreams.recovery.find import (
 )
 from dstreams.recovery.graph_snapshot import read_graph_snapshot, settings_of
 from dstreams.recovery.restore_point import RestorePoint
+from dstreams.redaction import mask_by
 from dstreams.settings import UNLIMITED_MS, Settings
 from dstreams.sources.file_formats import FixedRecords, FormatName, ReadFiles, file_format
 from dstreams.sources.file_stream import FileSource
@@ -52,8 +61,12 @@ from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
 from dstreams.state_classes import AllowedClasses, Upgrade, classes_of_program
 from dstreams.streams.engine import Engine
+from dstreams.streams.explanation import explanation
+from dstreams.streams.graph_nodes import graph_nodes, node_numbers
 from dstreams.streams.life_cycle import LifeCycle, StreamingContextState
-from dstreams.streams.start_engine import EngineConfig, open_engine, warn_of_refusals
+from dstreams.streams.start_engine import EngineConfig, check_graph, warn_of_refusals
+from dstreams.streams.state_looks import state_access
+from dstreams.ui.page import page
 
 logger = logging.getLogger(__name__)
 
@@ -110,18 +123,41 @@ class StreamingContext:
         self._graph = StreamGraph(require_duration_ms(batchDuration, "batchDuration"))
         self._clock: Clock = SystemClock() if clock is None else clock
         self._given_settings = settings
-        self._settings = settings or Settings.from_conf(dict(sparkContext.getConf().getAll()))
+        conf = dict(sparkContext.getConf().getAll())
+        mask_by(conf)
+        self._settings = settings or Settings.from_conf(conf)
         self._checkpoint_directory: str | None = None
         self._restore_point: RestorePoint | None = None
         self._allowed_classes = AllowedClasses()
         self._bus = ListenerBus(StreamingListener, CALLBACKS, self._settings.max_queued_events)
         for name in self._settings.extra_listeners:
             self._bus.add(load_listener(name))
-        self._life = LifeCycle(self, self._open_engine, self._sc, self._settings, self._bus)
+        self._monitor = Monitor(
+            "stream",
+            sparkContext.appName or "",
+            self._graph.batch_ms,
+            self._clock,
+            self._settings.retained_batches,
+            application().changed,
+        )
+        self._life = LifeCycle(
+            self, self._check_graph, self._sc, self._settings, self._bus, self._monitor
+        )
         warn_if_untuned(sparkContext)
         use_driver_python(sparkContext)
         if self._settings.checkpoint_directory is not None:
             self.checkpoint(self._settings.checkpoint_directory)
+
+    def __repr__(self) -> str:
+        name, state = type(self).__name__, self._life.state.value
+        inputs, outputs = len(self._graph.inputs), len(self._graph.outputs)
+        return (
+            f"<{name} {state}, a batch each {duration(self._graph.batch_ms)}, inputs: {inputs}, "
+            f"outputs: {outputs}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return status_html(self._shown(), self._problem())
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -294,7 +330,7 @@ class StreamingContext:
         if self._life.start(self._clock) and self._checkpoint_directory is not None:
             warn_of_refusals(self._graph)
 
-    def step(self, n: int = 1) -> list[BatchInfo]:
+    def step(self, n: int = 1) -> BatchInfos:
         """Run the next *n* batches on the calling thread, without waiting for their times.
 
         For notebooks, tests and drills, on a context that was not started: the first step freezes
@@ -305,8 +341,8 @@ class StreamingContext:
             n: how many batches.
 
         Returns:
-            What is known of each batch, in order; a batch in which the context was stopped, by a
-            listener or an output, is the last.
+            What is known of each batch, in order, as a list that shows itself as a table; a batch
+            in which the context was stopped, by a listener or an output, is the last.
 
         Raises:
             BatchFailedError: a batch failed; its ``batch_infos`` tell of the batches of this call.
@@ -315,13 +351,19 @@ class StreamingContext:
                 batch ends there and is not committed, the context is stopped, and a restart from
                 the checkpoint directory runs the batch again, whole.
             DurabilityError: state could not be made durable; the context is stopped.
-            InvalidStreamError: as in :meth:`start`.
+            InvalidStreamError: the first step found that there is no output, or that a stream
+                cannot run as it is defined. Nothing has begun: the context is as it was before, so
+                that more can be defined, and stepped again. An output whose function is refused
+                stays; let what the function uses be something else, or define a new context.
+            EnvironmentNotReadyError: as in :meth:`start`, with the same context afterwards.
             StreamLifecycleError: the context was started or stopped, another one is active, or
                 another step is running.
+            Exception: whatever keeps a source from being opened, or the checkpoint directory from
+                being taken; the context is stopped.
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
-        return self._life.step(n)
+        return BatchInfos(self._life.step(n))
 
     def awaitTermination(self, timeout: float | None = None) -> None:
         """Wait until the streams are stopped.
@@ -387,6 +429,66 @@ class StreamingContext:
         if self._life.state is StreamingContextState.STOPPED:
             self._life.failure.seen()
         return self._life.state
+
+    def status(self) -> StreamStatus:
+        """Return how the streams do: batches, delays, state, checkpoint, as plain values.
+
+        It costs no job and waits for no batch; it can be called from any thread, before the start
+        and after the end. :class:`dstreams.monitor.status.StreamStatus` says what is in it.
+        """
+        return self._monitor.status()
+
+    def progress(self) -> StreamingProgress | None:
+        """Return what the newest batch did, None before the first; as in :attr:`recentProgress`."""
+        newest = self._monitor.newest()
+        return None if newest is None else self._progress_of(newest)
+
+    @property
+    def recentProgress(self) -> RecentProgress[StreamingProgress]:
+        """What the newest batches did, the newest last: dicts by the names of Spark's queries.
+
+        As many batches are kept as ``spark.streaming.ui.retainedBatches`` says. Of topics with very
+        many partitions the older ones have no offsets any more (None).
+
+        Semantics: StreamingQuery.recentProgress (Spark 4.3), for batches of streams; failed and
+        empty batches are among them.
+        """
+        return RecentProgress(map(self._progress_of, self._monitor.recent()))
+
+    def _progress_of(self, batch: BatchInfo) -> StreamingProgress:
+        return stream_progress(batch, self._monitor.id, self._monitor.run_id, self._monitor.name)
+
+    def explain(self) -> None:
+        """Print the graph, what of it is durable and when, and what each output promises.
+
+        It runs nothing, and can be called at any time, also before everything is defined.
+
+        >>> ssc.queueStream([[1, 2]], uid="numbers").map(abs).pprint()
+        >>> ssc.explain()
+        == Graph ==
+        pprint at ... [uid pprint-0; at most once]
+        +- map at ...
+           +- queueStream at ... [uid numbers]
+        <BLANKLINE>
+        == Durable ==
+        nothing: there is no checkpoint directory, a restart begins anew
+        <BLANKLINE>
+        == Outputs ==
+        pprint-0, pprint at ...
+          at most once: there is no checkpoint directory: no batch runs twice, and what the end of
+          the driver cuts off is lost
+        """
+        plan, is_durable = self._plan()
+        print(explanation(plan, is_durable, self._problem(), self._settings))  # noqa: T201
+
+    @property
+    def uiWebUrl(self) -> str | None:
+        """Address of the live page of this process, without a token; None where there is none.
+
+        The page is there from the start, or first step, of the first streams or query that have
+        ``spark.dstreams.ui.enabled``, until the process ends. Semantics: SparkContext.uiWebUrl.
+        """
+        return page.url
 
     def remember(self, duration: float) -> None:
         """Keep the RDDs of output streams for at least *duration* seconds, for queries and slices.
@@ -802,6 +904,66 @@ class StreamingContext:
             )
         return self._engine.history.remembered(node, begin - slide, end)
 
+    def _newest(self, node: Node) -> tuple[int, RDD[Any]] | None:
+        """The newest RDD of *node* as of the last batch that ran, after its batch time."""
+        engine = self._engine
+        ran_ms = 0 if engine is None else engine.runner.ran_ms
+        if engine is None or not ran_ms:
+            has_ended = self._life.state is StreamingContextState.STOPPED
+            why = "the context has stopped" if has_ended else "no batch has run yet"
+            raise StreamLifecycleError(
+                f"{node.operation} has no RDD to be looked at: {why}; "
+                + ("create a new one" if has_ended else "run one with step(), or start()")
+            )
+        if node not in engine.plan.nodes:
+            raise StreamLifecycleError(
+                f"{node.operation} has no RDD to be looked at: no output uses it, so no batch "
+                "makes one; end it with an output such as pprint() before the first batch"
+            )
+        return engine.history.newest(node, ran_ms)
+
+    def _plan(self, *others: Node) -> tuple[Plan, bool]:
+        """The plan that runs, else as far as it is defined; and whether it is durable.
+
+        Streams that no output uses are in a plan that runs only where *others* has none of them.
+        """
+        engine = self._engine
+        if engine is not None and all(node in engine.plan.nodes for node in others):
+            return engine.plan, engine.log is not None
+        draft = self._graph.draft(0, *others)
+        if self._checkpoint_directory is not None or self._sc._jsc is None:
+            return draft, self._checkpoint_directory is not None
+        # Spark's own directory alone is for the state that needs one.
+        has_state = bool(draft.checkpointed() or draft.in_state_store())
+        return draft, has_state and self._sc.getCheckpointDir() is not None
+
+    def _shown(self, *others: Node) -> StreamStatus:
+        """How the streams do, with the graph also where they do not run."""
+        plan, is_durable = self._plan(*others)
+        return replace(self.status(), graph=graph_nodes(plan, is_durable=is_durable))
+
+    def _picture(self, node: Node) -> str:
+        """A picture of one stream: what it is made of, and its state where it has one."""
+        plan, is_durable = self._plan(node)
+        nodes = graph_nodes(plan, is_durable=is_durable)
+        number = node_numbers(plan)[node]
+        uid = nodes[number].uid
+        state = next((state for state in self.status().states if state.uid == uid), None)
+        return stream_html(nodes, number, state)
+
+    def _problem(self) -> str | None:
+        """Say why the streams cannot run as they are defined; None where nothing is known."""
+        if self._life.state is not StreamingContextState.INITIALIZED:
+            return None
+        if self._sc._jsc is None:
+            return "the SparkContext has been stopped"
+        base = self._checkpoint_directory or self._sc.getCheckpointDir()
+        try:
+            self._graph.freeze(0, has_checkpoint_directory=base is not None)
+        except InvalidStreamError as error:
+            return str(error)
+        return None
+
     @classmethod
     def _recovered(cls: type[Self], directory: str, found: FoundStream) -> Self:
         """Make the context of an earlier run again."""
@@ -816,22 +978,38 @@ class StreamingContext:
             ssc._restore_point = found.restore_point()
             return _with_directory(ssc, directory)
 
-    def _open_engine(self) -> Engine:
+    def _check_graph(self) -> Callable[[], Engine]:
+        """Refuse streams that cannot run, and return what opens them; nothing is touched before."""
         config = EngineConfig(
             self._sc,
             self._clock,
             self._settings,
             self._checkpoint_directory,
             self._life.report,
-            self._bus.post,
+            self._tell,
             self,
             self._given_settings,
             self._restore_point,
             classes_of_program(self._graph, allowed=self._allowed_classes, depth=2),
+            self._monitor.restarts,
         )
-        engine = open_engine(self._graph, config)
-        self._restore_point = None  # with all that was read of it
-        return engine
+        checked = check_graph(self._graph, config)
+
+        def open_engine() -> Engine:
+            run_id = str(uuid4())
+            self._monitor.opening(checked.point.stream_id, run_id)
+            application().begun(self._monitor)
+            page.show(self._sc, self._settings)  # before a restart, which may take long
+            engine = checked.open()
+            self._restore_point = None  # with all that was read of it
+            self._monitor.opened(_opened(engine, run_id))
+            return engine
+
+        return open_engine
+
+    def _tell(self, event: Event) -> None:
+        self._monitor.tell(event)
+        self._bus.post(event)
 
 
 class JavaCalls:
@@ -883,6 +1061,21 @@ class JavaCalls:
             f"_jssc has no {name!r}: no streaming class of the JVM is used here; call what the "
             "StreamingContext itself has"
         )
+
+
+def _opened(engine: Engine, run_id: str) -> Opened:
+    nodes = graph_nodes(engine.plan, is_durable=engine.log is not None)
+    snapshots = [engine.plan.nodes[node].uid for node in engine.plan.checkpointed()]
+    return Opened(
+        engine.stream_id,
+        run_id,
+        nodes,
+        engine.log,
+        snapshots,
+        engine.rate_limits,
+        state_access(engine),
+        engine.history.states.local_directory if engine.plan.in_state_store() else None,
+    )
 
 
 def _require_fit(report: RestoreReport, found: FoundStream) -> None:

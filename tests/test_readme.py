@@ -62,7 +62,7 @@ def test_programs_print_what_the_readme_says(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_programs_with_kafka_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program with Kafka counts what comes to its topic, and a signal ends it with status 0."""
-    pytest.importorskip("confluent_kafka")
+    pytest.importorskip("confluent_kafka", reason="pip install -e '.[dev]'")
     from dstreams.demo.mock_cluster import MockCluster  # noqa: PLC0415
     from tests.support.kafka_cluster import KafkaCluster  # noqa: PLC0415 - skips without parts
 

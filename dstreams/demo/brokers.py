@@ -15,6 +15,7 @@ from dstreams.kafka_io.producer_parameters import ProducerParameters
 logger = logging.getLogger(__name__)
 
 _ANSWER_S = 10.0
+_LOOK_S = 0.1
 _QUIET = {"log_level": 0}
 _MOST_RECORDS = 10_000
 
@@ -87,9 +88,16 @@ class DemoBrokers:
         admin = self._admin({"error_cb": errors})
         topic = library.admin.NewTopic(name, PARTITIONS, -1)
         try:
-            admin.create_topics([topic], request_timeout=_ANSWER_S)[name].result()
+            answer = admin.create_topics([topic], request_timeout=_ANSWER_S)[name]
+            while not answer.done() and errors.refusal is None:
+                admin.poll(_LOOK_S)  # calls back with the errors of its connections
+            if not answer.done():
+                raise EnvironmentNotReadyError(
+                    client.refused(self._where, self._addresses, errors.refusal)
+                )
+            answer.result()
         except library.KafkaException as error:
-            admin.poll(0)  # calls back with the errors of its connections
+            admin.poll(0)
             if errors.lasting is not None:
                 raise EnvironmentNotReadyError(
                     client.refused(self._where, self._addresses, errors.lasting)

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from operator import add
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import Any, TextIO
 
 from pyspark import RDD, SparkContext
 
+from checkpoint.tools.progress import Progress, is_terminal, progress_on
 from dstreams import StreamError, StreamingContext, StreamingContextState, tuned_context
 from dstreams.clock import Clock, SystemClock
 from dstreams.demo.brokers import DemoBrokers
 from dstreams.demo.counts_topic import CountsTopic
 from dstreams.demo.mock_cluster import MockCluster
 from dstreams.demo.origin import Origin
-from dstreams.demo.report import BatchProgress, DemoReport
+from dstreams.demo.report import BatchProgress, DemoReport, JsonReport
 from dstreams.demo.server import TextServer
 from dstreams.demo.summary import Summary, WordCount, summarize_counts
 from dstreams.demo.text import END_WORD, count_words, library_text, words_of
 from dstreams.demo.topic import TextTopic
 from dstreams.durations import batch_time_ms
 from dstreams.kafka_io.parameters import BROKERS
+from dstreams.settings import Settings
+from dstreams.ui.page import page
 
 BATCH_S = 1
 CHECKPOINT_S = 5 * BATCH_S
@@ -36,6 +41,10 @@ def run_demo(
     limit_s: float,
     out: TextIO,
     kafka: Mapping[str, Any] | None = None,
+    *,
+    as_json: bool = False,
+    is_quiet: bool = False,
+    stays: bool = False,
 ) -> bool:
     """Run the demo; True when the streamed counts are those of the independent count.
 
@@ -48,6 +57,9 @@ def run_demo(
         out: what is told goes there.
         kafka: parameters of the clients of brokers, to send the text through a topic; empty for a
             mock cluster of the demo's own. None: a socket.
+        as_json: tell it to programs, in a JSON object a line.
+        is_quiet: tell the result alone.
+        stays: keep Spark and the page after the result, until a signal.
 
     Raises:
         InvalidStreamError: a parameter of Kafka cannot be.
@@ -56,8 +68,15 @@ def run_demo(
         BrokenPipeError: nobody reads *out* any more.
         KeyboardInterrupt: a signal ended the stream.
     """
-    text = library_text(limit_bytes)
     with ExitStack() as stack:
+        # Elsewhere than on a terminal the batches themselves say how far it is.
+        progress: Progress = stack.enter_context(
+            progress_on(
+                sys.stderr, "dstreams demo", is_quiet=is_quiet or not is_terminal(sys.stderr)
+            )
+        )
+        progress.begin("reading the text")
+        text = library_text(limit_bytes)
         written: CountsTopic | None = None
         if kafka is None:
             text += _end(TextServer.end_words)
@@ -68,10 +87,18 @@ def run_demo(
             origin = stack.enter_context(TextTopic(text, brokers))
             if not brokers.is_mock:
                 written = stack.enter_context(CountsTopic(brokers))
-        report = DemoReport(out, len(text))
+        progress.begin("counting without Spark")
+        counted = count_words(text)
+        kind = JsonReport if as_json else DemoReport
+        report = kind(out, len(text), counted.total(), progress, is_quiet=is_quiet)
         clock = SystemClock()
-        spark = tuned_context("dstreams demo", f"local[{cores},4]")
+        progress.begin("starting Spark")
+        # Nobody looks at Spark's page in so short a time.
+        spark_page = {"spark.ui.enabled": "true" if stays else "false"}
+        spark = tuned_context("dstreams demo", f"local[{cores},4]", spark_page)
         stack.callback(spark.stop)
+        stack.callback(page.close)
+        page.show(spark, Settings(ui_enabled=True))
         scratch = stack.enter_context(
             TemporaryDirectory(prefix="dstreams-demo-", ignore_cleanup_errors=True)
         )
@@ -81,8 +108,15 @@ def run_demo(
         count = StreamedCount(spark, origin, scratch, report.batch, clock, written)
         streamed = count.run(limit_s)
         report.end(count.batches, count.elapsed_ms)
+        progress.begin("comparing")
         sums = None if written is None else written.sums()
-    return report.verdict(streamed, count_words(text), sums)
+        if stays:
+            is_equal = report.verdict(streamed, counted, sums)
+            progress.begin("the page stays until Ctrl-C")
+            with suppress(KeyboardInterrupt):
+                Event().wait()
+            return is_equal
+    return report.verdict(streamed, counted, sums)
 
 
 def _mock_brokers(stack: ExitStack) -> DemoBrokers:

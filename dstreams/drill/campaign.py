@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from checkpoint.tools.progress import SILENT, Progress
 from dstreams.clock import Clock
 from dstreams.drill.application import Application
 from dstreams.drill.checkpoints import problems_of, write_completed
@@ -62,12 +63,18 @@ class Campaign:
     """A drill that runs."""
 
     def __init__(
-        self, plan: DrillPlan, application: Application, clock: Clock, tell: Callable[[str], None]
+        self,
+        plan: DrillPlan,
+        application: Application,
+        clock: Clock,
+        tell: Callable[[str], None],
+        progress: Progress = SILENT,
     ) -> None:
         self._plan = plan
         self._application = application
         self._clock = clock
         self._tell = tell
+        self._progress = progress
         self._chance = random.Random(plan.seed)  # noqa: S311
         self._fed = 0
         self._next_feed_ms = 0
@@ -86,10 +93,13 @@ class Campaign:
         """Run all lives, and compare the outputs with what they must be."""
         directory = self._plan.directory
         started_ms = self._clock.now_ms()
+        self._progress.begin("killing drivers", self._plan.kills + len(self._plan.steps))
         try:
             self._attempt(self._lives)
+            self._progress.begin("finishing the input")
             # Also where they ended early: what is lost shows when the rest has been through.
             self._attempt(self._last_life)
+            self._progress.begin("comparing")
             self._problems += problems_of(directory)
         finally:
             self._bury()
@@ -232,6 +242,7 @@ class Campaign:
         """Count a kill, after which the driver tells no more."""
         life.hear(self._clock)
         self._ways[way] += 1
+        self._progress.advance()
         self._phases[life.phase] += 1
         self._in_a_row = 1 if life.batches else self._in_a_row + 1
         self._deepest = max(self._deepest, self._in_a_row)
@@ -370,6 +381,7 @@ class Campaign:
                 self._fed += 1
                 self._next_feed_ms = now_ms + round(1000 * self._plan.feed_s)
             life.hear(self._clock)
+            self._progress.advance(0)
             if life.has_ended or is_over():
                 return
             rest_s = _POLL_S if until_ms is None else (until_ms - self._clock.now_ms()) / 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TextIO
 
+from checkpoint.tools.progress import is_terminal, progress_on
 from dstreams.clock import SystemClock
 from dstreams.drill import kafka_job
 from dstreams.drill.application import INTERVAL, KAFKA, load
@@ -35,6 +37,7 @@ class DrillOptions:
     query: bool = False
     kafka: str | None = None
     worker_kills: int = 0
+    is_quiet: bool = False
 
 
 def run_drill(options: DrillOptions, out: TextIO) -> bool:
@@ -52,9 +55,21 @@ def run_drill(options: DrillOptions, out: TextIO) -> bool:
         client.confluent_kafka()
         os.environ[KAFKA] = options.kafka
     application = load(options.app, query=options.query)
-    report = DrillReport(out, options.as_json)
     directory = Path(mkdtemp(prefix="dstreams-drill-"))
+    # Where lines are printed, they say how far it is.
+    has_lines = not options.as_json and not is_terminal(sys.stderr)
     with ExitStack() as stack:
+        progress = stack.enter_context(
+            progress_on(
+                sys.stderr,
+                "dstreams drill",
+                as_json=options.as_json,
+                is_quiet=options.is_quiet or has_lines,
+            )
+        )
+        report = DrillReport(
+            out, options.as_json, is_quiet=options.is_quiet, above=progress.above(out)
+        )
         if not options.keep:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
             if options.kafka is not None:
@@ -72,9 +87,10 @@ def run_drill(options: DrillOptions, out: TextIO) -> bool:
             worker_kills=options.worker_kills,
         )
         report.tell(f"{options.kills + len(steps)} kills, seed {options.seed}, in {directory}")
-        result = Campaign(plan, application, SystemClock(), report.tell).run()
+        result = Campaign(plan, application, SystemClock(), report.tell, progress).run()
+        progress.close()
         report.end(result)
         if not result.is_passed and not options.keep:
             stack.pop_all()
-            report.tell(f"the directory of the drill is kept: {directory}")
+            report.add(f"the directory of the drill is kept: {directory}")
         return result.is_passed

@@ -40,6 +40,7 @@ def setup(directory: str) -> StreamingContext:
         # A short life: what the JVM would compile and clean up better is never run often enough.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.default.parallelism": str(CORES),
+        "spark.ui.enabled": "false",
         "spark.dstreams.fileStream.maxFileAge": "unlimited",  # drivers may be down for long
         "spark.streaming.stopGracefullyOnShutdown": "true",
         "spark.dstreams.stop.waitForBatches": "180s",

@@ -6,7 +6,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
+
+from checkpoint.tools.progress import painted
 
 
 @dataclass(frozen=True)
@@ -107,14 +109,28 @@ def percentile(values: Sequence[int], share: int) -> int | None:
 
 
 class DrillReport:
-    """Writes to a stream."""
+    """Writes to a stream, by *above* where a bar is in its last line."""
 
-    def __init__(self, out: TextIO, as_json: bool) -> None:
-        self._out = out
+    def __init__(
+        self,
+        out: TextIO,
+        as_json: bool,
+        *,
+        is_quiet: bool = False,
+        above: TextIO | None = None,
+    ) -> None:
+        self._terminal = out
+        self._out = above or out
         self._as_json = as_json
+        self._is_quiet = is_quiet
 
     def tell(self, line: str) -> None:
         """Tell how it goes."""
+        if not self._is_quiet:
+            self.add(line)
+
+    def add(self, line: str) -> None:
+        """Write something beside the result."""
         if not self._as_json:
             self._write(line)
 
@@ -123,7 +139,9 @@ class DrillReport:
         if self._as_json:
             self._write(json.dumps(result.to_json(), indent=2))
         else:
-            self._write(result_table(result))
+            table, line, verdict = result_table(result).rpartition("\n")
+            colour: Literal["green", "red"] = "green" if result.is_passed else "red"
+            self._write(f"{table}{line}{painted(verdict, colour, self._terminal)}")
 
     def _write(self, text: str) -> None:
         self._out.write(f"{text}\n")

@@ -115,6 +115,7 @@ class KafkaSink(BatchSink):
             exactly_once=exactlyOnce,
             commit_topic=commitTopic,
         )
+        self.promise = self._output.promise
 
     def write_batch(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
         """Write one batch, or what is missing of it.

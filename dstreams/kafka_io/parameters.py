@@ -18,9 +18,8 @@ from dstreams.configuration import similar
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.kafka_io.java_names import HOW_TOKENS, instead_of, translated
 from dstreams.kafka_io.token_functions import secret_of
-from dstreams.redaction import USER_IN_URL, secret_settings
+from dstreams.redaction import REDACTED, USER_IN_URL, secret_settings
 
-_REDACTED = "*********(redacted)"
 REFERENCE = re.compile(r"\$\{env:([^}]+)\}")
 
 _BY_NAME = secret_settings({})
@@ -204,7 +203,7 @@ class KafkaParameters:
         return {key: self._value(key, value) for key, value in self.given.items()}
 
     def _value(self, key: str, value: Any) -> Any:
-        if value == _REDACTED:
+        if value == REDACTED:
             why = _FUNCTION_NOT_KEPT if key == _TOKENS else _NOT_KEPT
             raise RestartError(
                 f"{self.where}: {key} {why}, or restart with StreamingContext.restore, which asks "
@@ -215,13 +214,13 @@ class KafkaParameters:
     def redacted(self) -> dict[str, Any]:
         """Return the parameters with no secret among them, for people and for checkpoints."""
         return {
-            key: _REDACTED if _is_secret(key, value) else value for key, value in self.given.items()
+            key: REDACTED if _is_secret(key, value) else value for key, value in self.given.items()
         }
 
     @property
     def unkept(self) -> tuple[str, ...]:
         """Names of the secrets that a checkpoint will not have."""
-        return tuple(key for key, value in self.redacted().items() if value == _REDACTED)
+        return tuple(key for key, value in self.redacted().items() if value == REDACTED)
 
     def __repr__(self) -> str:
         return f"KafkaParameters({self.redacted()!r})"

@@ -42,6 +42,7 @@ from dstreams.kafka_io.producer_parameters import ProducerParameters
 from dstreams.kafka_io.producers import ProducerRecord, keep, lend_producer, plain_producer
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sinks.output_batch import OutputBatch
+from dstreams.sinks.promise import AT_LEAST_ONCE, OutputPromise
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,13 @@ class Written(NamedTuple):
     records: int
     partitions: int
     found: int
+
+
+_EXACTLY_ONCE = OutputPromise(
+    "exactly once",
+    "for who reads with isolation.level=read_committed; where an older copy of the checkpoint is "
+    "put back, the stream stops",
+)
 
 
 class KafkaOutput:
@@ -94,6 +102,11 @@ class KafkaOutput:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_log": None}
+
+    @property
+    def promise(self) -> OutputPromise:
+        """How often readers see a batch."""
+        return _EXACTLY_ONCE if self._exactly_once else AT_LEAST_ONCE
 
     def write(self, batch: OutputBatch, rdd: RDD[Any]) -> Written:
         """Write a batch, or what is missing of it.

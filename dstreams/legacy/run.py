@@ -6,18 +6,28 @@ import runpy
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from traceback import TracebackException
 from types import TracebackType
 
-from dstreams.errors import EnvironmentNotReadyError
+from dstreams.errors import EnvironmentNotReadyError, StreamError
 from dstreams.legacy import modules
 from dstreams.legacy.spark import TunedSpark
 from dstreams.rdd.context import require_spark
+from dstreams.rdd.failures import make_brief
+from dstreams.ui.page import page
 
 
-def run_program(program: Path, arguments: Sequence[str], submitted: Mapping[str, str]) -> int:
+def run_program(
+    program: Path,
+    arguments: Sequence[str],
+    submitted: Mapping[str, str],
+    *,
+    is_quiet: bool = False,
+) -> int:
     """Run the file *program* as the main program of this process.
 
-    It sees the name, the arguments and the path that ``python PROGRAM ARGUMENTS...`` gives it.
+    It sees the name, the arguments and the path that ``python PROGRAM ARGUMENTS...`` gives it. On a
+    terminal its restarts show how far they are, unless that is to be quiet.
 
     Returns:
         0, or 1 after an exception, whose traceback was printed.
@@ -29,7 +39,8 @@ def run_program(program: Path, arguments: Sequence[str], submitted: Mapping[str,
     """
     require_spark()
     modules.install()
-    TunedSpark(submitted, program.name).install()
+    page.prints = not is_quiet
+    TunedSpark(submitted, program.name, not is_quiet).install()
     sys.argv[:] = [str(program), *arguments]
     if not getattr(sys.flags, "safe_path", False):  # python -P leaves it out as well
         sys.path[0] = str(program.resolve().parent)
@@ -39,9 +50,23 @@ def run_program(program: Path, arguments: Sequence[str], submitted: Mapping[str,
         raise
     except Exception as error:
         error.__traceback__ = _frames_of(program, error.__traceback__)
-        sys.excepthook(type(error), error, error.__traceback__)
+        _print(error)
         return 1
     return 0
+
+
+def _print(error: Exception) -> None:
+    """Print an exception as Python does; one of dstreams without our frames and without its cause.
+
+    Its message has what the user can do something about. A program may hook in and get all of it.
+    """
+    if sys.excepthook is not sys.__excepthook__ or not isinstance(error, StreamError):
+        sys.excepthook(type(error), error, error.__traceback__)
+        return
+    make_brief(error)
+    told = TracebackException.from_exception(error)
+    told.__cause__ = None
+    sys.stderr.write("".join(told.format()))
 
 
 def _frames_of(program: Path, frames: TracebackType | None) -> TracebackType | None:

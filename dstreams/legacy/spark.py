@@ -9,9 +9,11 @@ every PySpark program, and at last the tuned settings.
 from __future__ import annotations
 
 import os
+import re
 import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,16 +24,21 @@ from dstreams.rdd.context import (
     ERRORS_ONLY,
     JVM_OPTIONS,
     choose_python,
+    environment,
     has_jvm,
+    is_local_master,
     launch_jvm,
     require_java,
     spark_conf_directory,
     starting_spark,
+    submit,
     tuned_settings,
 )
+from dstreams.settings import UI_ENABLED
 
 _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 _MASTER = "MASTER"  # where spark-submit looks when options and spark-defaults.conf have none
+_MASTER_IN_TEXT = re.compile(r"^(?:.*\s)?(?:--master|spark\.master)[\s=:]+(\S+)", re.MULTILINE)
 _OPTIONS = {"spark.master": "--master", "spark.app.name": "--name"}
 
 # As a property of the JVM, because spark-submit shows progress to us where nothing is said.
@@ -44,9 +51,11 @@ class TunedSpark:
 
     submitted: Mapping[str, str]
     app_name: str
+    shows_progress: bool = True
 
     def install(self) -> None:
         """Stand where every SparkContext of this process is made from now on."""
+        submit(self.submitted)  # for those that the program makes by tuned_context, or a restart
         ensure_initialized = SparkContext._ensure_initialized
         initialize = SparkContext._initialize_context
 
@@ -58,19 +67,24 @@ class TunedSpark:
         ) -> None:
             with SparkContext._lock:
                 if gateway is None and SparkContext._gateway is None:
-                    gateway = self._launch(conf)
+                    # SparkContext.__init__ calls this, and hands its other arguments to nobody.
+                    master = None if instance is None else sys._getframe(1).f_locals.get("master")
+                    gateway = self._launch(conf, master)
                 ensure_initialized(instance=instance, gateway=gateway, conf=conf)
 
         def tune(context: SparkContext, jconf: Any) -> Any:
             for key, value in tuned_settings(jconf.get("spark.master")).items():
                 jconf.setIfMissing(key, value)
+            jconf.setIfMissing(UI_ENABLED, "true")
+            shown = "true" if self.shows_progress else "false"
+            jconf.setIfMissing("spark.dstreams.showConsoleProgress", shown)
             return initialize(context, jconf)
 
         spark: Any = SparkContext
         spark._ensure_initialized = classmethod(ensure)
         spark._initialize_context = tune
 
-    def _launch(self, conf: SparkConf | None) -> Any:
+    def _launch(self, conf: SparkConf | None, master: str | None) -> Any:
         """Launch a JVM and return its gateway; None for PySpark to use that of spark-submit.
 
         Raises:
@@ -86,7 +100,7 @@ class TunedSpark:
         try:
             with starting_spark():
                 require_java()
-                gateway = self._launch_jvm(given)
+                gateway = self._launch_jvm(given, master or self._known_master(given))
         except KeyboardInterrupt:
             if gateway is not None:
                 gateway.shutdown()
@@ -94,14 +108,26 @@ class TunedSpark:
             raise
         return gateway
 
-    def _launch_jvm(self, given: Mapping[str, str]) -> Any:
+    def _known_master(self, given: Mapping[str, str]) -> str:
+        """Return the master that Spark will find where the program names none as an argument."""
+        master = given.get("spark.master") or self.submitted.get("spark.master")
+        if master is not None:
+            return master
+        texts = [os.environ.get(_SUBMIT_ARGS, "")]
+        with suppress(OSError):
+            texts.append((spark_conf_directory() / "spark-defaults.conf").read_text())
+        found = (_MASTER_IN_TEXT.search(text) for text in texts)
+        named = next((match.group(1) for match in found if match is not None), None)
+        return named or os.environ.get(_MASTER, DEFAULT_MASTER)
+
+    def _launch_jvm(self, given: Mapping[str, str], master: str) -> Any:
         conf = SparkConf(loadDefaults=False).setAll(list(given.items()))
         variables = {
             _SUBMIT_ARGS: _after_arguments(os.environ.get(_SUBMIT_ARGS), self.submitted),
             _MASTER: os.environ.get(_MASTER, DEFAULT_MASTER),
         }
-        with _environment(variables):
-            return launch_jvm(conf)
+        with environment(variables):
+            return launch_jvm(conf, is_local=is_local_master(master))
 
 
 def _jvm_options() -> str:
@@ -116,18 +142,3 @@ def _after_arguments(arguments: str | None, settings: Mapping[str, str]) -> str:
         option = _OPTIONS.get(key)
         options += [option, value] if option else ["--conf", f"{key}={value}"]
     return shlex.join([*options, shell])
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set *variables* for the child process that is started in the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -25,13 +25,15 @@ from typing import Any
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 from pyspark.resultiterable import ResultIterable
-from pyspark.shuffle import Aggregator, ExternalMerger
+from pyspark.shuffle import Aggregator
 
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, Side
+from dstreams.rdd.failures import calling
 from dstreams.rdd.ordered_groups import append_to_side, extend_sides
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import PairReader, Route, explain_key, shuffle_pairs
+from dstreams.rdd.spill_buffer import Merger
 from dstreams.rdd.worker_gc import settle_worker
 
 Pairs = Iterable[tuple[Any, Any]]
@@ -52,10 +54,14 @@ class Combiner:
     def of_reduction(cls, func: Callable[[Any, Any], Any]) -> Combiner:
         return cls(_itself, func, func)
 
-    def merger(self, memory_mb: float) -> ExternalMerger[Any, Any, Any]:
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        return (self.create, self.merge_value, self.merge_combiners)
+
+    def merger(self, memory_mb: float) -> Merger:
         """Return a merger that spills beyond *memory_mb* MiB of the worker's memory."""
         aggregator = Aggregator(self.create, self.merge_value, self.merge_combiners)
-        return ExternalMerger(aggregator, memory_mb)
+        return Merger(aggregator, memory_mb)
 
 
 def combine_by_key(
@@ -71,7 +77,7 @@ def combine_by_key(
     route = Route(partitioner, Side.BATCH, operation)
     routed = PipelinedRDD(rdd, _CombineAndRoute(combiner, memory_mb, route))
     blocks = jvm.shuffle_frames(routed, partitioner)
-    return _mapped(blocks, _MergeCombined(combiner, memory_mb))
+    return _mapped(blocks, _MergeCombined(combiner, memory_mb, operation))
 
 
 def group_by_key(
@@ -144,10 +150,11 @@ class _CombineHere:
         settle_worker()
         merger = self.combiner.merger(self.memory_mb)
         reader = PairReader(records, self.operation)
-        try:
-            merger.mergeValues(reader)
-        except TypeError as error:
-            raise reader.explain(error) from error
+        with calling(self.operation, *self.combiner.functions):
+            try:
+                merger.mergeValues(reader)
+            except TypeError as error:
+                raise reader.explain(error) from error
         return iter(merger.items())
 
 
@@ -171,12 +178,14 @@ class _MergeCombined:
 
     combiner: Combiner
     memory_mb: float
+    operation: str
 
     def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
         settle_worker()
         merger = self.combiner.merger(self.memory_mb)
-        for block in map(Block, frames):
-            merger.mergeCombiners(_pairs(block))
+        with calling(self.operation, *self.combiner.functions):
+            for block in map(Block, frames):
+                merger.mergeCombiners(_pairs(block))
         return iter(merger.items())
 
 

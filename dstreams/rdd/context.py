@@ -52,6 +52,8 @@ WORKER_DAEMON = "spark.python.daemon.module"
 DEFAULT_MASTER = "local[*,4]"
 """All cores, and four attempts for a task: ``local[*]`` gives it one."""
 
+_LOOPBACK = "127.0.0.1"
+_ADDRESS = "SPARK_LOCAL_IP"
 _PYTHON = "spark.pyspark.python"
 _OLDEST_SPARK, _NEXT_SPARK, _SPARK_WITH_UNIX_SOCKETS = (3, 5), (5, 0), (4, 1)
 _JAVA_ANSWER_S = 10
@@ -66,6 +68,7 @@ ERRORS_ONLY = f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}"
 """Option by which the JVM logs errors only."""
 
 _log = logging.getLogger(__name__)
+_of_command: dict[str, str] = {}
 _warned: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 
 
@@ -117,7 +120,9 @@ def _start(conf: SparkConf) -> SparkContext:
         with starting_spark():
             if not has_jvm():
                 require_java()
-            spark = SparkContext(conf=conf, gateway=None if has_jvm() else launch_jvm(conf))
+            is_local = is_local_master(conf.get("spark.master", DEFAULT_MASTER))
+            gateway = None if has_jvm() else launch_jvm(conf, is_local=is_local)
+            spark = SparkContext(conf=conf, gateway=gateway)
     except KeyboardInterrupt:
         if spark is not None:
             spark.stop()
@@ -140,11 +145,15 @@ def tuned_conf(
                                              workers run the driver's Python: about 20 ms less a
                                              task
     ``spark.python.task.killTimeout``        ``200ms``: a cancelled task stops in half a second
-    ``spark.ui.enabled``,                    ``false``
-    ``spark.ui.showConsoleProgress``
+    ``spark.ui.showConsoleProgress``         ``false``
+    ``spark.port.maxRetries``                ``64``: so many programs have a page each on one host
     ``spark.driver.defaultJavaOptions``      the JVM logs errors only
     ``spark.driver.bindAddress``, ``.host``  ``127.0.0.1`` with a local master
     ======================================== =================================================
+
+    Spark's own page stays on (``spark.ui.enabled``): ``sc.uiWebUrl`` has its address, port 4040 and
+    up. With a local master a JVM that is launched here opens it to this machine alone, by
+    ``SPARK_LOCAL_IP``, where the environment does not say otherwise.
 
     Args:
         app_name: name of the application.
@@ -170,11 +179,11 @@ def tuned_settings(master: str, python: str | None = None) -> dict[str, str]:
     """
     settings = {
         "spark.python.task.killTimeout": "200ms",
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.port.maxRetries": "64",
     }
-    if master.startswith("local"):
-        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    if is_local_master(master):
+        settings |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
         settings |= _sockets() if _has_unix_sockets() else {}
         if is_ready(_python_of_workers(python)):
             settings[WORKER_DAEMON] = "dstreams.worker_daemon"
@@ -348,10 +357,15 @@ def _has_unix_sockets() -> bool:
     return hasattr(socket, "AF_UNIX") and _spark_version() >= _SPARK_WITH_UNIX_SOCKETS
 
 
+def submit(settings: Mapping[str, str]) -> None:
+    """Let *settings* be those of who started this process, as those of spark-submit are."""
+    _of_command.update(settings)
+
+
 def _submitted() -> dict[str, str]:
-    """Return the settings of spark-submit, when it is what started this process."""
+    """Return the settings of who started this process: of spark-submit, or as :func:`submit`."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        return {}
+        return dict(_of_command)
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
 
@@ -361,17 +375,43 @@ def has_jvm() -> bool:
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def launch_jvm(conf: SparkConf) -> Any:
-    """Launch a JVM and return its gateway; its standard error goes through us to our own."""
+def launch_jvm(conf: SparkConf, *, is_local: bool) -> Any:
+    """Launch a JVM and return its gateway; its standard error goes through us to our own.
+
+    What a JVM *is_local* listens on is open to this machine alone, unless the environment has
+    another address for it: Spark binds its page to all of them.
+    """
     read_fd, write_fd = os.pipe()
     forwarder = threading.Thread(  # noqa: TID251
         target=_forward_errors, args=(read_fd,), name="dstreams-jvm-stderr", daemon=True
     )
     forwarder.start()
+    is_chosen = _ADDRESS in os.environ
     try:
-        return launch_gateway(conf, {"stderr": write_fd})
+        with environment({_ADDRESS: _LOOPBACK} if is_local and not is_chosen else {}):
+            return launch_gateway(conf, {"stderr": write_fd})
     finally:
         os.close(write_fd)
+
+
+@contextlib.contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set *variables* for the child process that is started in the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def is_local_master(master: str | None) -> bool:
+    """Whether all of Spark with this master runs in this process and its JVM."""
+    return master is not None and master.startswith("local")
 
 
 def _forward_errors(read_fd: int) -> None:

@@ -1,7 +1,8 @@
 """Tasks that call a user's function for one element at a time.
 
-Each is a generator expression: it costs what ``map`` costs, and makes an error of a StopIteration
-that the user's function raises, which ``map`` would take for the end of the partition.
+An error names the function, its operation and the record. Where nothing fails that costs nothing: a
+``try`` has no price. StopIteration is an error too, which ``map`` would take for the end of the
+partition.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from dstreams.rdd.failures import calling, failed, function_of
 from dstreams.rdd.shuffle import require_pair
 
 
@@ -19,10 +21,16 @@ class Map:
     """Task: x -> func(x)."""
 
     func: Callable[[Any], Any]
+    where: str = "the function"
 
     def __call__(self, _: int, elements: Iterable[Any]) -> Iterator[Any]:
         func = self.func
-        return (func(element) for element in elements)
+        for element in elements:
+            try:
+                mapped = func(element)
+            except Exception as error:
+                raise failed(self.where, element, error, "record") from error
+            yield mapped
 
 
 @dataclass(frozen=True)
@@ -30,10 +38,28 @@ class FlatMap:
     """Task: x -> each y of func(x)."""
 
     func: Callable[[Any], Iterable[Any]]
+    where: str = "the function"
 
     def __call__(self, _: int, elements: Iterable[Any]) -> Iterator[Any]:
+        return chain.from_iterable(self._rows(elements))
+
+    def _rows(self, elements: Iterable[Any]) -> Iterator[Iterable[Any]]:
         func = self.func
-        return chain.from_iterable(func(element) for element in elements)
+        for element in elements:
+            try:
+                rows = func(element)
+            except Exception as error:
+                raise failed(self.where, element, error, "record") from error
+            if rows.__class__ is list or rows.__class__ in _PLAIN:
+                yield rows
+            else:
+                yield self._iterated(element, rows)
+
+    def _iterated(self, element: Any, rows: Iterable[Any]) -> Iterator[Any]:
+        try:
+            yield from rows
+        except Exception as error:
+            raise failed(self.where, element, error, "record") from error
 
 
 @dataclass(frozen=True)
@@ -41,10 +67,17 @@ class Filter:
     """Task: x -> x where func(x) is true."""
 
     func: Callable[[Any], Any]
+    where: str = "the function"
 
     def __call__(self, _: int, elements: Iterable[Any]) -> Iterator[Any]:
         func = self.func
-        return (element for element in elements if func(element))
+        for element in elements:
+            try:
+                is_kept = func(element)
+            except Exception as error:
+                raise failed(self.where, element, error, "record") from error
+            if is_kept:
+                yield element
 
 
 @dataclass(frozen=True)
@@ -60,7 +93,11 @@ class MapValues:
             if record.__class__ is not tuple or len(record) != 2:
                 require_pair(record, operation)
             key, value = record
-            yield key, func(value)
+            try:
+                mapped = func(value)
+            except Exception as error:
+                raise failed(function_of(func, operation), key, error) from error
+            yield key, mapped
 
 
 @dataclass(frozen=True)
@@ -76,8 +113,33 @@ class FlatMapValues:
             if record.__class__ is not tuple or len(record) != 2:
                 require_pair(record, operation)
             key, value = record
-            for each in func(value):
-                yield key, each
+            try:
+                for each in func(value):
+                    yield key, each
+            except Exception as error:
+                raise failed(function_of(func, operation), key, error) from error
+
+
+@dataclass(frozen=True)
+class MapPartitions:
+    """Task: the elements of a partition -> func(an iterator over them), or func(number, it)."""
+
+    func: Callable[..., Iterable[Any]]
+    operation: str
+    with_index: bool = False
+
+    def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[Any]:
+        return guarded(self.operation, self.func, *((split,) if self.with_index else ()), elements)
+
+
+def guarded(operation: str, func: Callable[..., Iterable[Any]], *args: Any) -> Iterator[Any]:
+    """Iterate over what *func* returns, and name it where it fails."""
+    with calling(operation, func):
+        yield from func(*args)
+
+
+_PLAIN = frozenset({tuple, str, set, frozenset, dict, range})
+"""What can be iterated over without a failure, so that nobody needs to watch it."""
 
 
 def with_ones(_: int, elements: Iterable[Any]) -> Iterator[tuple[Any, int]]:

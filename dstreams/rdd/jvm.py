@@ -198,6 +198,20 @@ def rewriting_outputs(spark: SparkContext) -> Iterator[None]:
             switch_to(before)
 
 
+def has_own_properties(spark: SparkContext) -> bool:
+    """Whether local properties that this thread sets are its own: threads are pinned to the JVM's.
+
+    They are unless the program says otherwise by ``PYSPARK_PIN_THREAD``.
+    """
+    return isinstance(getattr(spark, "_gateway", None), ClientServer)
+
+
+def next_job_id(spark: SparkContext) -> int | None:
+    """Return the id that the next job of any thread gets."""
+    scheduler = _classes_of(spark).job_scheduler
+    return None if scheduler is None else int(scheduler.numTotalJobs())
+
+
 class _Classes:
     """The JVM's classes and partitioners that every batch needs: each look-up is a round trip."""
 
@@ -209,6 +223,7 @@ class _Classes:
         self.value_of_pair = jvm.PythonRDD.valueOfPair
         self._python_partitioner = jvm.PythonPartitioner
         self.output_check_switch = _output_check_switch(spark)
+        self.job_scheduler = _job_scheduler(spark)
         self._partitioners: dict[StablePartitioner, Any] = {}
         self._storage_levels: dict[str, Any] = {}
 
@@ -227,10 +242,20 @@ class _Classes:
         return known[name]
 
 
+def _job_scheduler(spark: SparkContext) -> Any:
+    """Return what numbers the jobs; None where this Spark does not let us have it."""
+    with suppress(Py4JError, OSError, AttributeError):  # the last one of a context that has stopped
+        jvm_context: Any = spark._jsc.sc()
+        scheduler = jvm_context.dagScheduler()
+        scheduler.numTotalJobs()
+        return scheduler
+    return None
+
+
 def _output_check_switch(spark: SparkContext) -> Any:
     """Return Spark's own switch, which belongs to a thread of the JVM; None where it is no use."""
-    is_pinned = isinstance(spark._gateway, ClientServer)
-    if not is_pinned or spark.getConf().contains("spark.hadoop.validateOutputSpecs"):
+    is_chosen = spark.getConf().contains("spark.hadoop.validateOutputSpecs")
+    if is_chosen or not has_own_properties(spark):
         return None
     jvm: Any = spark._jvm
     return jvm.org.apache.spark.internal.io.SparkHadoopWriterUtils.disableOutputSpecValidation()

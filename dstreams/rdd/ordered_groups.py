@@ -21,9 +21,9 @@ from struct import Struct
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, TypeVar
 
-from pyspark.shuffle import Aggregator, ExternalMerger
+from pyspark.shuffle import Aggregator
 
-from dstreams.rdd.spill_buffer import MemoryLimit
+from dstreams.rdd.spill_buffer import MemoryLimit, Merger
 
 Merge = Callable[[Any, Any], Any]
 Explain = Callable[[Any, Exception], Exception]
@@ -63,7 +63,7 @@ class GroupsInOrder:
             if has_sides
             else Aggregator(self._values, _append, _extend)
         )
-        self._merger: ExternalMerger[Any, Any, Any] = ExternalMerger(aggregator, memory_mb)
+        self._merger = Merger(aggregator, memory_mb)
 
     def add(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         self._merger.mergeValues(pairs)

@@ -9,6 +9,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Any
 
 from pyspark import shuffle
+from pyspark.shuffle import Aggregator, ExternalMerger
 
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
 
@@ -17,6 +18,8 @@ _BUFFER_BYTES = 64 << 20
 _DIGEST_BYTES = 16
 _FIRST_LOOK_ROWS = 1000
 _LOOK_GROWTH = 1.5
+_FEW_KEYS = 1000
+_LITTLE_MB = 16
 
 
 class MemoryLimit:
@@ -33,6 +36,24 @@ class MemoryLimit:
         self._between *= _LOOK_GROWTH
         self._next_look += self._between
         return shuffle.get_used_memory() >= self._memory_mb
+
+
+class Merger(ExternalMerger):  # type: ignore[type-arg]  # no class to subscript in PySpark 3.5
+    """Merges pairs by key, and spills beyond *memory_mb* MiB what is worth it.
+
+    PySpark's own spills whenever the worker is beyond the limit. In a worker that is there by what
+    a program loaded, it would write 59 files and run a full garbage collection for a few rows of
+    each partition of each batch, and free nothing. So few keys that took little memory stay.
+    """
+
+    def __init__(self, aggregator: Aggregator[Any, Any], memory_mb: float) -> None:
+        super().__init__(aggregator, memory_mb)
+        self._before_mb = shuffle.get_used_memory()
+
+    def _spill(self) -> None:
+        grown_mb = shuffle.get_used_memory() - self._before_mb
+        if self.pdata or len(self.data) >= _FEW_KEYS or grown_mb >= _LITTLE_MB:
+            super()._spill()
 
 
 class FrameBuffer:

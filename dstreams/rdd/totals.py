@@ -13,6 +13,7 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, Side, encode_block
+from dstreams.rdd.failures import calling
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD
 from dstreams.rdd.worker_gc import settle_worker
@@ -20,9 +21,11 @@ from dstreams.rdd.worker_gc import settle_worker
 _ONE_PLACE = StablePartitioner(1)
 
 
-def reduce_all(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
+def reduce_all(
+    rdd: RDD[Any], func: Callable[[Any, Any], Any], operation: str = "reduce"
+) -> RDD[Any]:
     """Return the RDD of all elements reduced by *func*; it is empty where there is no element."""
-    return _in_one_place(rdd, _Reduce(func), _ReduceParts(func))
+    return _in_one_place(rdd, _Reduce(func, operation), _ReduceParts(func, operation))
 
 
 def count_all(rdd: RDD[Any]) -> RDD[int]:
@@ -41,25 +44,30 @@ def _in_one_place(rdd: RDD[Any], task: Any, final: Any) -> RDD[Any]:
 @dataclass(frozen=True)
 class _Reduce:
     func: Callable[[Any, Any], Any]
+    operation: str
 
     def __call__(self, _: int, elements: Iterable[Any]) -> Iterator[bytes]:
         settle_worker()
-        for value in _reduced(self.func, elements):
+        for value in _reduced(self.func, elements, self.operation):
             yield from _to_the_place(value)
 
 
 @dataclass(frozen=True)
 class _ReduceParts:
     func: Callable[[Any, Any], Any]
+    operation: str
 
     def __call__(self, _: int, frames: Iterable[bytes]) -> list[Any]:
         settle_worker()
-        return _reduced(self.func, _values(frames))
+        return _reduced(self.func, _values(frames), self.operation)
 
 
-def _reduced(func: Callable[[Any, Any], Any], elements: Iterable[Any]) -> list[Any]:
+def _reduced(func: Callable[[Any, Any], Any], elements: Iterable[Any], operation: str) -> list[Any]:
     iterator = iter(elements)
-    return [reduce(func, iterator, first) for first in iterator]
+    with calling(operation, func):
+        for first in iterator:
+            return [reduce(func, iterator, first)]
+    return []
 
 
 def _count(_: int, elements: Iterable[Any]) -> Iterator[bytes]:

@@ -28,6 +28,7 @@ from dstreams.kernel.source import SourceEnvironment
 from dstreams.receiving.block_generator import BlockGenerator
 from dstreams.receiving.pickled_block import ReceivedBlock
 from dstreams.receiving.rate_limiter import RateLimiter
+from dstreams.redaction import masked
 
 logger = logging.getLogger(__name__)
 
@@ -366,8 +367,8 @@ class ReceiverSupervisor:
                 origin = "" if error is None else "".join(traceback.format_exception(error))
                 self._info = replace(
                     self._info,
-                    last_error_message=message,
-                    last_error=origin,
+                    last_error_message=masked(message),
+                    last_error=masked(origin),
                     last_error_ms=self._environment.clock.now_ms(),
                 )
             self._environment.tell(event(self._info))

@@ -6,15 +6,16 @@ import sys
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from pyspark import RDD
 
 from dstreams.configuration import COUNT
+from dstreams.durations import batch_datetime
 from dstreams.sinks.output_batch import OutputBatch
+from dstreams.sinks.promise import OutputPromise
 
 _LINE = "-" * 43
 
@@ -35,6 +36,10 @@ class ConsolePrinter:
     partitions: ``take`` would run several, and end workers that had not read their input.
     """
 
+    promise: ClassVar[OutputPromise] = OutputPromise(
+        "at least once", "a batch that a crash cut off is printed again"
+    )
+
     num: int = 10
     out: TextIO | None = None
 
@@ -42,10 +47,12 @@ class ConsolePrinter:
         COUNT.require(self.num, "num of pprint")
 
     def __call__(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
+        self.print(batch.time_ms, rdd)
+
+    def print(self, time_ms: int, rdd: RDD[Any]) -> None:
+        """Print the RDD of a batch time, in one job."""
         records = rdd.context.runJob(rdd, partial(_first, self.num + 1))
-        # The local time without a zone, as pyspark.streaming hands it to output operations.
-        time = datetime.fromtimestamp(batch.time_ms / 1000)  # noqa: DTZ006
-        lines = [_LINE, f"Time: {time}", _LINE, *map(str, records[: self.num])]
+        lines = [_LINE, f"Time: {batch_datetime(time_ms)}", _LINE, *map(str, records[: self.num])]
         if len(records) > self.num:
             lines.append("...")
         out = sys.stdout if self.out is None else self.out

@@ -12,9 +12,11 @@ from pyspark import RDD
 from dstreams.callables import require_arity
 from dstreams.durations import batch_datetime
 from dstreams.sinks.output_batch import OutputBatch
+from dstreams.sinks.promise import OutputPromise
 
 _SHAPE = "f(rdd), f(time, rdd) or f(time, rdd, batchId)"
 _NAME = "batchId"
+_AGAIN = "the function is called again with a batch that a crash cut off, with the same records"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,17 @@ class ForeachBatch:
                 if _takes_by_name(func, count):
                     return cls(func, count, by_name=True)
         return cls(func, require_arity(func, (1, 2, 3), operation, _SHAPE), by_name=False)
+
+    @property
+    def promise(self) -> OutputPromise:
+        """At least once, unless the function tells by the batch id that it has had a batch."""
+        knows = self.by_name or self.arguments > 2
+        remedy = (
+            "and batch id: exactly once where it leaves out a batch id that it has written"
+            if knows
+            else "and time; let it take the batch id as well to tell that it has written a batch"
+        )
+        return OutputPromise("at least once", f"{_AGAIN} {remedy}")
 
     def __call__(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
         arguments: tuple[Any, ...] = (rdd,)

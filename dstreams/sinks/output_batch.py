@@ -35,6 +35,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.errors import OutputConflictError
+from dstreams.sinks.promise import OutputPromise
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,13 @@ class OutputBatch:
         )
 
 
+_TOLD = OutputPromise(
+    "at least once",
+    "a batch that a crash cut off is written again; the sink is told its beginning, and has it "
+    "exactly once where it keeps that beside the rows, in one transaction",
+)
+
+
 class BatchSink(ABC):
     """An output that knows its batches, to be handed to ``foreachRDD``.
 
@@ -104,9 +112,12 @@ class BatchSink(ABC):
     Attributes:
         identity: what tells apart the batches of this output from those of others of the stream,
             for people to read; two with one identity are refused. None: nothing needs to.
+        promise: what ``explain`` says of it; a sink that has each batch once says so by a
+            :class:`dstreams.sinks.OutputPromise` of its own.
     """
 
     identity: str | None = None
+    promise: OutputPromise = _TOLD
 
     @abstractmethod
     def write_batch(self, batch: OutputBatch, rdd: RDD[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark import RDD
 
@@ -12,6 +12,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.sinks.hadoop_directory import HadoopDirectory, is_of_hadoop
 from dstreams.sinks.object_directory import ObjectDirectory
 from dstreams.sinks.output_batch import OutputBatch
+from dstreams.sinks.promise import OutputPromise
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,12 @@ class TextFilesWriter:
     rule of :mod:`dstreams.sinks.output_batch`. The prefix is on a file system of Hadoop's, or on
     one of fsspec's that can create a file only if it is absent.
     """
+
+    promise: ClassVar[OutputPromise] = OutputPromise(
+        "exactly once",
+        "the directory of a batch is there whole or not at all; where an older copy of the "
+        "checkpoint is put back, what is there of later batches stops the stream",
+    )
 
     prefix: str
     suffix: str | None = None

@@ -19,6 +19,7 @@ from dstreams.configuration import COUNT
 from dstreams.errors import InvalidStreamError, OutputConflictError, StreamError
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
+from dstreams.sinks.promise import OutputPromise
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
@@ -94,6 +95,13 @@ class TransactionalSink(BatchSink):
         if keep_batches is not None:
             COUNT.require(keep_batches, "keep_batches of TransactionalSink")
         self.identity = f"name {name!r} and the table {table!r}"
+        unit = "each partition of a batch" if per_partition else "a batch"
+        self.promise = OutputPromise(
+            "exactly once",
+            f"the rows of {unit} and its id are committed in one transaction of the database, "
+            f"which keeps the ids of {'all' if keep_batches is None else f'{keep_batches:,}'} "
+            "batches; where an older copy of the checkpoint is put back, the stream stops",
+        )
         self._ids = _Ids(name, table)
         self._connect = _connect_of(connect)
         self._write = _write_of(write)

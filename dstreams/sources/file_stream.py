@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from checkpoint import without_secrets
 from dstreams.callables import describe, require_arity
 from dstreams.durations import ahead_of_clock_ms
 from dstreams.errors import InvalidStreamError, SourceError
@@ -87,7 +88,7 @@ class FileSource:
 
     @property
     def name(self) -> str:
-        return f"{self.operation}({self.directory})"
+        return f"{self.operation}({without_secrets(self.directory)})"
 
     @property
     def place(self) -> str:

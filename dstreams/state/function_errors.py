@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from dis import get_instructions
 from pickle import PickleError
 from types import GeneratorType
 from typing import Any, NoReturn
@@ -11,7 +12,7 @@ from checkpoint import CheckpointError
 from checkpoint.state_store import NotPlainError
 from dstreams.errors import StreamError
 from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import UserFunctionError
+from dstreams.rdd.failures import UserFunctionError, failed
 
 # What codecs raise. Errors of the storage, some of which are ValueErrors, are none of these.
 _REFUSALS = (TypeError, ValueError, AttributeError, RecursionError, PickleError)
@@ -23,8 +24,40 @@ PLAIN_ROWS = frozenset({list, tuple, GeneratorType, map, filter})
 _OF_TABLES = frozenset({"pandas", "numpy", "polars", "pyarrow"})
 
 
+_PROPERTIES = frozenset({"exists", "get", "getOption", "hasTimedOut", "isTimingOut"})
+
+
 class NotStorableError(TypeError):
     """A state or a key cannot be in a store; the message names it."""
+
+
+def failed_with_state(where: str, key: Any, error: BaseException) -> UserFunctionError:
+    """Return the error for an *error* of a function that was called with the state of a *key*.
+
+    Where the function called a property of the state, which is a method in Scala, it says so. A
+    property whose value could be called would mend ``exists`` and not ``get``, and be no bool.
+    """
+    failure, name = failed(where, key, error), _called_property(error)
+    if name is None:
+        return failure
+    return UserFunctionError(f"{failure}; {name} of a state is a property: write it without ()")
+
+
+def _called_property(error: BaseException) -> str | None:
+    """Return the property of a state that was called where *error* comes from, if one was."""
+    last = error.__traceback__
+    if last is None or not isinstance(error, TypeError) or "is not callable" not in str(error):
+        return None
+    while last.tb_next is not None:
+        last = last.tb_next
+    before = [
+        each
+        for each in get_instructions(last.tb_frame.f_code)
+        if each.offset < last.tb_lasti and each.opname != "PRECALL"
+    ]
+    if not before or before[-1].opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+        return None
+    return before[-1].argval if before[-1].argval in _PROPERTIES else None
 
 
 def require_rows(returned: Any, where: str, what: str, of: Any) -> None:

@@ -16,11 +16,12 @@ from typing import Any, NoReturn
 
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import UserFunctionError, failed
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.batched_store import BatchedStore
 from dstreams.state.function_errors import (
     PLAIN_ROWS,
+    failed_with_state,
     raise_refused,
     require_rows,
 )
@@ -185,7 +186,7 @@ class InputProcessor:
         is_of_values = reader is not None and error is reader.error
         if is_of_values or isinstance(error, UserFunctionError):
             raise error
-        raise failed(self.where, key, error) from error
+        raise failed_with_state(self.where, key, error) from error
 
 
 _NOTHING: Any = object()

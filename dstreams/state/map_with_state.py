@@ -13,10 +13,9 @@ from typing import Any
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import failed
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.batched_store import BatchedStore
-from dstreams.state.function_errors import raise_refused
+from dstreams.state.function_errors import failed_with_state, raise_refused
 from dstreams.state.group_state_rows import KeyedStore, Rows
 from dstreams.state.keyed_state import State, StoredState
 
@@ -42,7 +41,7 @@ class MappingFunction:
                 return [self.func(key, value, state)]
             emitted = self.func(time, key, value, state)
         except (Exception, SystemExit) as error:
-            raise failed(self.where, key, error) from error
+            raise failed_with_state(self.where, key, error) from error
         return [] if emitted is None else [emitted]
 
 
@@ -90,7 +89,7 @@ class RecordProcessor:
                         func(time, key, value, state) if takes_time else func(key, value, state)
                     )
                 except (Exception, SystemExit) as error:
-                    raise failed(self.func.where, key, error) from error
+                    raise failed_with_state(self.func.where, key, error) from error
                 if state.is_removed:
                     batched.remove(key)
                     removed += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,9 +20,12 @@ from dstreams import (
     StreamingListener,
     StreamLifecycleError,
 )
+from dstreams.callables import describe
 from dstreams.testing import BatchDriver, ManualClock
 from tests.conformance.tables import Table
 from tests.support.waiting import wait_for
+
+HERE = "test_context.py"
 
 
 @pytest.fixture
@@ -106,7 +110,11 @@ def test_an_error_before_any_job(ssc: StreamingContext, clock: ManualClock) -> N
     with pytest.raises(BatchFailedError) as raised:
         ssc.awaitTerminationOrTimeout(60)
     assert str(raised.value).startswith("batch at 1000 ms failed in making the RDD for pprint at ")
-    assert str(raised.value).endswith("ValueError: never works")
+    line = fail.__code__.co_firstlineno + 1
+    assert re.search(
+        rf", in transformWith at {HERE}:\d+: ValueError: never works \({HERE}:{line} in fail\)$",
+        str(raised.value),
+    )
     assert isinstance(raised.value.__cause__, ValueError)
 
 
@@ -218,7 +226,13 @@ def test_a_failing_output_has_its_reason(sc: SparkContext) -> None:
     assert list(good) == list(failed) == [0, 1, 2]
     assert [good[key].failureReason() for key in good] == [None, None, None]
     reasons = [failed[key].failureReason() for key in failed]
-    assert reasons == [None, "ValueError: one is bad", None]
+    assert reasons[::2] == [None, None]
+    line = one_is_bad.__code__.co_firstlineno + 2
+    assert re.fullmatch(
+        rf"function {describe(one_is_bad)} of map at {HERE}:\d+ failed for record 1: "
+        rf"ValueError: one is bad \({HERE}:{line} in one_is_bad\)",
+        str(reasons[1]),
+    )
 
 
 def test_what_is_known_at_each_step(sc: SparkContext) -> None:
@@ -290,7 +304,7 @@ def test_checkpoint_intervals(sc: SparkContext, interval: float, message: str) -
         states = driver.input([]).updateStateByKey(lambda values, state: 1).checkpoint(interval)
         driver.output(states)
         with pytest.raises(InvalidStreamError) as raised:
-            driver.run(1)
+            driver.context.start()
         assert driver.context.getState() is StreamingContextState.STOPPED
     assert str(raised.value).startswith(
         "the checkpoint interval of updateStateByKey at test_context.py:"

@@ -296,9 +296,11 @@ NOT_COMPARED = frozenset(
         "slice",  # programs have slices
         # Not in pyspark.streaming:
         "flatMapGroupsWithState",
+        "latest",
         "mapGroupsWithState",
         "mapWithState",
         "saveToKafka",
+        "show",
     ]
 )
 

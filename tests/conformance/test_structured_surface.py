@@ -12,8 +12,9 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql.streaming import listener, query, readwriter, state
 
+from dstreams.monitor import progress
 from dstreams.state.group_state import GroupState, GroupStateTimeout
-from dstreams.structured import StreamSession, listeners, progress
+from dstreams.structured import StreamSession, listeners
 from dstreams.structured.manager import StreamingQueryManager
 from dstreams.structured.query import StreamingQuery
 from dstreams.structured.reader import DataStreamReader

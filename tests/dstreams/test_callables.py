@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -405,3 +405,30 @@ def test_call_site_unknown() -> None:
     thread.start()
     thread.join()
     assert found == ["unknown"]
+
+
+def test_a_call_site_in_a_notebook_is_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its number, where the shell has compiled it; another file keeps its name."""
+
+    class Compiler:
+        def format_code_name(self, name: str) -> tuple[str, str] | None:
+            return ("Cell", "In[7]") if name == "cells/7.py" else None
+
+    class Shell:
+        compile = Compiler()
+
+    shells = SimpleNamespace(get_ipython=Shell)
+    names = {"__name__": "__main__", "call_site": call_site}
+    for shell, file, place in (
+        (shells, "cells/7.py", "In[7]:2"),
+        (shells, "/home/app.py", "app.py:2"),
+        (SimpleNamespace(get_ipython=lambda: None), "/home/app.py", "app.py:2"),
+        (None, "/home/app.py", "app.py:2"),
+    ):
+        if shell is None:
+            monkeypatch.delitem(sys.modules, "IPython", raising=False)
+        else:
+            monkeypatch.setitem(sys.modules, "IPython", shell)
+        found = dict(names)
+        exec(compile("\nsite = call_site()", file, "exec"), found)  # noqa: S102
+        assert found["site"] == place

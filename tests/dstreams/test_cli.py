@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import psutil
 import pyspark
@@ -18,6 +20,7 @@ import pytest
 
 from dstreams.cli import main
 from tests.support.jvms import ENVIRONMENT
+from tests.support.terminal import HIDDEN_CURSOR, TerminalProgram
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -69,12 +72,20 @@ def started(*arguments: str, **changes: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+PAGE = re.compile(r"dstreams: what runs is shown at http://127\.0\.0\.1:40\d\d")
+
+
 def own_errors(errors: str) -> list[str]:
-    """Return the lines without what PySpark's daemon may print of workers when Spark stops."""
+    """Return the lines that tell of errors.
+
+    They are without the address of the page, and what PySpark's daemon may print of workers when
+    Spark stops.
+    """
     return [
         line
         for line in errors.splitlines()
         if "pyspark/daemon.py" not in line
+        and not PAGE.fullmatch(line)
         and line
         not in ("Traceback (most recent call last):", "BrokenPipeError: [Errno 32] Broken pipe")
     ]
@@ -95,6 +106,7 @@ def test_demo(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stdout + done.stderr
     assert own_errors(done.stderr) == []
+    assert [line for line in done.stderr.splitlines() if PAGE.fullmatch(line)]
     assert lines[0].startswith("counting the words of 0.3 MB of Python sources, received from 127.")
     assert re.match(r"\d\d:\d\d:\d\d batch_words=\d+ processing_ms=\d+ words=[1-9]", lines[-5])
     assert re.fullmatch(r"streamed: {4}[\d,]+ words, [\d,]+ distinct", lines[-3])
@@ -104,9 +116,53 @@ def test_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_demo_on_a_terminal(tmp_path: Path) -> None:
+    """Batches are the rows of a table above a bar, which is gone at the end."""
+    words = ("demo", "--megabytes", "0.3", "--cores", "2")
+    with TerminalProgram(*command(*words), columns=60, **environment(TMPDIR=str(tmp_path))) as demo:
+        demo.wait_for("starting Spark")
+        demo.wait_for("words counted")
+        assert demo.end() == 0
+    page = next(line for line in demo.shown if PAGE.match(line))
+    lines = demo.shown[demo.shown.index(page) :]
+    assert lines[1].startswith("counting the words of 0.3 MB")
+    assert "    time    words      ms     in all  distinct" in lines
+    assert re.match(r"\d\d:\d\d:\d\d +[\d,]+ +[\d,]+ +[\d,]+ +[\d,]+  \w+ \d", lines[-5])
+    assert lines[-1] == "the counts are equal, word by word"
+    assert HIDDEN_CURSOR not in demo.text
+
+
+@pytest.mark.spark
+def test_a_demo_that_stays(tmp_path: Path) -> None:
+    """The page is there behind the result, until Ctrl-C; the exit status is that of the result."""
+    words = ("demo", "--megabytes", "0.1", "--cores", "2", "--stay")
+    with TerminalProgram(*command(*words), **environment(TMPDIR=str(tmp_path))) as demo:
+        demo.wait_for("the page stays until Ctrl-C")
+        page = next(line for line in demo.shown if PAGE.match(line)).split()[-1]
+        with urlopen(f"{page}/status.json", timeout=60) as answer:  # noqa: S310
+            (stream,) = json.load(answer)["streams"]
+        demo.type("\x03")
+        assert demo.end() == 0
+    assert stream["recent"]
+    assert demo.shown[-1] == "the counts are equal, word by word"
+
+
+@pytest.mark.spark
+def test_demo_for_programs(tmp_path: Path) -> None:
+    """With --json each line is an object, and the last one has the result; quiet, it is alone."""
+    words = ("demo", "--megabytes", "0.2", "--cores", "2", "--json", "--quiet")
+    done = run(*words, TMPDIR=str(tmp_path))
+    assert (done.returncode, own_errors(done.stderr)) == (0, [])
+    assert not PAGE.search(done.stderr)
+    (result,) = map(json.loads, done.stdout.splitlines())
+    assert result["equal"]
+    assert result["streamed"] == result["independent"]
+
+
+@pytest.mark.spark
 def test_demo_through_kafka(tmp_path: Path) -> None:
     """With --kafka the text goes through a topic of this process, and each line has the lag."""
-    pytest.importorskip("confluent_kafka")
+    pytest.importorskip("confluent_kafka", reason="pip install -e '.[dev]'")
     done = run("demo", "--kafka", "--megabytes", "0.3", "--cores", "2", TMPDIR=str(tmp_path))
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -138,8 +194,11 @@ def test_demo_on_a_broker(tmp_path: Path, kafka: KafkaCluster) -> None:
     assert not [one for one in kafka.admin.list_topics(timeout=10).topics if written[1] in one]
 
 
-def test_demo_with_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_with_a_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file is for brokers, which it names where the command does not."""
+    monkeypatch.setattr("dstreams.demo.brokers._ANSWER_S", 1.0)  # nobody will answer
     config = tmp_path / "client.properties"
     config.write_text("")
     assert main(["demo", "--config", str(config)]) == 2
@@ -150,9 +209,12 @@ def test_demo_with_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "the brokers 127.0.0.1:9 do not answer" in capsys.readouterr().err
 
 
-def test_demo_without_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_without_a_broker(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Brokers that do not answer are named before Spark is started."""
-    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr("dstreams.demo.brokers._ANSWER_S", 1.0)  # nobody will answer
+    pytest.importorskip("confluent_kafka", reason="pip install -e '.[dev]'")
     assert main(["demo", "--kafka", "127.0.0.1:9"]) == 3
     error = capsys.readouterr().err
     assert error.startswith("dstreams demo: the brokers 127.0.0.1:9 do not answer: ")
@@ -292,6 +354,19 @@ def test_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         main(["checkpoint", "verify", "--help"])
     assert stopped.value.code == 0
     assert "usage: dstreams checkpoint verify" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["", "demo", "drill", "kafka", "run", "checkpoint"])
+def test_every_help_page_fits(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No line of a help page is longer than the terminal is wide."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as end:
+        main([*command.split(), "--help"])
+    assert end.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80 or "`" in line] == []
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,9 @@ class StepEvent(threading.Event):
 
 @pytest.fixture
 def frozen() -> Iterator[FrozenDateTimeFactory]:
-    with freezegun.freeze_time(datetime(2024, 1, 1, tzinfo=timezone.utc)) as factory:
+    # How long a test took goes by the real clock.
+    start = datetime(2024, 1, 1, tzinfo=timezone.utc)
+    with freezegun.freeze_time(start, ignore=["_pytest.timing"]) as factory:
         yield factory
 
 

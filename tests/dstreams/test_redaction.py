@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import doctest
+from collections.abc import Iterator
+
 import pytest
 
-from dstreams.redaction import REGEX_KEY, secret_settings
+from dstreams import redaction
+from dstreams.redaction import REGEX_KEY, mask_by, masked, secret_settings
 
 
 @pytest.mark.parametrize(
@@ -68,3 +72,60 @@ def test_the_rule_of_spark_counts() -> None:
 def test_a_rule_that_python_cannot_read_hides_everything() -> None:
     """It is a regex of Java."""
     assert secret_settings({REGEX_KEY: r"\p{Alpha}+"})("spark.x", "y")
+
+
+@pytest.fixture
+def _rule_put_back() -> Iterator[None]:
+    yield
+    mask_by({})
+
+
+def test_examples() -> None:
+    """The example of the function runs."""
+    assert doctest.testmod(redaction).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("connect(password='a b', user='me')", "connect(password=***, user='me')"),
+        ("dsn host=db user=me password=hunter2 failed", "dsn host=db user=me password=*** failed"),
+        ('{"api_key": "x y", "id": 7}', '{"api_key": ***, "id": 7}'),
+        ("{'token': 'abc', 'user': 'me'}", "{'token': ***, 'user': 'me'}"),
+        ("401 for Authorization: Bearer abcdef012345", "401 for Authorization: Bearer ***"),
+        ("postgresql://me:pw@db/x?sslmode=require", "postgresql://me:***@db/x?sslmode=***"),
+    ],
+)
+def test_secrets_in_a_text(text: str, told: str) -> None:
+    """What a name says is secret is hidden, and nothing else; the second time changes nothing."""
+    assert masked(text) == masked(told) == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f at app.py:3 failed for key 'a': KeyError: 1",
+        "no price for key=7, group_key='b'",
+        "failed for record {'user': 'me', 'text': 'to be or not to be'}",
+        "unexpected token: ',' at 5; use_password=true",
+        "java.io.FileNotFoundException: file:/data/x=1/part-0",
+    ],
+)
+def test_texts_without_secrets(text: str) -> None:
+    """Keys and records are what a user looks for in an error."""
+    assert masked(text) == text
+
+
+def test_a_text_of_any_length_costs_what_it_is_long() -> None:
+    """Errors of users may be of any length, and of any characters."""
+    for text in ("a" * 200_000, "a=" * 100_000, "'a'" * 50_000, "x-y." * 50_000):
+        assert len(masked(text)) == len(text)
+
+
+@pytest.mark.usefixtures("_rule_put_back")
+def test_the_rule_of_spark_counts_in_texts() -> None:
+    """By names as by values."""
+    mask_by({REGEX_KEY: "(?i)mine"})
+    assert masked("mine=1 yours=2 theirs='is mine'") == "mine=*** yours=2 theirs=***"
+    mask_by({REGEX_KEY: r"\p{Alpha}+"})
+    assert masked("yours=2") == "yours=***"

@@ -25,7 +25,7 @@ def test_defaults() -> None:
 
 def test_foreign_keys_are_ignored() -> None:
     """Keys of others, and other keys of Spark Streaming, change nothing."""
-    conf = {"spark.master": "local[2]", "spark.streaming.ui.retainedBatches": "5"}
+    conf = {"spark.master": "local[2]", "spark.streaming.manualClock.jump": "5"}
     assert Settings.from_conf(conf) == Settings()
 
 
@@ -85,6 +85,8 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.streaming.backpressure.pid.integral", "0", "pid_integral", 0.0),
         ("spark.streaming.backpressure.pid.derived", "0.1", "pid_derived", 0.1),
         ("spark.streaming.backpressure.pid.minRate", "10", "pid_minimum", 10.0),
+        ("spark.streaming.ui.retainedBatches", "5", "retained_batches", 5),
+        ("spark.dstreams.showConsoleProgress", "true", "shows_console_progress", True),
         ("spark.dstreams.maxQueuedEvents", "7", "max_queued_events", 7),
         ("spark.dstreams.extraListeners", "a.B, c.D,", "extra_listeners", ("a.B", "c.D")),
         ("spark.dstreams.state.values", "pickle", "state_values", "pickle"),
@@ -101,6 +103,11 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.dstreams.kafka.failOnDataLoss", "false", "kafka_fail_on_data_loss", False),
         ("spark.sql.files.ignoreMissingFiles", "true", "ignore_missing_files", True),
         ("spark.files.ignoreMissingFiles", "true", "ignore_missing_files", True),
+        ("spark.dstreams.ui.enabled", "true", "ui_enabled", True),
+        ("spark.dstreams.ui.port", "0", "ui_port", 0),
+        ("spark.dstreams.ui.host", "0.0.0.0", "ui_host", "0.0.0.0"),  # noqa: S104
+        ("spark.dstreams.ui.token", "0123456789abcdef", "ui_token", "0123456789abcdef"),
+        ("spark.dstreams.ui.maxConnections", "8", "ui_max_connections", 8),
     ],
 )
 def test_key(key: str, text: str, field: str, value: object) -> None:
@@ -140,6 +147,10 @@ def test_every_field_has_a_key() -> None:
         ("spark.streaming.backpressure.pid.integral", "some", "use a number of at least 0"),
         ("spark.streaming.backpressure.pid.minRate", "0", "use a number above 0"),
         ("spark.streaming.backpressure.pid.minRate", "inf", "use a number above 0"),
+        ("spark.dstreams.ui.port", "65536", "use a whole number from 0 to 65535"),
+        ("spark.dstreams.ui.port", "http", "use a whole number from 0 to 65535"),
+        ("spark.dstreams.ui.host", "", "use a host name or address"),
+        ("spark.dstreams.ui.maxConnections", "0", "use a whole number of at least 1"),
     ],
 )
 def test_bad_value(key: str, text: str, rule: str) -> None:
@@ -148,6 +159,17 @@ def test_bad_value(key: str, text: str, rule: str) -> None:
         Settings.from_conf({key: text})
     assert str(raised.value).startswith(f"{key} is ")
     assert rule in str(raised.value)
+
+
+@pytest.mark.parametrize("token", ["short-secret", "long enough, with a blank"])
+def test_a_secret_is_not_printed(token: str) -> None:
+    """Neither with the settings nor where it is refused."""
+    with pytest.raises(InvalidStreamError) as raised:
+        Settings.from_conf({"spark.dstreams.ui.token": token})
+    assert str(raised.value) == (
+        "spark.dstreams.ui.token is not allowed; use 16 or more letters, digits and -._~"
+    )
+    assert "0123456789abcdef" not in repr(Settings(ui_token="0123456789abcdef"))  # noqa: S106
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def write_line(directory: str, line: object) -> None:
 def define(directory: str, version: int) -> StreamingContext:
     conf = {
         "spark.default.parallelism": "2",
+        "spark.ui.enabled": "false",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     ssc = StreamingContext(tuned_context("killed", "local[2,4]", conf), 1)

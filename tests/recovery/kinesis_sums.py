@@ -24,7 +24,10 @@ KEY_ID, KEY = "AKIAOFTHEFIRSTRUN", "secret-of-the-first-run"
 
 def define(directory: str, url: str, stream: str) -> StreamingContext:
     """The numbers of a stream, and their sums by parity."""
-    conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    conf = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.ui.enabled": "false",
+    }
     ssc = StreamingContext(tuned_context("kinesis", "local[2,4]", conf), 1)
     ssc.checkpoint(f"{directory}/checkpoint")
     initial = InitialPositionInStream.TRIM_HORIZON

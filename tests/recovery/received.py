@@ -16,7 +16,10 @@ from tests.recovery.feeding import define, feed, late
 
 def main() -> None:
     directory, batches = sys.argv[1], int(sys.argv[2])
-    conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    conf = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.ui.enabled": "false",
+    }
     spark = tuned_context("received", "local[2,4]", conf)
     late[3] = [99]
     ssc = StreamingContext.getOrCreate(f"{directory}/checkpoint", partial(define, directory, spark))

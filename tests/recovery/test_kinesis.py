@@ -52,7 +52,7 @@ def test_each_record_counts_once(
     for entry in entries(tmp_path):
         assert rows.setdefault((entry.output, entry.batch_id), entry.rows) == entry.rows
     numbers = [row for (output, _), batch in rows.items() if output == "numbers" for row in batch]
-    assert sorted(map(int, numbers)) == list(range(records))  # type: ignore[call-overload]
+    assert sorted(int(str(number)) for number in numbers) == list(range(records))
     of_all = [[parity, sum(range(parity, records, 2))] for parity in (0, 1)]
     assert rows["sums", max(batch for output, batch in rows if output == "sums")] == of_all
 

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ import psutil
 from tests.support.jvms import SHORT_LIVED
 from tests.support.kafka_cluster import KafkaCluster
 from tests.support.kafka_jars import class_path, java
+from tests.support.temporary import PREFIX
 from tests.support.waiting import wait_for
 
 _UP_S, _DOWN_S = 60, 20
@@ -225,6 +227,21 @@ class KafkaBroker(KafkaCluster):
         (self.directory / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
 
     def _format(self) -> None:
+        """Make the storage of a broker: once for all of a run, which have the same node."""
+        data = self.directory / "data"
+        of_run = Path(tempfile.gettempdir())
+        formatted = of_run / "kafka-formatted"
+        if not formatted.exists():
+            self._run_storage_tool()
+            if not of_run.name.startswith(PREFIX):
+                return  # a directory of others as well
+            with tempfile.TemporaryDirectory(dir=of_run) as copy, suppress(OSError):
+                shutil.copytree(data, f"{copy}/data")
+                os.rename(f"{copy}/data", formatted)  # another process may have been first
+        else:
+            shutil.copytree(formatted, data, dirs_exist_ok=True)
+
+    def _run_storage_tool(self) -> None:
         cluster = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=")
         properties = str(self.directory / "server.properties")
         done = subprocess.run(

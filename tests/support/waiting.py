@@ -12,4 +12,4 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"did not come true within {seconds} s: {condition}")
-        time.sleep(0.01)
+        time.sleep(0.01)  # from one look to the next

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
-from dstreams.demo.report import BatchProgress, DemoReport, count_differences
+from checkpoint.tools.progress import Progress
+from dstreams.demo.report import BatchProgress, DemoReport, JsonReport, count_differences
 from dstreams.demo.summary import Summary
 
 SUMMARY = Summary(1234567, 8901, (("self", 80000), ("caf\u00e9", 7), ("x" * 40, 1)))
@@ -42,6 +44,12 @@ def test_line() -> None:
     ]
 
 
+def test_a_word_of_a_stranger_changes_nothing_of_a_terminal() -> None:
+    """Words come from a topic, to which others may write."""
+    (line,) = printed(io.StringIO(), replace(PROGRESS, summary=Summary(1, 1, (("\x1b[2J\n", 1),))))
+    assert line.endswith("top=\\x1b[2J\\n:1")
+
+
 def test_line_without_words() -> None:
     """A batch before the first word is a line too."""
     progress = BatchProgress(PROGRESS.batch_time, 0, 5, 0, Summary())
@@ -49,23 +57,136 @@ def test_line_without_words() -> None:
     assert line == "03:04:05 batch_words=0 processing_ms=5 words=0 distinct=0 top=-"
 
 
-def test_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal a batch is a block of lines that fit, a word beside its count."""
-    monkeypatch.setenv("COLUMNS", "60")
-    assert printed(Terminal()) == [
-        "03:04:05  4,321 words in this batch, processed in 1,234 ms",
-        "          1,234,567 words so far, 8,901 distinct, 2.5 MB of 10.0 MB sent",
-        "          self 80,000   caf\\xe9 7",
-        f"          {'x' * 21}... 1",
+def test_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal batches are the rows of a table that fits, a word beside its count."""
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Terminal()
+    report = DemoReport(out, 10_000_000)
+    report.batch(PROGRESS)
+    report.batch(replace(PROGRESS, batch_words=0))
+    assert out.getvalue().splitlines() == [
+        "    time    words      ms     in all  distinct",
+        "03:04:05    4,321   1,234  1,234,567     8,901  self 80,000  caf\\xe9 7",
+        "03:04:05        0   1,234  1,234,567     8,901  self 80,000  caf\\xe9 7",
     ]
 
 
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [
+        ("20", "03:04:05    4,321"),
+        ("40", "03:04:05    4,321   1,234  1,234,567"),
+        ("62", "03:04:05    4,321   1,234  1,234,567     8,901  self 80,000"),
+        (
+            "120",
+            "03:04:05    4,321   1,234  1,234,567     8,901  self 80,000  caf\\xe9 7  "
+            f"{'x' * 21}... 1",
+        ),
+    ],
+)
+def test_table_of_a_width(columns: str, row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row has what there is room for, and is no longer than the terminal is wide."""
+    monkeypatch.setenv("COLUMNS", columns)
+    head, shown = printed(Terminal())
+    assert shown == row
+    assert len(head) <= len(row) < int(columns)
+
+
 def test_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is known, a line and a block say how many records no batch has read."""
+    """Where it is known, a line and a row say how many records no batch has read."""
     monkeypatch.setenv("COLUMNS", "100")
     progress = replace(PROGRESS, lag=98765)
     assert " distinct=8901 lag=98765 top=" in printed(io.StringIO(), progress)[0]
-    assert printed(Terminal(), progress)[1].endswith("2.5 MB of 10.0 MB sent, lag 98,765 records")
+    head, row = printed(Terminal(), progress)
+    assert head == "    time    words      ms      lag     in all  distinct"
+    assert row.startswith("03:04:05    4,321   1,234   98,765  1,234,567     8,901  self 80,000")
+
+
+class Told(Progress):
+    """Keeps what progress is told."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, int | None]] = []
+        self.done = 0
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        self.stages.append((stage, total))
+
+    def advance(self, count: int = 1) -> None:
+        self.done += count
+
+
+def test_progress() -> None:
+    """A bar is told how many words of the text are counted, by people's report and programs'."""
+    for kind in (DemoReport, JsonReport):
+        told = Told()
+        report = kind(io.StringIO(), 10_000_000, 12_345, told)
+        report.begin("127.0.0.1:4242")
+        for words in (2000, 300):
+            report.batch(replace(PROGRESS, batch_words=words))
+        assert told.stages == [("words counted", 12_345)]
+        assert told.done == 2300
+
+
+def test_quiet() -> None:
+    """Who is quiet is told the verdict alone."""
+    out = Terminal()
+    report = DemoReport(out, 10_000_000, is_quiet=True)
+    report.begin("127.0.0.1:4242")
+    report.output("counts")
+    report.batch(PROGRESS)
+    report.end(7, 8910)
+    assert out.getvalue() == ""
+    assert report.verdict(Counter(a=1), Counter(a=1))
+    assert len(out.getvalue().splitlines()) == 3
+
+
+def test_json() -> None:
+    """Programs get an object for each batch, and the result as the last one."""
+    out = io.StringIO()
+    report = JsonReport(out, 10_000_000)
+    report.begin("127.0.0.1:4242")
+    report.output(None)
+    report.batch(replace(PROGRESS, lag=5))
+    report.end(7, 8910)
+    assert not report.verdict(Counter(a=3, b=1), Counter(a=2, b=1), Counter(a=2, b=1))
+    batch, result = map(json.loads, out.getvalue().splitlines())
+    assert batch.pop("batch_time").startswith("2026-01-02T03:04:05")
+    assert batch == {
+        "batch_words": 4321,
+        "processing_ms": 1234,
+        "words": 1234567,
+        "distinct": 8901,
+        "sent_bytes": 2_500_000,
+        "lag": 5,
+        "top": dict(SUMMARY.top),
+    }
+    assert result == {
+        "equal": False,
+        "received_from": "127.0.0.1:4242",
+        "text_bytes": 10_000_000,
+        "topic": None,
+        "batches": 7,
+        "seconds": 8.91,
+        "streamed": {"words": 4, "distinct": 2},
+        "written": {"words": 3, "distinct": 2},
+        "independent": {"words": 3, "distinct": 2},
+        "different_words": {"streamed": 1, "written": 0},
+    }
+
+
+def test_the_verdict_in_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal good news is green, and bad news red."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    out = Terminal()
+    report = DemoReport(out, 1)
+    report.verdict(Counter(a=1), Counter(a=1))
+    report.verdict(Counter(a=1), Counter(a=2))
+    lines = out.getvalue().splitlines()
+    assert "\033[32mthe counts are equal, word by word\033[0m" in lines
+    assert lines[-1] == "\033[31mthe counts differ for 1 of 1 words\033[0m"
 
 
 def test_begin_and_end() -> None:

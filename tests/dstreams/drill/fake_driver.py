@@ -37,7 +37,7 @@ def main() -> None:
     again_ms = int(times.read_text()) if behaviour == "forgetful" and times.exists() else None
     while True:
         os.write(options.pipe, b"step clean.done\n")
-        time.sleep(0.02)
+        time.sleep(0.02)  # what a batch takes
         if behaviour == "slow" or (behaviour == "runs dry" and batches > 30):
             continue
         if behaviour != "unfenced" and owner.read_text() != str(os.getpid()):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from checkpoint.tools.progress import Progress
 from dstreams.clock import SystemClock
 from dstreams.drill import campaign, driver_life, targets
 from dstreams.drill.application import Application
@@ -160,3 +161,32 @@ def test_input_that_never_comes_through(tmp_path: Path) -> None:
     result = Campaign(plan, never, SystemClock(), print).run()
     (problem,) = result.problems
     assert problem == "not all input had been through when there was no batch any more for 1 s"
+
+
+class Told(Progress):
+    """Keeps the stages that progress is told, and how much of each is done."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, tuple[int, int | None]] = {}
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        self.stages[stage] = 0, total
+
+    def advance(self, count: int = 1) -> None:
+        stage, (done, total) = list(self.stages.items())[-1]
+        self.stages[stage] = done + count, total
+
+
+@pytest.mark.usefixtures("fast")
+def test_progress(tmp_path: Path) -> None:
+    """Kills at moments and at steps are counted, then the rest is waited for and compared."""
+    (tmp_path / "behaviour").write_text("well")
+    plan = DrillPlan(tmp_path, None, 2, (step_named("rec.load"),), 5, feed_s=0.05, patience_s=3)
+    told = Told()
+    result = Campaign(plan, Counting().application, SystemClock(), lambda line: None, told).run()
+    assert result.kills == 3
+    assert told.stages == {
+        "killing drivers": (3, 3),
+        "finishing the input": (0, None),
+        "comparing": (0, None),
+    }

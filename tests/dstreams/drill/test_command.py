@@ -59,6 +59,16 @@ def test_a_drill_that_passes_leaves_nothing(plans: Callable[[OutputFindings], Pl
     assert out.getvalue().endswith("all promises held\n")
 
 
+def test_a_quiet_drill(plans: Callable[[OutputFindings], Plans]) -> None:
+    """Nothing but the result, and where the directory is that was kept."""
+    (seen, out) = (plans(OutputFindings(lost=1)), io.StringIO())
+    assert not run_drill(DrillOptions(kills=5, seed=8, is_quiet=True), out)
+    lines = out.getvalue().splitlines()
+    assert lines[:2] == ["", "kills                           1, of them 0 at steps of a batch"]
+    assert lines[-2] == "PROMISES WERE BROKEN"
+    assert lines[-1] == f"the directory of the drill is kept: {seen[0].directory}"
+
+
 def test_a_drill_of_kafka(
     plans: Callable[[OutputFindings], Plans], monkeypatch: pytest.MonkeyPatch
 ) -> None:

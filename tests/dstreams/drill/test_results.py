@@ -129,3 +129,27 @@ def test_the_result_for_people() -> None:
     report.tell("how it goes")
     report.end(PASSED)
     assert out.getvalue() == f"how it goes\n{result_table(PASSED)}\n"
+
+
+def test_a_quiet_drill() -> None:
+    """The result alone, and where the directory is kept."""
+    out = io.StringIO()
+    report = DrillReport(out, as_json=False, is_quiet=True)
+    report.tell("how it goes")
+    report.add("the directory of the drill is kept")
+    report.end(PASSED)
+    assert out.getvalue() == f"the directory of the drill is kept\n{result_table(PASSED)}\n"
+
+
+def test_the_verdict_in_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line is green or red where colours are wanted."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = io.StringIO()
+    report = DrillReport(out, as_json=False)
+    report.end(PASSED)
+    report.end(DrillResult(7, 3, (), 40, (), OutputFindings(lost=1)))
+    lines = out.getvalue().splitlines()
+    assert "\033[32mall promises held\033[0m" in lines
+    assert lines[-1] == "\033[31mPROMISES WERE BROKEN\033[0m"

@@ -191,7 +191,9 @@ def test_an_update_function_that_fails(sc: SparkContext) -> None:
         sc, [("a", 1), ("b", 1)], lambda s: s.updateStateByKey(fails_for_b, form="keyed")
     )
     assert f"update function {named(fails_for_b)} of updateStateByKey at {HERE}:" in message
-    assert message.endswith("failed for key 'b': KeyError: 'no such thing'")
+    line = fails_for_b.__code__.co_firstlineno + 2
+    where = rf"\({HERE}:{line} in fails_for_b\)"
+    assert re.search(rf"failed for key 'b': KeyError: 'no such thing' {where}$", message)
 
 
 @pytest.mark.parametrize("wrong", [5, None, "add"])

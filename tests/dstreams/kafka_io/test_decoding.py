@@ -212,4 +212,4 @@ def test_every_record_is_in_one_place(pairs: list[Pair]) -> None:
             else (letter.value, lambda data: decoder.decode(data, "t"))
         )
         with pytest.raises(ValueError, match=r"."):
-            decode(part)  # type: ignore[operator, arg-type]
+            decode(part)

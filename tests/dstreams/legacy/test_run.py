@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -103,6 +104,9 @@ ARGUMENTS = ("-x", "--conf", "spark.of.nobody=1", "--", "last")
 HELPERS = "from pyspark.streaming.context import StreamingContext as CONTEXT\n"
 
 
+PAGE = re.compile(r"dstreams: what runs is shown at http://127\.0\.0\.1:40\d\d\n")
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program and a module beside it."""
@@ -118,7 +122,7 @@ def told(program: Path) -> dict[str, Any]:
     conf = ("--conf", "spark.python.task.killTimeout=5s")
     done = run(*options, *conf, str(program), *ARGUMENTS)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
+    assert PAGE.fullmatch(done.stderr)
     facts: dict[str, Any] = json.loads(done.stdout)
     return facts
 
@@ -153,7 +157,7 @@ def test_its_own_settings_win(told: dict[str, Any]) -> None:
     assert settings["spark.python.task.killTimeout"] == "1s"
     assert settings["spark.of.options"] == "a=b"
     assert "spark.of.nobody" not in settings
-    assert settings["spark.ui.enabled"] == "false"
+    assert "spark.ui.enabled" not in settings
     assert settings["spark.ui.showConsoleProgress"] == "false"
     assert settings["spark.driver.host"] == "127.0.0.1"
     if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1):
@@ -190,8 +194,9 @@ def test_settings_of_the_machine_win_over_tuned_ones(tmp_path: Path) -> None:
         assert settings["spark.app.name"] == "app.py"
         assert settings["spark.ui.showConsoleProgress"] == "true"
         assert settings["spark.of.the.machine"] == "yes"
+        assert settings["spark.dstreams.showConsoleProgress"] == "true"
         assert settings["spark.python.task.killTimeout"] == "5s"
-        assert settings["spark.ui.enabled"] == "false"
+        assert "spark.ui.enabled" not in settings
 
 
 def test_logging_of_the_machine(tmp_path: Path) -> None:
@@ -223,6 +228,48 @@ def test_master_of_the_environment(tmp_path: Path) -> None:
     assert run(program, PYSPARK_SUBMIT_ARGS=submit).stdout == "local[5]\n"
     options = ("--master", "local[6]")
     assert run(*options, program, PYSPARK_SUBMIT_ARGS=submit).stdout == "local[6]\n"
+
+
+TUNED = """
+    import json
+    import sys
+    from dstreams import StreamingContext, tuned_context
+
+    def setup():
+        ssc = StreamingContext(tuned_context("tuned", conf={"spark.of.program": "1"}), 1)
+        ssc.checkpoint(sys.argv[1])
+        ssc.queueStream([[1], [2], [3]], replayable=True).pprint()
+        return ssc
+
+    ssc = StreamingContext.getOrCreate(sys.argv[1], setup)
+    print(json.dumps(dict(ssc.sparkContext.getConf().getAll())))
+    sys.stdout = sys.stderr
+    ssc.step()
+    ssc.stop()
+"""
+
+
+def test_the_options_hold_for_a_tuned_context_and_for_a_restart(tmp_path: Path) -> None:
+    """What the program and its checkpoint say wins, master and new settings are those given."""
+    program = write(tmp_path, TUNED)
+
+    def told(*options: str) -> dict[str, str]:
+        done = run(*options, program, str(tmp_path / "checkpoint"))
+        assert done.returncode == 0, done.stderr
+        settings: dict[str, str] = json.loads(done.stdout)
+        return settings
+
+    given = ("--conf", "spark.of.program=2", "--conf", "spark.of.options=a=b")
+    first = told("--master", "local[2,4]", "--name", "theirs", *given)
+    assert first["spark.master"] == "local[2,4]"
+    assert first["spark.of.options"] == "a=b"
+    assert (first["spark.of.program"], first["spark.app.name"]) == ("1", "tuned")
+    assert first["spark.dstreams.ui.enabled"] == "true"
+    given = ("--conf", "spark.of.options=c", "--conf", "spark.of.restart=d")
+    again = told("--master", "local[3,4]", *given)
+    assert again["spark.master"] == "local[3,4]"
+    assert again["spark.of.restart"] == "d"
+    assert (again["spark.of.program"], again["spark.of.options"]) == ("1", "a=b")
 
 
 # How it ends ---------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def story() -> tuple[dict[str, Any], str, str]:
     """One process: a context, a job, a failing task, and another context on the same JVM."""
     done = run_python(
         """
-        import json, os, sys, threading
+        import json, os, socket, sys, threading, urllib.request
         from dstreams.rdd.context import (
             context_like, tuned_conf, tuned_context, warn_if_untuned,
         )
@@ -77,6 +77,10 @@ def story() -> tuple[dict[str, Any], str, str]:
         sc = tuned_context("story", "local[2,2]")
         warn_if_untuned(sc)
         first = facts(sc)
+        port = int(sc.uiWebUrl.rpartition(":")[2])
+        page = {"url": sc.uiWebUrl,
+                "found": urllib.request.urlopen(sc.uiWebUrl + "/jobs/", timeout=60).status,
+                "elsewhere": socket.socket().connect_ex(("127.0.0.2", port))}
         pythons = sc.parallelize([0], 1).map(lambda _: sys.executable).collect()
         print("FAILING", file=sys.stderr, flush=True)
 
@@ -102,7 +106,7 @@ def story() -> tuple[dict[str, Any], str, str]:
         third = {**facts(third_sc), "name": third_sc.appName}
         third_sc.stop()
         print(json.dumps({
-            "cluster": cluster, "directories": directories, "total": total,
+            "cluster": cluster, "directories": directories, "total": total, "page": page,
             "first": first, "second": second, "third": third,
             "pythons": [sys.executable, os.environ["PYSPARK_PYTHON"],
                         os.environ["PYSPARK_DRIVER_PYTHON"], *pythons],
@@ -133,10 +137,13 @@ def test_console_is_silent(story: tuple[dict[str, Any], str, str]) -> None:
 
 @pytest.mark.spark
 def test_console_has_errors(story: tuple[dict[str, Any], str, str]) -> None:
-    """A failed attempt is told with the Python traceback and without frames of the JVM."""
+    """A failed attempt is told in a line, without the frames of Python and of the JVM."""
     facts, _, errors = story
-    assert "ERROR Executor: Exception in task 0.0" in errors
-    assert "ValueError: lost on purpose" in errors
+    told = [line for line in errors.splitlines() if "ERROR Executor" in line]
+    assert len(told) == 1
+    assert "Exception in task 0.0 in stage " in told[0]
+    assert told[0].endswith("): ValueError: lost on purpose")
+    assert "Traceback" not in errors
     assert "\tat " not in errors
     assert facts["total"] == 6
 
@@ -157,9 +164,18 @@ def test_local_context(story: tuple[dict[str, Any], str, str]) -> None:
         "master": "local[2,2]",
         "spark.driver.host": "127.0.0.1",
         "spark.python.task.killTimeout": "200ms",
-        "spark.ui.enabled": "false",
+        "spark.ui.enabled": None,
         UNIX_SOCKETS: sockets,
     }
+
+
+@pytest.mark.spark
+def test_sparks_page_is_for_this_machine(story: tuple[dict[str, Any], str, str]) -> None:
+    """It stays on, and no other host can open it, though Spark binds it to all addresses."""
+    page = story[0]["page"]
+    assert page["url"].startswith("http://127.0.0.1:")
+    assert page["found"] == 200
+    assert page["elsewhere"] != 0  # 127.0.0.2 is this machine as well, and another address
 
 
 @pytest.mark.spark
@@ -208,7 +224,7 @@ def test_submitted_settings_win() -> None:
         sc = tuned_context("mine", conf={"spark.ui.showConsoleProgress": "true"})
         conf = dict(sc.getConf().getAll())
         print(json.dumps([sc.master, sc.appName, conf["spark.python.task.killTimeout"],
-                          conf["spark.ui.showConsoleProgress"], conf["spark.ui.enabled"]]))
+                          conf["spark.ui.showConsoleProgress"], conf["spark.port.maxRetries"]]))
         """
     )
     done = run_python(
@@ -227,20 +243,20 @@ def test_submitted_settings_win() -> None:
         PYSPARK_PYTHON=sys.executable,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == ["local[1]", "mine", "3s", "true", "false"]
+    assert json.loads(done.stdout) == ["local[1]", "mine", "3s", "true", "64"]
 
 
 def test_conf_of_the_caller_wins() -> None:
     """Settings of the caller replace ours, whether given as a mapping or as a SparkConf."""
-    given = {"spark.ui.enabled": "true", "spark.mine": "1", "spark.app.name": "other"}
+    given = {"spark.port.maxRetries": "0", "spark.mine": "1", "spark.app.name": "other"}
     for conf in (given, SparkConf(loadDefaults=False).setAll(list(given.items()))):
         tuned = tuned_conf("mine", "local[3]", conf)
-        assert tuned.get("spark.ui.enabled") == "true"
+        assert tuned.get("spark.port.maxRetries") == "0"
         assert tuned.get("spark.mine") == "1"
         assert tuned.get("spark.ui.showConsoleProgress") == "false"
         assert tuned.get("spark.master") == "local[3]"
         assert tuned.get("spark.app.name") == "mine"
-    assert given == {"spark.ui.enabled": "true", "spark.mine": "1", "spark.app.name": "other"}
+    assert given == {"spark.port.maxRetries": "0", "spark.mine": "1", "spark.app.name": "other"}
 
 
 def test_default_master() -> None:

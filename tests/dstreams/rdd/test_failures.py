@@ -102,7 +102,13 @@ class Told(Exception):  # noqa: N818 - not an error of ours
             "KeyboardInterrupt\n\n\tat org.apache.spark",
             "KeyboardInterrupt",
         ),
-        ("An error occurred\n: org.apache.spark.X: gone\n\tat y", ": org.apache.spark.X: gone"),
+        ("An error occurred\n: org.apache.spark.X: gone\n\tat y", "org.apache.spark.X: gone"),
+        (
+            "An error\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 "
+            "in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage 3.0 (TID 6) "
+            "(192.0.2.2 executor driver): java.io.IOException: no space\n\tat y",
+            "java.io.IOException: no space",
+        ),
         (
             "An error\n: x.Exception: Lost task: Python worker exited unexpectedly (crashed).\n"
             "\tat x\nCaused by: java.io.FileNotFoundException: File a is gone\n\tat y",
@@ -118,6 +124,7 @@ class Told(Exception):  # noqa: N818 - not an error of ours
         "chain",
         "no words",
         "jvm",
+        "aborted",
         "no file",
         "one line",
         "nothing",
@@ -127,6 +134,16 @@ class Told(Exception):  # noqa: N818 - not an error of ours
 def test_texts(text: str, summary: str) -> None:
     """Whatever the text of a failure looks like, something of it is told."""
     assert summarize(Told(text)) == summary.strip()
+
+
+def test_an_exception_that_cannot_say_what_it_is() -> None:
+    """What a user's own class does wrong does not take the place of the failure."""
+
+    class BrokenError(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    assert summarize(BrokenError()) == "BrokenError"
 
 
 def test_exceptions_of_the_driver() -> None:

@@ -30,7 +30,7 @@ def expected(pairs: list[tuple[Any, int]]) -> list[tuple[Any, list[int]]]:
 @pytest.fixture(autouse=True)
 def _memory_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first looks at the memory find more used than the last, so that each may spill."""
-    used = chain((2**n for n in range(1, 9)), repeat(0))
+    used = chain((2**n for n in range(1, 12)), repeat(0))
     monkeypatch.setattr("pyspark.shuffle.get_used_memory", lambda: next(used))
 
 

@@ -44,7 +44,7 @@ def test_order_of_keys_and_of_merging(
     found = list(reduce_in_order(iter(pairs), lambda a, b: a + b, memory_mb))
     assert found == expected(pairs)
     spilled = [group for group in made if not group.are_in_memory]
-    assert bool(spilled) is (memory_mb == SPILLED and count >= 1000)
+    assert bool(spilled) is (memory_mb == SPILLED and count > 1000)  # fewer keys are not worth it
 
 
 @pytest.mark.parametrize("memory_mb", [IN_MEMORY, SPILLED])

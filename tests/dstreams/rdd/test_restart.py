@@ -54,7 +54,7 @@ def visit(values, state):
     state.count += sum(value.count for value in values)
     return state
 
-sc = tuned_context("first", "local[2]")
+sc = tuned_context("first", "local[2]", {"spark.ui.enabled": "false"})
 files = open_files(sys.argv[1])
 for name, func in FUNCTIONS.items():
     place = StablePartitioner(3, func)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
+from pyspark.shuffle import Aggregator
 
-from dstreams.rdd.spill_buffer import SpillBuffer
+from dstreams.rdd.spill_buffer import Merger, SpillBuffer
 
 IN_MEMORY, SPILLED = 1 << 62, 0.001
 
@@ -41,3 +43,17 @@ def test_rows_on_the_disk_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> Non
         tracemalloc.stop()
     assert held_bytes < 8 << 20  # of 48 MB
     assert peak_bytes < 16 << 20
+
+
+@pytest.mark.parametrize("keys", [0, 1, 999, 1000])
+@pytest.mark.parametrize("grown_mb", [0, 15, 16])
+def test_few_keys_of_little_memory_are_not_spilled(
+    monkeypatch: pytest.MonkeyPatch, keys: int, grown_mb: int
+) -> None:
+    """A worker that a program filled has nothing to gain by it; the values are the same."""
+    used = chain([4096], repeat(4096 + grown_mb))
+    monkeypatch.setattr("pyspark.shuffle.get_used_memory", lambda: next(used))
+    merger = Merger(Aggregator(int, max, max), 512)
+    merger.mergeValues((key, key) for key in range(keys))
+    assert bool(merger.spills) is (keys >= 1000 or grown_mb >= 16)
+    assert dict(merger.items()) == {key: key for key in range(keys)}

@@ -94,6 +94,7 @@ def main(target: str, kills: int, seed: int, per_partition: bool) -> None:
                 live(sink, ended)
             finally:
                 os._exit(1)
+        # No condition: the kill is to come at any moment of the life.
         time.sleep(moments.uniform(0.002, 0.1 * (1 + kill // kills)))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)

@@ -164,7 +164,7 @@ class Driver(threading.Thread):
         super().__init__(daemon=True)
         self.batch = batch
         self.directory = HadoopDirectory(sc, str(target))
-        self.directory._files = FatalFiles(self.directory._files, self)  # type: ignore[assignment]
+        self.directory._files = FatalFiles(self.directory._files, self)
         self.written: bool | None = None
         self.error: BaseException | None = None
         self._changed = threading.Condition()

@@ -578,3 +578,10 @@ def test_other_file_systems_are_reached_through_hadoop(
     planned = reader.plan(1000)
     assert [file.path for file in files_of(planned)] == ["viewfs://tests/in/a,1.txt"]
     assert reader.read(planned).collect() == ["through viewfs"]
+
+
+def test_a_password_in_the_directory_is_not_told() -> None:
+    """The name of the source is in logs, on the page and in metrics."""
+    source = FileSource("hdfs://me:secret@host/in?sig=abc", "textFileStream", new_since_ms=0)
+    assert source.name == "textFileStream(hdfs://me:***@host/in?sig=***)"
+    assert source.directory == "hdfs://me:secret@host/in?sig=abc"

@@ -134,7 +134,8 @@ def test_every_tick_is_told(sc: SparkContext) -> None:
     assert [info.outcome() for info in diary.completed] == ["empty", "failed", "succeeded"]
     assert empty.failureReason() is good.failureReason() is None
     assert "making the RDD for foreachRDD at " in failed.failureReason()
-    assert failed.failureReason().endswith("ValueError: not this one")
+    where = r"\(test_listeners.py:\d+ in \S+\)"
+    assert re.search(rf"ValueError: not this one {where}$", failed.failureReason())
     assert failed.outputOperationInfos().size() == 0
 
 

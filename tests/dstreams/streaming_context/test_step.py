@@ -17,6 +17,7 @@ from dstreams import (
     InvalidStreamError,
     StreamingContext,
     StreamingContextState,
+    StreamingListener,
     StreamLifecycleError,
 )
 from dstreams.testing import BatchDriver, ManualClock
@@ -116,6 +117,114 @@ def test_steps_run_on_the_calling_thread(ssc: StreamingContext) -> None:
     assert threads == [threading.current_thread()]
 
 
+# A first step that finds the definition incomplete ------------------------------------------
+
+
+def refused_step(ssc: StreamingContext, message: str) -> None:
+    """The first step is refused, and leaves the context as it was."""
+    with pytest.raises(InvalidStreamError, match=message):
+        ssc.step()
+    assert ssc.getState() is StreamingContextState.INITIALIZED
+    assert StreamingContext.getActive() is None
+
+
+def test_an_output_that_is_missing_may_be_added(ssc: StreamingContext) -> None:
+    """The step that was refused has run nothing, and told nothing; listeners are still there."""
+    told: list[str] = []
+
+    class Listener(StreamingListener):
+        def onStreamingStarted(self, streamingStarted: Any) -> None:
+            told.append("started")
+
+        def onBatchCompleted(self, batchCompleted: Any) -> None:
+            told.append("completed")
+
+    ssc.addStreamingListener(Listener())
+    numbers = ssc.queueStream([[1], [2]])
+    refused_step(ssc, "no output operations registered")
+    assert told == []
+    seen: list[list[int]] = []
+    numbers.map(lambda x: 10 * x).foreachRDD(lambda rdd: seen.append(rdd.collect()))
+    assert [info.batch_id for info in ssc.step(2)] == [0, 1]
+    assert seen == [[10], [20]]
+    assert told == ["started", "completed", "completed"]
+
+
+@pytest.mark.usefixtures("no_checkpoint_directory")
+def test_a_checkpoint_directory_that_is_missing_may_be_set(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    """Nothing was written before, and one stream is there after it."""
+    counts = ssc.queueStream([[("a", 1)], [("a", 2)]]).updateStateByKey(add)
+    seen: list[Pairs] = []
+    counts.foreachRDD(lambda rdd: seen.append(rdd.collect()))
+    refused_step(ssc, "the checkpoint directory has not been set")
+    ssc.checkpoint(str(tmp_path))
+    ssc.step(2)
+    assert seen == [[("a", 1)], [("a", 3)]]
+    assert len(list(tmp_path.glob("stream-*"))) == 1
+
+
+def test_what_cannot_be_right_may_be_set_right(ssc: StreamingContext, tmp_path: Path) -> None:
+    """An interval that is no multiple, and a function that the checkpoint cannot hold."""
+    ssc.checkpoint(str(tmp_path))
+    counts = ssc.queueStream([[("a", 1)]]).updateStateByKey(add).checkpoint(1.5)
+    held: list[Any] = [threading.Lock()]
+    counts.foreachRDD(lambda rdd: held.append(rdd.collect()))
+    refused_step(ssc, "which is not a multiple of its slide")
+    counts.checkpoint(2)
+    refused_step(ssc, r"foreachRDD at .* because it uses 'func\.held\[0\]', of type lock")
+    assert list(tmp_path.glob("stream-*")) == []
+    held.clear()
+    ssc.step()
+    assert held == [[("a", 1)]]
+
+
+def test_a_context_that_was_refused_can_be_started_or_given_up(
+    make_ssc: Callable[..., StreamingContext], clock: ManualClock
+) -> None:
+    """It is as any other one that has not begun."""
+    first, second = make_ssc(), make_ssc()
+    for ssc in (first, second):
+        ssc.queueStream([[1]])
+        refused_step(ssc, "no output")
+    first.stop(stopSparkContext=False)
+    assert first.getState() is StreamingContextState.STOPPED
+    second.queueStream([[2]]).pprint()
+    second.start()
+    assert second.getState() is StreamingContextState.ACTIVE
+
+
+def test_a_restored_context_that_was_refused_goes_on(
+    make_ssc: Callable[..., StreamingContext], tmp_path: Path
+) -> None:
+    """The earlier run is still what it goes on from, and nobody has taken it over meanwhile."""
+
+    def setup() -> StreamingContext:
+        ssc = make_ssc()
+        made.append(ssc.queueStream([[("a", 1)]] * 3, replayable=True).updateStateByKey(add))
+        return ssc
+
+    made: list[Any] = []
+    first = StreamingContext.restore(str(tmp_path), setup)
+    made[-1].pprint()
+    first.step(2)
+    first.stop(stopSparkContext=False)
+    (epochs,) = tmp_path.glob("stream-*/epochs")
+    claims = sorted(epochs.iterdir())
+    seen: list[Pairs] = []
+    again = make_ssc()
+    counts = again.queueStream([[("a", 1)]] * 3, replayable=True).updateStateByKey(add)
+    counts.checkpoint(10).foreachRDD(lambda rdd: seen.append(rdd.collect()))
+    again = StreamingContext.restore(str(tmp_path), lambda: again)
+    counts.checkpoint(1.5)
+    refused_step(again, "not a multiple")
+    assert sorted(epochs.iterdir()) == claims
+    counts.checkpoint(1)
+    again.step()
+    assert seen == [[("a", 3)]]
+
+
 # What is told --------------------------------------------------------------------------------
 
 
@@ -192,11 +301,36 @@ def test_the_info_of_a_failed_batch(ssc: StreamingContext) -> None:
     result = ssc._engine.runner.run(ssc._engine.planner.plan_batch())
     assert result.info.outcome == "failed"
     assert result.info.failure == str(result.error)
-    assert str(result.error).endswith("ValueError: out of order")
-    assert [output.failure for output in result.info.outputs] == [None, "ValueError: out of order"]
+    line = fail.__code__.co_firstlineno + 1
+    why = f"ValueError: out of order (test_step.py:{line} in fail)"
+    assert str(result.error).endswith(why)
+    assert [output.failure for output in result.info.outputs] == [None, why]
 
 
 # Failures ------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_told_without_secrets(ssc: StreamingContext) -> None:
+    """In the error of the step, in what it knows of its batches, and to listeners."""
+    told: list[str | None] = []
+
+    class Listening(StreamingListener):
+        def onBatchCompleted(self, batchCompleted: Any) -> None:
+            [output] = batchCompleted.batchInfo().outputOperationInfos().values()
+            told.append(output.failureReason())
+
+    def fail(rdd: RDD[Any]) -> None:
+        raise OSError("no answer of s3://me:topsecret@bucket for password=topsecret")
+
+    ssc.addStreamingListener(Listening())
+    ssc.queueStream([[1]]).foreachRDD(fail)
+    with pytest.raises(BatchFailedError) as raised:
+        ssc.step()
+    [info] = raised.value.batch_infos
+    texts = [str(raised.value), info.failure, info.outputs[0].failure, *told]
+    assert len(texts) == 4
+    for text in texts:
+        assert "no answer of s3://me:***@bucket for password=***" in str(text)
 
 
 def test_a_failed_batch_ends_the_steps_and_the_next_goes_on(ssc: StreamingContext) -> None:

@@ -108,7 +108,7 @@ def note(rdd: RDD[Any]) -> None:
 def slow_pair(words: Iterator[str]) -> Iterator[tuple[str, int]]:
     for word in words:
         if word == "slow":
-            time.sleep(300)
+            time.sleep(300)  # does not end by itself
         yield word, 1
 
 
@@ -205,7 +205,7 @@ def test_a_job_that_takes_too_long_is_cancelled(
 
     def endless(numbers: Any) -> Iterator[int]:
         (tmp_path / "begun").touch()
-        time.sleep(300)
+        time.sleep(300)  # does not end by itself
         yield from numbers
 
     ssc = make_ssc(wait_for_batches_ms=10)

@@ -452,9 +452,10 @@ def test_an_error_names_what_failed(ssc: StreamingContext, clock: ManualClock) -
     clock.advance(1000)
     with pytest.raises(BatchFailedError) as raised:
         ssc.awaitTermination()
-    assert str(raised.value) == (
-        f"batch at 1000 ms failed in foreachRDD at test_streaming_context.py:{line}: "
-        "ValueError: broken"
+    assert re.fullmatch(
+        rf"batch at 1000 ms failed in foreachRDD at test_streaming_context.py:{line}: "
+        r"ValueError: broken \(test_streaming_context.py:\d+ in \w+\)",
+        str(raised.value),
     )
     assert repr(raised.value.__cause__) == "ValueError('broken')"
 

@@ -1,0 +1,38 @@
+"""What an output promises: how often a batch is in it, and under which condition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Guarantee = Literal["exactly once", "at least once", "at most once"]
+
+
+@dataclass(frozen=True)
+class OutputPromise:
+    """How often a batch is in an output, whatever dies on the way; *condition* says when."""
+
+    guarantee: Guarantee
+    condition: str
+
+
+AT_LEAST_ONCE = OutputPromise(
+    "at least once", "a batch that a crash cut off is put out again, with the same records"
+)
+
+WITHOUT_CHECKPOINT = OutputPromise(
+    "at most once",
+    "there is no checkpoint directory: no batch runs twice, and what the end of the driver cuts "
+    "off is lost",
+)
+
+
+def promise_of(output: object) -> OutputPromise:
+    """Return what an output promises with a checkpoint, by its ``promise``.
+
+    *output* is a function that is called with each batch, also a method of a sink. What says
+    nothing of itself is taken to write a batch again that runs again.
+    """
+    owner = getattr(output, "__self__", output)
+    promise = getattr(owner, "promise", None)
+    return promise if isinstance(promise, OutputPromise) else AT_LEAST_ONCE
