@@ -115,7 +115,7 @@ def run(directory: str, side: str, keys: int) -> None:
     mark(directory, "started")
     if not Path(directory, "input").exists():
         Path(directory, "input").mkdir()
-        time.sleep(3)
+        time.sleep(3)  # what is there before the first batch is no new file
         give(directory, [f"{part} {keys} {PARTITIONS}" for part in range(PARTITIONS)])
     ssc.awaitTermination()
 
