@@ -69,13 +69,18 @@ SILENT = Progress()
 
 
 def progress_on(
-    out: TextIO, command: str, *, as_json: bool = False, is_quiet: bool = False
+    out: TextIO,
+    command: str,
+    *,
+    as_json: bool = False,
+    is_quiet: bool = False,
+    now_s: Callable[[], float] = time.monotonic,
 ) -> Progress:
     """Return what shows the progress of a command: on a terminal a bar, elsewhere lines."""
     if is_quiet:
         return SILENT
     if is_terminal(out):
-        return ProgressBar(out)
+        return ProgressBar(out, now_s)
     shown = _Unfailing(out)
 
     def write(stage: StageProgress) -> None:
@@ -83,7 +88,7 @@ def progress_on(
         shown.write(f"{text}\n")
         shown.flush()
 
-    return ProgressLines(write)
+    return ProgressLines(write, now_s)
 
 
 class StageProgress(Progress):
@@ -165,8 +170,8 @@ class ProgressBar(StageProgress):
     is killed leaves the terminal as it is.
     """
 
-    def __init__(self, out: TextIO) -> None:
-        super().__init__(time.monotonic)
+    def __init__(self, out: TextIO, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(now_s)
         self._out = out
         self._lock = threading.RLock()
         self._closed = threading.Event()

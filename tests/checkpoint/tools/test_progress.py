@@ -84,25 +84,26 @@ def test_a_stage_without_a_number() -> None:
     assert str(stage) == "starting Spark: 1,200, 7 s"
 
 
-def test_lines_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_for_programs() -> None:
     """Programs get one JSON object a line."""
-    monkeypatch.setattr(progress, "_FIRST_S", 0)
-    out = io.StringIO()
-    with progress_on(out, "checkpoint", as_json=True) as shown:
+    clock, out = Clock(), io.StringIO()
+    with progress_on(out, "checkpoint", as_json=True, now_s=clock) as shown:
         for _ in shown.over("ab", "reading files"):
-            pass
-    lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert lines[0] == {"progress": "reading files", "done": 0, "total": 2, "seconds": 0.0}
-    assert lines[-1]["done"] == 2
+            clock.now_s += 5.25
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == [
+        {"progress": "reading files", "done": 1, "total": 2, "seconds": 5.2},
+        {"progress": "reading files", "done": 2, "total": 2, "seconds": 10.5},
+    ]
 
 
-def test_lines_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_for_people() -> None:
     """A line names its command, as errors do."""
-    monkeypatch.setattr(progress, "_FIRST_S", 0)
-    out = io.StringIO()
-    with progress_on(out, "checkpoint") as shown:
+    clock, out = Clock(), io.StringIO()
+    with progress_on(out, "checkpoint", now_s=clock) as shown:
         shown.begin("reading files", 2)
-    assert out.getvalue() == "checkpoint: reading files: 0 of 2, 0 s\n"
+        clock.now_s = 5
+        shown.advance()
+    assert out.getvalue() == "checkpoint: reading files: 1 of 2, 5 s\n"
 
 
 @pytest.mark.parametrize("out", [Terminal(), io.StringIO()])
@@ -114,9 +115,9 @@ def test_quiet(out: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, OSError, ValueError])
-def test_nobody_reads(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_reads(error: type[Exception]) -> None:
     """Work goes on where its progress cannot be written, and nothing more is written."""
-    monkeypatch.setattr(progress, "_FIRST_S", 0)
+    clock = Clock()
     writes: list[str] = []
 
     class Closed(io.StringIO):
@@ -124,9 +125,12 @@ def test_nobody_reads(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -
             writes.append(text)
             raise error("nobody")
 
-    with progress_on(Closed(), "checkpoint") as shown:
-        assert list(shown.over("abc", "reading files")) == ["a", "b", "c"]
-    assert len(writes) == 1
+    done = []
+    with progress_on(Closed(), "checkpoint", now_s=clock) as shown:
+        for item in shown.over("abc", "reading files"):
+            done.append(item)
+            clock.now_s += 5
+    assert (done, len(writes)) == (["a", "b", "c"], 1)
 
 
 COLOUR_RULES = [
