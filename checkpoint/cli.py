@@ -1,4 +1,4 @@
-"""The command ``python -m checkpoint``: look into a checkpoint, judge it, and mend it.
+"""Looks into a checkpoint, judges it, and mends it.
 
 Looking changes nothing, and a stream may run meanwhile. What changes something refuses while a
 driver may be at work.
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from checkpoint.errors import CheckpointError, ConcurrentWriterError
+from checkpoint.tools.command_parser import CommandParser
 from checkpoint.tools.common import (
     FAILED,
     IN_USE,
@@ -25,7 +26,6 @@ from checkpoint.tools.common import (
 )
 from checkpoint.tools.contents import add_diff, add_read
 from checkpoint.tools.garbage import add_gc
-from checkpoint.tools.help_page import HelpPage, set_help_pages
 from checkpoint.tools.inventory import add_list, add_show
 from checkpoint.tools.progress import painted
 from checkpoint.tools.rewind import add_rewind
@@ -33,7 +33,7 @@ from checkpoint.tools.savepoint import add_export, add_import
 from checkpoint.tools.state_command import add_state
 from checkpoint.tools.verify_command import add_verify
 
-__all__ = ["FAILED", "IN_USE", "MISUSED", "SUCCEEDED", "main"]
+__all__ = ["FAILED", "IN_USE", "MISUSED", "SUCCEEDED", "add_tools", "main", "parser"]
 
 _COMMANDS = (
     add_list,
@@ -51,30 +51,39 @@ _COMMANDS = (
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") -> int:
     """Run the command and return its exit status. Raises SystemExit."""
-    options = _parser(prog).parse_args(argv)
+    tools = parser(prog)
+    options = tools.parse_args(argv)
+    if options.command is None:
+        tools.print_help()
+        return SUCCEEDED
     try:
-        result: CommandResult = options.run(options)
-        for line in _shown(result, getattr(options, "json", False)):
-            sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-        if result.note is not None:
-            sys.stderr.write(f"checkpoint: {_printable(result.note)}\n")
+        return _run(options)
     except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+        status, error = INTERRUPTED, "interrupted"
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except UsageError as error:
-        return _complain(error, MISUSED)
-    except ConcurrentWriterError as error:
-        return _complain(error, IN_USE)
-    except (CheckpointError, OSError, RecursionError, TypeError, ValueError) as error:
-        return _complain(error, FAILED)
+    except UsageError as usage:
+        status, error = MISUSED, str(usage)
+    except ConcurrentWriterError as in_use:
+        status, error = IN_USE, str(in_use)
+    except (CheckpointError, OSError, RecursionError, TypeError, ValueError) as failure:
+        status, error = FAILED, str(failure) or type(failure).__name__
+    return _complain(error, status)
+
+
+def _run(options: argparse.Namespace) -> int:
+    result: CommandResult = options.run(options)
+    for line in _shown(result, getattr(options, "json", False)):
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+    if result.note is not None:
+        sys.stderr.write(f"checkpoint: {_printable(result.note)}\n")
     return result.status
 
 
-def _complain(error: Exception | str, status: int) -> int:
-    lines = map(_printable, str(error).splitlines() or [type(error).__name__])
+def _complain(error: str, status: int) -> int:
+    lines = map(_printable, error.splitlines())
     sys.stderr.write("checkpoint: {}\n".format("\n".join(lines)))
     return status
 
@@ -96,16 +105,17 @@ def _printable(line: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description=__doc__,
-        epilog=STATUS,
-        formatter_class=HelpPage,
-    )
-    parser.set_defaults(program=prog)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def parser(prog: str = "python -m checkpoint") -> CommandParser:
+    """Return the parser of the command, with those of all commands below it."""
+    tools = CommandParser(prog=prog)
+    add_tools(tools)
+    return tools
+
+
+def add_tools(tools: CommandParser) -> None:
+    """Add the commands, and what they have in common, to a parser."""
+    tools.description, tools.epilog = __doc__, STATUS
+    tools.set_defaults(program=tools.prog)
+    commands = tools.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for add in _COMMANDS:
         add(commands)
-    set_help_pages(commands)
-    return parser

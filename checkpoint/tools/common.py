@@ -21,9 +21,10 @@ from checkpoint.recovery import newest_stream
 from checkpoint.state_store import LmdbBackend, StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.streams import list_streams, stream_url
+from checkpoint.tools.command_parser import CommandParser
 from checkpoint.tools.progress import Progress, progress_on
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
 SUCCEEDED, FAILED, MISUSED, PROBLEMS, IN_USE, INTERRUPTED = 0, 1, 2, 3, 4, 130  # 2 is argparse's
 

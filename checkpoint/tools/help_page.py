@@ -28,6 +28,12 @@ class HelpPage(argparse.HelpFormatter):
         columns = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
         super().__init__(prog, width=columns - 2)
 
+    def _format_action(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse._SubParsersAction):
+            # Its rows stand as those of options do, under the title of their group alone.
+            return "".join(map(super()._format_action, action._get_subactions()))
+        return super()._format_action(action)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(
             textwrap.fill(
@@ -40,12 +46,6 @@ class HelpPage(argparse.HelpFormatter):
             )
             for item in _items(text.replace("``", "").strip("\n"))
         )
-
-
-def set_help_pages(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Let each of these commands format its help so."""
-    for parser in commands.choices.values():
-        parser.formatter_class = HelpPage
 
 
 def _items(text: str) -> list[_Item]:

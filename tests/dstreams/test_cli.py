@@ -319,8 +319,8 @@ def test_no_place_for_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the following arguments are required: COMMAND"),
-        (["dance"], "invalid choice: 'dance'"),
+        (["dance"], "there is no command 'dance'; there are run, demo, "),
+        (["chekpoint"], "there is no command 'chekpoint'; did you mean 'checkpoint'?"),
         (["demo", "--megabytes", "much"], "'much' must be a number of megabytes, at least 0.01"),
         (["demo", "--megabytes", "0"], "'0' must be a number of megabytes, at least 0.01"),
         (["demo", "--megabytes", "nan"], "'nan' must be a number of megabytes, at least 0.01"),
@@ -330,7 +330,11 @@ def test_no_place_for_files(tmp_path: Path) -> None:
         (["demo", "--cores", "two"], "'two' must be a whole number from 1 to 1024"),
         (["demo", "--kafka", "broker"], "'broker' must be HOST:PORT, or some with commas"),
         (["demo", "--kafka", "broker:0"], "'broker:0' must be HOST:PORT, or some with commas"),
-        (["demo", "--fast"], "unrecognized arguments: --fast"),
+        (["demo", "--fast"], "there is no option '--fast'; see dstreams demo --help"),
+        (["demo", "--megabites", "9"], "no option '--megabites'; did you mean '--megabytes'?"),
+        (["demo", "twice"], "'twice' is an argument too many; see dstreams demo --help"),
+        (["drill", "--kils=3"], "there is no option '--kils'; did you mean '--kills'"),
+        (["checkpoint", "rewind", "x", "--too", "1"], "no option '--too'; did you mean '--to'?"),
     ],
 )
 def test_usage_errors(
@@ -367,6 +371,17 @@ def test_every_help_page_fits(
     assert end.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if len(line) > 80 or "`" in line] == []
+
+
+@pytest.mark.parametrize("words", [[], ["checkpoint"]])
+def test_a_command_alone(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Without more words a command shows what there is."""
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    assert shown == capsys.readouterr()
+    assert "  run " in shown.out or "  rewind " in shown.out
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,89 @@
+"""Parsers of commands: help that fits the terminal, with examples; errors that say what is near."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from checkpoint.tools.help_page import HelpPage
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command; those of its own commands are of this class, too.
+
+    Args:
+        arguments: those of :class:`argparse.ArgumentParser`.
+        examples: what is typed after the name of the command, each in a line of its help.
+        epilog: what stands below them.
+    """
+
+    def __init__(
+        self, *, examples: Sequence[str] = (), epilog: str | None = None, **arguments: Any
+    ) -> None:
+        shown = [f"  %(prog)s {example}".rstrip() for example in examples]
+        heading = "example:" if len(shown) == 1 else "examples:"
+        below = "\n".join([heading, *shown]) if shown else ""
+        arguments.setdefault("formatter_class", HelpPage)
+        # What is short for an option today would be short for another one tomorrow.
+        arguments.setdefault("allow_abbrev", False)
+        super().__init__(epilog="\n\n".join(filter(None, (below, epilog))) or None, **arguments)
+        self.examples = tuple(examples)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the words, and end with an error if there is one that nobody knows."""
+        if args is not None and not any(map(_takes_the_rest, self._actions)):
+            # Before what is missing: it may be missing because it is misspelt.
+            self._require_known(word for word in _options_in(args) if self._is_unknown(word))
+        found, rest = super().parse_known_args(args, namespace)
+        self._require_known(rest)
+        return found, rest
+
+    def _is_unknown(self, word: str) -> bool:
+        return word.partition("=")[0] not in self._option_string_actions
+
+    def _require_known(self, words: Iterable[str]) -> None:
+        for word in words:
+            name = word.partition("=")[0]
+            if word.startswith("-"):
+                known = [one for one in self._option_string_actions if one.startswith("--")]
+                self.error(f"there is no option {name!r}; {self._near(name, known)}")
+            self.error(f"{word!r} is an argument too many; see {self.prog} --help")
+
+    def _near(self, word: str, known: Iterable[str]) -> str:
+        near = closest(word, known)
+        if near:
+            return f"did you mean {' or '.join(map(repr, near))}?"
+        return f"see {self.prog} --help"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = action.choices
+        if choices is None or value in choices:
+            return
+        known = list(map(str, choices))
+        near = closest(str(value), known)
+        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        if isinstance(action, argparse._SubParsersAction):
+            there = "" if near else f"; there are {', '.join(known)}"
+            self.error(f"there is no command {value!r}{meant}{there}")
+        raise argparse.ArgumentError(action, f"{value!r} must be one of {', '.join(known)}{meant}")
+
+
+def closest(word: str, known: Iterable[str]) -> list[str]:
+    """Return which of the *known* words may be meant by one, at most two of them."""
+    there = list(known)
+    begun = [one for one in there if len(word.strip("-")) > 1 and one.startswith(word)]
+    return begun[:2] or get_close_matches(word, there, n=2, cutoff=0.7)
+
+
+def _takes_the_rest(action: argparse.Action) -> bool:
+    return action.nargs in (argparse.REMAINDER, argparse.PARSER)
+
+
+def _options_in(words: Iterable[str]) -> Iterable[str]:
+    for word in words:
+        if word == "--":
+            return
+        if word.startswith("--"):
+            yield word
