@@ -1,6 +1,6 @@
 """Takes the pictures of the page for the documentation, of a shop whose orders and payments stream.
 
-    python -m tests.support.page_pictures docs/images
+    python -m tests.support.page_pictures docs/pages/images
 
 Each program runs for three minutes first, so that its timelines have something to show. Pillow,
 where it is installed, makes the files smaller.
