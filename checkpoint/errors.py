@@ -16,6 +16,8 @@ pickles with its attributes.
 
 from __future__ import annotations
 
+from enum import Enum
+
 RESTORE = (
     "restore the file from a copy or an export, or go back to a batch before it with python -m "
     "checkpoint rewind; verify says to which"
@@ -50,6 +52,64 @@ class NotDurableError(StorageUncertainError):
     """
 
 
+class Damage(Enum):
+    """What is wrong with a file, by what the reader has to do: a heading of the runbook each."""
+
+    MISSING = "missing"
+    """A record names it, and it is not there."""
+
+    DAMAGED = "damaged"
+    """Its bytes are not those that were written."""
+
+    REPLACED = "replaced"
+    """It is whole, and its content is not that which a record says of it."""
+
+    MISPLACED = "misplaced"
+    """It is whole, and of another name: another batch, partition, epoch, kind or stream."""
+
+    ANOTHER_COPY = "another-copy"
+    """It was written by a copy of this stream that went on by itself."""
+
+    CONTRADICTING = "contradicting"
+    """Records that are whole say different things."""
+
+    WRONG_CONTENT = "wrong-content"
+    """Files of a store that are whole lead to a state that their writer did not have."""
+
+    NO_CLAIM = "no-claim"
+    """The newest epoch has lost its claim, which keeps out the drivers before it."""
+
+    FORMAT = "format"
+    """It is written in a format of another release."""
+
+    FOREIGN = "foreign"
+    """No stream writes files of this name."""
+
+    NO_FILE = "no-file"
+    """It is a link, a directory, a pipe or a device."""
+
+    UNREADABLE = "unreadable"
+    """The storage, or the key, refuses to let it be read."""
+
+    BUSY = "busy"
+    """Records are deleted faster than they can be read."""
+
+    UNSIGNED = "unsigned"
+    """A key is set, and it is not signed."""
+
+    NO_KEY = "no-key"
+    """It is signed, and no key is set."""
+
+    OTHER_KEY = "other-key"
+    """It is signed with another key than the one that is set."""
+
+    FORGED = "forged"
+    """Its signature is not that of its content and its name."""
+
+    WRITABLE = "writable"
+    """Others than this user and root can write it, or on the way to it."""
+
+
 class CorruptCheckpointError(CheckpointError):
     """A file of the checkpoint is damaged, missing, or not the one it should be.
 
@@ -58,22 +118,24 @@ class CorruptCheckpointError(CheckpointError):
         found: what is wrong with it.
         expected: what should have been there.
         remedy: what the reader can do.
+        damage: what is wrong with it, for who looks it up.
     """
 
-    def __init__(self, file: str, found: str, expected: str, remedy: str) -> None:
+    def __init__(self, file: str, found: str, expected: str, remedy: str, damage: Damage) -> None:
         super().__init__(f"{file} {found}; expected {expected}; {remedy}")
         self.file = file
         self.found = found
         self.expected = expected
         self.remedy = remedy
+        self.damage = damage
 
     @property
     def is_missing(self) -> bool:
         """Whether the file is not there at all."""
-        return self.found == "is missing"
+        return self.damage is Damage.MISSING
 
-    def __reduce__(self) -> tuple[type[CorruptCheckpointError], tuple[str, str, str, str]]:
-        return (type(self), (self.file, self.found, self.expected, self.remedy))
+    def __reduce__(self) -> tuple[type[CorruptCheckpointError], tuple[str, str, str, str, Damage]]:
+        return (type(self), (self.file, self.found, self.expected, self.remedy, self.damage))
 
 
 class UntrustedFileError(CorruptCheckpointError):

@@ -34,6 +34,7 @@ from checkpoint.errors import (
     CheckpointError,
     ConcurrentWriterError,
     CorruptCheckpointError,
+    Damage,
     UntrustedFileError,
 )
 from checkpoint.files import Files, location
@@ -166,7 +167,7 @@ class WriterLease:
         if newest <= self.epoch:
             file = location(self.files, self.claim.name)
             wanted = f"the claim of epoch {self.epoch}, which this driver has made"
-            return CorruptCheckpointError(file, "is missing", wanted, RESTORE)
+            return CorruptCheckpointError(file, "is missing", wanted, RESTORE, Damage.MISSING)
         return ConcurrentWriterError(
             f"{driver_of(self.files, newest)} has taken over {self.files.url} with epoch {newest}; "
             f"this one, {self.claim.driver} with epoch {self.epoch}, must stop: only one driver "
@@ -211,7 +212,9 @@ def read_claim(files: Files, epoch: int) -> Claim:
     takeover = _takeover_of(files, epoch)
     if takeover is not None and takeover != (claim.stream_id, claim.token):
         found = "is not the claim under which the takeover of its epoch was written"
-        raise CorruptCheckpointError(location(files, claim.name), found, "that one", RESTORE)
+        raise CorruptCheckpointError(
+            location(files, claim.name), found, "that one", RESTORE, Damage.ANOTHER_COPY
+        )
     return claim
 
 
@@ -227,7 +230,9 @@ def read_release(files: Files, epoch: int) -> Claim:
                 location(files, epoch_file(epoch, RELEASED)),
                 "is the end of another driver",
             )
-            raise CorruptCheckpointError(file, found, "that of who has claimed the epoch", RESTORE)
+            raise CorruptCheckpointError(
+                file, found, "that of who has claimed the epoch", RESTORE, Damage.MISPLACED
+            )
     return end
 
 
@@ -236,7 +241,9 @@ def _read_claim(files: Files, epoch: int, ending: str) -> Claim:
     claim = read_record(files, name, FileKind.CLAIM, {"epoch": epoch}, Claim, what)
     if claim.epoch != epoch:
         found = f"is the claim of epoch {claim.epoch}"
-        raise CorruptCheckpointError(location(files, name), found, f"of epoch {epoch}", RESTORE)
+        raise CorruptCheckpointError(
+            location(files, name), found, f"of epoch {epoch}", RESTORE, Damage.MISPLACED
+        )
     return claim
 
 

@@ -29,7 +29,7 @@ from zlib import crc32
 
 import msgspec
 
-from checkpoint.errors import RESTORE, UPGRADE, CorruptCheckpointError, UntrustedFileError
+from checkpoint.errors import RESTORE, UPGRADE, CorruptCheckpointError, Damage, UntrustedFileError
 from checkpoint.json_records import Count, JsonRecord, decode, encode
 from checkpoint.names import Name
 
@@ -130,7 +130,9 @@ class FileRef(JsonRecord, frozen=True, gc=False):
             ("as its digest", found.digest, self.digest),
         ):
             if has != wanted:
-                raise _corrupt(file, f"has {has} {what}", f"{wanted}, as the record says")
+                raise _corrupt(
+                    file, f"has {has} {what}", f"{wanted}, as the record says", Damage.REPLACED
+                )
 
 
 @dataclass(frozen=True)
@@ -190,15 +192,17 @@ def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
     magic, file_format, kind_found, header_bytes = _PREAMBLE.unpack_from(preamble)
     if magic == SIGNED_MAGIC:
         remedy = "give the key in CHECKPOINT_KEY_FILE or CHECKPOINT_KEY"
-        raise UntrustedFileError(file, "is signed, and there is no key", "a key", remedy)
+        raise UntrustedFileError(
+            file, "is signed, and there is no key", "a key", remedy, Damage.NO_KEY
+        )
     if magic != _MAGIC:
         raise _corrupt(file, f"begins with {magic!r}", f"{_MAGIC!r}")
     chain = source.require_crc(preamble, crc32(preamble[: _PREAMBLE.size]), "the preamble")
     if file_format != FORMAT:
         found = f"is written in format {file_format}"
-        raise CorruptCheckpointError(file, found, f"format {FORMAT}", UPGRADE)
+        raise CorruptCheckpointError(file, found, f"format {FORMAT}", UPGRADE, Damage.FORMAT)
     if kind_found != kind.value:
-        raise _corrupt(file, f"is of kind {kind_found!r}", f"kind {kind.value!r}")
+        raise _corrupt(file, f"is of kind {kind_found!r}", f"kind {kind.value!r}", Damage.MISPLACED)
     if header_bytes > MAX_HEADER_BYTES:
         raise _corrupt(file, f"has a header of {header_bytes} bytes", f"<= {MAX_HEADER_BYTES}")
     encoded = source.take(header_bytes + _CRC.size, "the header")
@@ -247,8 +251,10 @@ def _require_footer(source: FileBytes, footer: bytes, chain: int, totals: FrameT
         raise _corrupt(source.file, found, f"{blocks} and {records} as in its footer")
 
 
-def _corrupt(file: str, found: str, expected: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(file, found, expected, RESTORE)
+def _corrupt(
+    file: str, found: str, expected: str, damage: Damage = Damage.DAMAGED
+) -> CorruptCheckpointError:
+    return CorruptCheckpointError(file, found, expected, RESTORE, damage)
 
 
 class FileBytes:

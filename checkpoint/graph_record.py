@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from checkpoint.errors import RESTORE, AlreadyExistsError, CorruptCheckpointError
+from checkpoint.errors import RESTORE, AlreadyExistsError, CorruptCheckpointError, Damage
 from checkpoint.fencing import TAKEOVER, WriterLease, epoch_file
 from checkpoint.files import READ_CHUNK_BYTES, Files, FilesBelow, location
 from checkpoint.framing import FileKind, FileRef, read_frames, write_frames
@@ -115,7 +115,9 @@ def read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
         if error.remedy != RESTORE:
             raise
         # To go back to an earlier batch is no remedy: the graph is that of all since its start.
-        raise type(error)(error.file, error.found, error.expected, _RESTORE_GRAPH) from error
+        raise type(error)(
+            error.file, error.found, error.expected, _RESTORE_GRAPH, error.damage
+        ) from error
 
 
 def _read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
@@ -125,7 +127,9 @@ def _read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
     blocks = [payload for payload, _ in frames.blocks]
     require_header(frames.header, {"time_ms": record_id.time_ms, "epoch": record_id.epoch}, file)
     if not blocks:
-        raise CorruptCheckpointError(file, "has no description", "that of a graph", RESTORE)
+        raise CorruptCheckpointError(
+            file, "has no description", "that of a graph", RESTORE, Damage.DAMAGED
+        )
     header = convert(frames.header, _Header, file, "the header of a graph")
     description = decode(blocks[0], dict[str, object], file, _DESCRIPTION)
     payload = b"".join(blocks[1:])
@@ -170,7 +174,7 @@ def _read_newest(
     if counted and (newest is None or _age(newest) < _age(counted[0])):
         file = location(files, graph_file(counted[0]))
         wanted = "the graph that the newest batch was begun with"
-        raise CorruptCheckpointError(file, "is missing", wanted, _RESTORE_GRAPH)
+        raise CorruptCheckpointError(file, "is missing", wanted, _RESTORE_GRAPH, Damage.MISSING)
     if newest is None:
         return None
     snapshot = read_graph(files, newest)
@@ -184,7 +188,7 @@ def _require_takeovers(files: Files, lineage: Lineage, there: Iterable[RecordId]
     if epoch > lineage.head:
         file = location(files, epoch_file(epoch, TAKEOVER))
         wanted = f"the takeover of epoch {epoch}, of which there is a graph"
-        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE)
+        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE, Damage.MISSING)
 
 
 def _age(record_id: RecordId) -> tuple[int, int]:
@@ -220,7 +224,7 @@ def _require_stream(files: Files, lineage: Lineage, snapshot: GraphSnapshot) -> 
     if snapshot.stream_id != wanted:
         file = location(files, graph_file(snapshot.record_id))
         found = f"is the graph of stream {snapshot.stream_id}"
-        raise CorruptCheckpointError(file, found, f"that of {wanted}", RESTORE)
+        raise CorruptCheckpointError(file, found, f"that of {wanted}", RESTORE, Damage.MISPLACED)
 
 
 def drop_graphs(lease: WriterLease) -> None:

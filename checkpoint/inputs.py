@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint.batch_log import begin_file
-from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError
+from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError, Damage
 from checkpoint.fencing import WriterLease
 from checkpoint.files import Files, location
 from checkpoint.framing import FileKind, FileRef
@@ -99,19 +99,25 @@ def read_inputs(files: Files, plan: RecoveryPlan) -> InputHistory:
     newest, wanted = max(counted, default=None), max(named, default=None)
     if wanted is not None and (newest is None or newest < wanted):
         file = location(files, input_snapshot_file(wanted))
-        raise CorruptCheckpointError(file, "is missing", "what batches were begun after", RESTORE)
+        raise CorruptCheckpointError(
+            file, "is missing", "what batches were begun after", RESTORE, Damage.MISSING
+        )
     if newest is None:
         return InputHistory(plan, (), None)
     for lost in plan.missing_begins(newest.time_ms):
         file = location(files, begin_file(lost))
-        raise CorruptCheckpointError(file, "is missing", "what its batch has read", RESTORE)
+        raise CorruptCheckpointError(
+            file, "is missing", "what its batch has read", RESTORE, Damage.MISSING
+        )
     snapshot = read_input_snapshot(files, newest)
     if plan.stream_id not in (None, snapshot.stream_id):
         file, found = (
             location(files, input_snapshot_file(newest)),
             f"is of stream {snapshot.stream_id}",
         )
-        raise CorruptCheckpointError(file, found, f"stream {plan.stream_id}", RESTORE)
+        raise CorruptCheckpointError(
+            file, found, f"stream {plan.stream_id}", RESTORE, Damage.MISPLACED
+        )
     return InputHistory(plan, tuple(counted), snapshot)
 
 
@@ -131,7 +137,9 @@ def read_input_snapshot(files: Files, record_id: RecordId) -> InputSnapshot:
     snapshot = read_record(files, name, FileKind.INPUTS, {}, InputSnapshot, _WHAT)
     if snapshot.record_id != record_id:
         found = f"is of {snapshot.record_id}"
-        raise CorruptCheckpointError(location(files, name), found, f"{record_id}", RESTORE)
+        raise CorruptCheckpointError(
+            location(files, name), found, f"{record_id}", RESTORE, Damage.MISPLACED
+        )
     return snapshot
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from checkpoint.errors import RESTORE, CorruptCheckpointError
+from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """A number from 0 on."""
@@ -72,7 +72,9 @@ def _read(data: bytes, kind: type[T]) -> T:
 
 
 def _makes_no_sense(file: str, error: Exception, what: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(file, f"says: {error}", f"the JSON of {what}", RESTORE)
+    return CorruptCheckpointError(
+        file, f"says: {error}", f"the JSON of {what}", RESTORE, Damage.DAMAGED
+    )
 
 
 def _plain(value: object) -> object:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError
+from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError, Damage
 from checkpoint.fencing import (
     EPOCH_PREFIX,
     TAKEOVER,
@@ -178,7 +178,9 @@ def read_lineage(files: Files, known: Lineage | None = None) -> Lineage:
                 return Lineage((), bool(names))
             return lineage_from(files, max(there), there, known)
     file = location(files, EPOCH_PREFIX.rstrip("/"))
-    raise CorruptCheckpointError(file, "has takeovers that cannot be read", "takeovers", RESTORE)
+    raise CorruptCheckpointError(
+        file, "has takeovers that cannot be read", "takeovers", RESTORE, Damage.BUSY
+    )
 
 
 def lineage_from(
@@ -211,7 +213,9 @@ def require_written_under(takeover: Takeover, token: str, files: Files, name: st
 
 def _of_a_copy(files: Files, name: str) -> CorruptCheckpointError:
     found = "is of another copy of this stream, which went on by itself"
-    return CorruptCheckpointError(location(files, name), found, "one of this copy", RESTORE)
+    return CorruptCheckpointError(
+        location(files, name), found, "one of this copy", RESTORE, Damage.ANOTHER_COPY
+    )
 
 
 def read_takeover(files: Files, epoch: int) -> Takeover:
@@ -223,7 +227,9 @@ def read_takeover(files: Files, epoch: int) -> Takeover:
     takeover = read_record(files, name, FileKind.TAKEOVER, {"epoch": epoch}, Takeover, what)
     if takeover.epoch != epoch:
         found = f"is the takeover of epoch {takeover.epoch}"
-        raise CorruptCheckpointError(location(files, name), found, f"of epoch {epoch}", RESTORE)
+        raise CorruptCheckpointError(
+            location(files, name), found, f"of epoch {epoch}", RESTORE, Damage.MISPLACED
+        )
     return takeover
 
 

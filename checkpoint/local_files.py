@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from checkpoint.errors import (
     AlreadyExistsError,
     CorruptCheckpointError,
+    Damage,
     NotDurableError,
     StorageRefusedError,
     StorageUncertainError,
@@ -293,7 +294,7 @@ def _open_regular(path: str, is_guarded: bool) -> int:
 
 def _not_regular(path: str, found: str) -> CorruptCheckpointError:
     return CorruptCheckpointError(
-        path, found, "a regular file", "remove it and restore the file from a copy"
+        path, found, "a regular file", "remove it and restore the file from a copy", Damage.NO_FILE
     )
 
 

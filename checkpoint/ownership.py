@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from checkpoint.errors import UntrustedFileError
+from checkpoint.errors import Damage, UntrustedFileError
 
 ALLOW_VARIABLE = "CHECKPOINT_ALLOW_WRITABLE"
 """Set to 1 in the environment: who else can write a checkpoint is trusted with running code."""
@@ -35,4 +35,5 @@ def require_own(path: str, status: os.stat_result, is_above: bool = False) -> No
         f"that only user id {os.geteuid()} can write it, as nothing is unpickled otherwise",
         f"{remedy}, sign the checkpoint with a key ({KEY_FILE_VARIABLE}), or, if all who can "
         f"write there are trusted with running code, set {ALLOW_VARIABLE}=1",
+        Damage.WRITABLE,
     )

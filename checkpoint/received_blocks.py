@@ -20,6 +20,7 @@ from checkpoint.errors import (
     RESTORE,
     CheckpointError,
     CorruptCheckpointError,
+    Damage,
     StorageUncertainError,
 )
 from checkpoint.fencing import require_newest
@@ -100,11 +101,15 @@ class ReceivedBlocks:
             chunks = self.files.read_chunks(name, READ_CHUNK_BYTES)
             frames = read_frames(chunks, FileKind.RECEIVED, file)
         except FileNotFoundError as error:
-            raise CorruptCheckpointError(file, "is missing", "a received block", RESTORE) from error
+            raise CorruptCheckpointError(
+                file, "is missing", "a received block", RESTORE, Damage.MISSING
+            ) from error
         payload = b"".join(payload for payload, _ in frames.blocks)
         identity = _identity(name)
         if not identity:
-            raise CorruptCheckpointError(file, "is no block by its name", "one", RESTORE)
+            raise CorruptCheckpointError(
+                file, "is no block by its name", "one", RESTORE, Damage.MISPLACED
+            )
         epoch, sequence = identity
         require_header(frames.header, {**self._ids, "epoch": epoch, "sequence": sequence}, file)
         return frames.totals, payload

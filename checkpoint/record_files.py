@@ -17,6 +17,7 @@ from checkpoint.errors import (
     UPGRADE,
     AlreadyExistsError,
     CorruptCheckpointError,
+    Damage,
     NotDurableError,
     StorageRefusedError,
     StorageUncertainError,
@@ -119,7 +120,7 @@ def open_record(
     record_format = frames.header.get("format")
     if record_format != _FORMAT:
         found, expected = f"is {what} in format {record_format!r}", f"format {_FORMAT}"
-        raise CorruptCheckpointError(file, found, expected, UPGRADE)
+        raise CorruptCheckpointError(file, found, expected, UPGRADE, Damage.FORMAT)
     payload = b"".join(payload for payload, _ in frames.blocks)
     require_header(frames.header, wanted, file)
     return RecordFile(frames.header, decode(payload, form, file, what))
@@ -137,4 +138,4 @@ def require_header(header: Mapping[str, object], wanted: Mapping[str, object], f
     for key, value in wanted.items():
         if header.get(key) != value:
             found = f"is of {key} {header.get(key)!r}"
-            raise CorruptCheckpointError(file, found, f"{key} {value!r}", RESTORE)
+            raise CorruptCheckpointError(file, found, f"{key} {value!r}", RESTORE, Damage.MISPLACED)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import ClassVar, Generic, TypeVar, cast
 
-from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError
+from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError, Damage
 from checkpoint.fencing import WriterLease
 from checkpoint.files import Files, location
 from checkpoint.framing import FileKind
@@ -111,7 +111,9 @@ class RecordLog(Generic[Record]):
         record = found.record
         if record.record_id != record_id:
             is_of = f"is the record of {record.record_id}"
-            raise CorruptCheckpointError(file, is_of, f"that of {record_id}", RESTORE)
+            raise CorruptCheckpointError(
+                file, is_of, f"that of {record_id}", RESTORE, Damage.MISPLACED
+            )
         self._require_of_this_copy(found.header, record_id.epoch, name)
         return record
 

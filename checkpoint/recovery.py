@@ -18,7 +18,7 @@ from checkpoint.commit_log import (
     OperatorSnapshot,
     commit_file,
 )
-from checkpoint.errors import RESTORE, CorruptCheckpointError
+from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
 from checkpoint.fencing import TAKEOVER, DriverProcess, WriterLease, claim_epoch, epoch_file
 from checkpoint.files import Files
 from checkpoint.graph_record import all_graphs, read_graph
@@ -243,7 +243,9 @@ def read_log(
                 continue  # of a driver that began while this was read
             return log
     found = "has records that are gone before they can be read"
-    raise CorruptCheckpointError(files.url, found, "that nobody else is at work there", RESTORE)
+    raise CorruptCheckpointError(
+        files.url, found, "that nobody else is at work there", RESTORE, Damage.BUSY
+    )
 
 
 def _read_log(files: Files, lineage: Lineage, known: StreamLog | None) -> StreamLog:
@@ -308,7 +310,7 @@ def plan_recovery(log: StreamLog) -> RecoveryPlan:
     ids |= {takeover.stream_id for takeover in log.lineage.takeovers}
     if len(ids) > 1:
         found = f"holds records of the streams {', '.join(sorted(ids))}"
-        raise CorruptCheckpointError(log.url, found, "those of one", RESTORE)
+        raise CorruptCheckpointError(log.url, found, "those of one", RESTORE, Damage.MISPLACED)
     return RecoveryPlan(
         stream_id=min(ids, default=None),
         last=last,
@@ -325,7 +327,9 @@ def plan_recovery(log: StreamLog) -> RecoveryPlan:
 def _require_stream(files: Files, plan: RecoveryPlan, stream_id: str) -> None:
     if plan.stream_id not in (None, stream_id):
         found = f"is the directory of stream {plan.stream_id}"
-        raise CorruptCheckpointError(files.url, found, f"that of {stream_id}", RESTORE)
+        raise CorruptCheckpointError(
+            files.url, found, f"that of {stream_id}", RESTORE, Damage.MISPLACED
+        )
 
 
 def _require_takeovers(log: StreamLog) -> None:
@@ -421,9 +425,11 @@ def _each_snapshot(log: StreamLog, last: CommitRecord) -> Iterator[tuple[str, Ne
             found = f"names no snapshot of the state of {uid!r}"
             wanted = f"one, as the record of {last.record_id} says"
             file = f"{log.url}/{commit_file(record_id)}"
-            raise CorruptCheckpointError(file, found, wanted, RESTORE)
+            raise CorruptCheckpointError(file, found, wanted, RESTORE, Damage.CONTRADICTING)
         yield uid, NewestSnapshot(record_id.time_ms, snapshot)
 
 
 def _missing(log: StreamLog, name: str, wanted: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(f"{log.url}/{name}", "is missing", wanted, RESTORE)
+    return CorruptCheckpointError(
+        f"{log.url}/{name}", "is missing", wanted, RESTORE, Damage.MISSING
+    )

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from checkpoint.errors import StorageRefusedError, UntrustedFileError
+from checkpoint.errors import Damage, StorageRefusedError, UntrustedFileError
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import SIGNED_MAGIC, FileBytes
 from checkpoint.names import Names
@@ -158,10 +158,12 @@ class SignedFiles:
         head = source.take(_HEAD.size, "the head")
         magic, found_format, key_id = _HEAD.unpack(head)
         if magic != SIGNED_MAGIC or found_format != _FORMAT:
-            raise UntrustedFileError(file, "is not signed", "a signature", _REMEDY)
+            raise UntrustedFileError(file, "is not signed", "a signature", _REMEDY, Damage.UNSIGNED)
         if not hmac.compare_digest(key_id, _key_id(key)):
             found = f"is signed with key {key_id.hex()}"
-            raise UntrustedFileError(file, found, f"key {_key_id(key).hex()}", _REMEDY)
+            raise UntrustedFileError(
+                file, found, f"key {_key_id(key).hex()}", _REMEDY, Damage.OTHER_KEY
+            )
         number, is_last = 0, False
         while not is_last:
             length, mac = _SEGMENT.unpack(source.take(_SEGMENT.size, "a segment"))
@@ -238,7 +240,7 @@ def _key_id(key: bytes) -> bytes:
 
 def _forged(file: str) -> UntrustedFileError:
     found = "is damaged, forged, or was moved: its signature is wrong"
-    return UntrustedFileError(file, found, "what the key has signed", _REMEDY)
+    return UntrustedFileError(file, found, "what the key has signed", _REMEDY, Damage.FORGED)
 
 
 @lru_cache(maxsize=8)

@@ -12,7 +12,7 @@ import secrets  # noqa: TID251
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from checkpoint.errors import RESTORE, CorruptCheckpointError
+from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import FileKind, FileRef, Frames, FrameTotals, read_frames, write_frames
 from checkpoint.json_records import convert
@@ -143,7 +143,7 @@ def read_state_file(files: Files, ref: FileRef, expected: StatePartition) -> Ite
         frames = read_frames(chunks, FileKind.STATE, file)
     except FileNotFoundError as error:
         wanted = f"a state file of {ref.size_bytes} bytes and {ref.records} records"
-        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE) from error
+        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE, Damage.MISSING) from error
     _require_identity(frames.header, ref, expected, file)
     return _payloads(frames, ref, file)
 
@@ -162,11 +162,17 @@ def _require_identity(
         found, wanted = header.get(field.name), getattr(expected, field.name)
         if found != wanted:
             raise CorruptCheckpointError(
-                file, f"is of {field.name} {found!r}", f"{field.name} {wanted!r}", RESTORE
+                file,
+                f"is of {field.name} {found!r}",
+                f"{field.name} {wanted!r}",
+                RESTORE,
+                Damage.MISPLACED,
             )
     name = read_file_id(header, file).name
     if name != ref.name:
-        raise CorruptCheckpointError(file, f"was written as {name}", ref.name, RESTORE)
+        raise CorruptCheckpointError(
+            file, f"was written as {name}", ref.name, RESTORE, Damage.MISPLACED
+        )
 
 
 def read_file_id(header: Mapping[str, object], file: str) -> StateFileId:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 
-from checkpoint.errors import StorageRefusedError, UntrustedFileError
+from checkpoint.errors import Damage, StorageRefusedError, UntrustedFileError
 from checkpoint.files import Files
 from checkpoint.local_files import LocalFiles
 from checkpoint.ownership import ALLOW_VARIABLE, require_own
@@ -115,7 +115,9 @@ def _require_own_file(path: str) -> None:
         return  # deleted a moment ago
     if stat.S_ISLNK(status.st_mode):
         remedy = "put there what it leads to"
-        raise UntrustedFileError(path, "is a symbolic link", "a file or directory", remedy)
+        raise UntrustedFileError(
+            path, "is a symbolic link", "a file or directory", remedy, Damage.NO_FILE
+        )
     require_own(path, status)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from checkpoint.errors import RESTORE, CorruptCheckpointError
+from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
 from checkpoint.files import Files, FilesBelow, location
 from checkpoint.framing import FileRef
 from checkpoint.graph_record import RDDS_PREFIX, GraphSnapshot, rdd_files
@@ -110,4 +110,6 @@ def _require_chain(
     if lost:
         name = f"{directory}{max(lost):016d}-*.changes"
         wanted = f"the changes that led to version {version}, from version {first} on"
-        raise CorruptCheckpointError(location(files, name), "is missing", wanted, RESTORE)
+        raise CorruptCheckpointError(
+            location(files, name), "is missing", wanted, RESTORE, Damage.MISSING
+        )

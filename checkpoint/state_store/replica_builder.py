@@ -9,7 +9,7 @@ from typing import Protocol
 
 import lmdb
 
-from checkpoint.errors import RESTORE, CorruptCheckpointError, StorageRefusedError
+from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage, StorageRefusedError
 from checkpoint.files import location
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.chain import ReplayPlan
@@ -109,7 +109,9 @@ def build_generation(
             raise
         snapshots = ", ".join(snapshot.file for snapshot in damaged)
         remedy = f"restore that file, or one of the damaged snapshots after it: {snapshots}"
-        raise CorruptCheckpointError(error.file, error.found, error.expected, remedy) from error
+        raise CorruptCheckpointError(
+            error.file, error.found, error.expected, remedy, error.damage
+        ) from error
 
 
 def _build_generation(
@@ -195,12 +197,16 @@ class _Builder:
             try:
                 self._run(functools.partial(put, environment, changes=part))
             except ValueError as error:
-                raise CorruptCheckpointError(file, str(error), "keys in order", RESTORE) from error
+                raise CorruptCheckpointError(
+                    file, str(error), "keys in order", RESTORE, Damage.WRONG_CONTENT
+                ) from error
             count, checksum = part.count, part.checksum
         with environment.env.begin(db=environment.data) as txn:
             found = txn.stat(environment.data)["entries"]
         if found != count:
-            raise CorruptCheckpointError(file, f"leads to {found} keys", f"{count} keys", RESTORE)
+            raise CorruptCheckpointError(
+                file, f"leads to {found} keys", f"{count} keys", RESTORE, Damage.WRONG_CONTENT
+            )
         return checksum
 
     def _require_checksum(self, plan: ReplayPlan, meta: ReplicaMeta) -> None:
@@ -214,7 +220,11 @@ class _Builder:
             kind = StoredKind.CHANGES if plan.changelogs else StoredKind.SNAPSHOT
             file = self._location(meta.version_id, kind)
             cause = CorruptCheckpointError(
-                file, f"leads to a wrong content: {error}", "the content its writer had", _GO_BACK
+                file,
+                f"leads to a wrong content: {error}",
+                "the content its writer had",
+                _GO_BACK,
+                Damage.WRONG_CONTENT,
             )
             raise (cause if plan.start == EMPTY else _DamagedSnapshotError(cause)) from error
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from msgspec import field
 
-from checkpoint.errors import RESTORE, UPGRADE, AlreadyExistsError, CorruptCheckpointError
+from checkpoint.errors import RESTORE, UPGRADE, AlreadyExistsError, CorruptCheckpointError, Damage
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import (
     FileKind,
@@ -123,7 +123,7 @@ def open_stored(
         frames = read_frames(files.read_chunks(name, chunk_bytes), _KINDS[kind], file)
     except FileNotFoundError as error:
         wanted = f"the {kind.value} of version {version_id.version} of {_subject(store)}"
-        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE) from error
+        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE, Damage.MISSING) from error
     header = read_header(frames.header, kind, file)
     _require_identity(header, store, version_id, file)
     return StoredFile(header, _read_parts(frames, header.compression, file), frames.totals)
@@ -134,11 +134,11 @@ def read_header(data: Mapping[str, object], kind: StoredKind, file: str) -> Stor
     layout = data.get("layout")
     if layout != LAYOUT:
         found, expected = f"is written in layout {layout!r}", f"layout {LAYOUT}"
-        raise CorruptCheckpointError(file, found, expected, UPGRADE)
+        raise CorruptCheckpointError(file, found, expected, UPGRADE, Damage.FORMAT)
     header = convert(data, StoredHeader, file, "the header of a file of a state store")
     if header.kind is not kind:
         found, expected = f"is {header.kind.value} by its header", kind.value
-        raise CorruptCheckpointError(file, found, expected, RESTORE)
+        raise CorruptCheckpointError(file, found, expected, RESTORE, Damage.MISPLACED)
     return header
 
 
@@ -148,13 +148,13 @@ def _read_parts(frames: Frames, compression: Compression, file: str) -> Iterator
             part = decode_changes(payload, compression)
         except ValueError as error:
             found = f"has no block of changes as block {number}: {error}"
-            raise CorruptCheckpointError(file, found, "one", RESTORE) from error
+            raise CorruptCheckpointError(file, found, "one", RESTORE, Damage.DAMAGED) from error
         if part.operation_count != operations:
             found = f"has {part.operation_count} changes in block {number}"
-            raise CorruptCheckpointError(file, found, f"{operations}", RESTORE)
+            raise CorruptCheckpointError(file, found, f"{operations}", RESTORE, Damage.DAMAGED)
         yield part
     if not frames.totals.blocks:
-        raise CorruptCheckpointError(file, "has no blocks", "one at least", RESTORE)
+        raise CorruptCheckpointError(file, "has no blocks", "one at least", RESTORE, Damage.DAMAGED)
 
 
 def _require_identity(
@@ -162,16 +162,16 @@ def _require_identity(
 ) -> None:
     if header.store != store:
         found = f"is of {_subject(header.store)}"
-        raise CorruptCheckpointError(file, found, _subject(store), RESTORE)
+        raise CorruptCheckpointError(file, found, _subject(store), RESTORE, Damage.MISPLACED)
     if header.version_id != version_id:
         found = f"is of version {header.version_id.version}, attempt {header.version_id.uid}"
         expected = f"version {version_id.version}, attempt {version_id.uid}"
-        raise CorruptCheckpointError(file, found, expected, RESTORE)
+        raise CorruptCheckpointError(file, found, expected, RESTORE, Damage.MISPLACED)
     is_changes = header.kind is StoredKind.CHANGES
     if header.parent.version != version_id.version - is_changes:
         found = f"was made of version {header.parent.version}"
         expected = f"version {version_id.version - is_changes}"
-        raise CorruptCheckpointError(file, found, expected, RESTORE)
+        raise CorruptCheckpointError(file, found, expected, RESTORE, Damage.MISPLACED)
 
 
 def _subject(store: StoreId) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from checkpoint.errors import CorruptCheckpointError
+from checkpoint.errors import CorruptCheckpointError, Damage
 from checkpoint.framing import FileRef
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.checksum import pairs_checksum, require_checksum
@@ -150,5 +150,6 @@ class MemoryBackend:
                 f"does not hold version {version_id.version} of attempt {version_id.uid}",
                 f"one of the versions {kept}",
                 "open one that was committed there and not forgotten",
+                Damage.MISSING,
             )
         return found

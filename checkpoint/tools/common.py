@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
 from checkpoint.commit_log import CommitLog, CommitRecord
-from checkpoint.errors import CorruptCheckpointError
+from checkpoint.errors import CorruptCheckpointError, Damage
 from checkpoint.files import Files
 from checkpoint.open_location import open_existing
 from checkpoint.recovery import newest_stream
@@ -68,21 +68,29 @@ class Problem:
         found: what is wrong.
         expected: what should be there.
         remedy: what to do.
+        damage: what is wrong, by the heading of the runbook that has it.
     """
 
     file: str
     found: str
     expected: str
     remedy: str
+    damage: Damage
+
+    def as_json(self) -> dict[str, str]:
+        """Return it for programs."""
+        return {**vars(self), "damage": self.damage.value}
 
     @classmethod
     def of(cls, error: CorruptCheckpointError) -> Problem:
         """Return the problem that an error tells of."""
-        return cls(error.file, error.found, error.expected, error.remedy)
+        return cls(error.file, error.found, error.expected, error.remedy, error.damage)
 
     def error(self) -> CorruptCheckpointError:
         """Return the error that tells of this problem."""
-        return CorruptCheckpointError(self.file, self.found, self.expected, self.remedy)
+        return CorruptCheckpointError(
+            self.file, self.found, self.expected, self.remedy, self.damage
+        )
 
     def __str__(self) -> str:
         return str(self.error())

@@ -23,6 +23,7 @@ from checkpoint.errors import (
     RESTORE,
     AlreadyExistsError,
     CorruptCheckpointError,
+    Damage,
     UntrustedFileError,
 )
 from checkpoint.fencing import CLAIM, EPOCH_PREFIX, TAKEOVER, DriverProcess, claim_epoch, epoch_file
@@ -262,7 +263,9 @@ def import_stream(
             files.delete(inside)
         found = f"holds what cannot be used: {problems[0].file} {problems[0].found}"
         expected = "a stream that is whole"
-        raise CorruptCheckpointError(location(source, name), found, expected, _OTHER_EXPORT)
+        raise CorruptCheckpointError(
+            location(source, name), found, expected, _OTHER_EXPORT, problems[0].damage
+        )
     plan = read_plan(files)
     lineage = read_lineage(files)
     stream_id = plan.stream_id or ""
@@ -280,7 +283,9 @@ def _contents(source: Files, name: str) -> Iterator[tuple[str, bytes]]:
     count = 0
     for payload, is_head in frames.blocks:
         if not is_head:
-            raise CorruptCheckpointError(file, "has a block of no file", "a file", RESTORE)
+            raise CorruptCheckpointError(
+                file, "has a block of no file", "a file", RESTORE, Damage.DAMAGED
+            )
         head = decode(payload, _Inside, file, "what a file in it is")
         inside, left = head.name, head.bytes
         parts = []
@@ -289,8 +294,12 @@ def _contents(source: Files, name: str) -> Iterator[tuple[str, bytes]]:
             left -= len(part) or left + 1
             parts.append(part)
         if left:
-            raise CorruptCheckpointError(file, f"has {inside} not whole", "all of it", RESTORE)
+            raise CorruptCheckpointError(
+                file, f"has {inside} not whole", "all of it", RESTORE, Damage.DAMAGED
+            )
         count += 1
         yield inside, b"".join(parts)
     if count != savepoint.files:
-        raise CorruptCheckpointError(file, f"holds {count} files", f"{savepoint.files}", RESTORE)
+        raise CorruptCheckpointError(
+            file, f"holds {count} files", f"{savepoint.files}", RESTORE, Damage.DAMAGED
+        )

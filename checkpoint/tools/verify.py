@@ -10,11 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
 
 from checkpoint.batch_log import begin_file
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog, CommitRecord
-from checkpoint.errors import RESTORE, CheckpointError, CorruptCheckpointError, StorageRefusedError
+from checkpoint.errors import (
+    RESTORE,
+    CheckpointError,
+    CorruptCheckpointError,
+    Damage,
+    StorageRefusedError,
+)
 from checkpoint.fencing import CLAIM, epoch_file, epochs_with
 from checkpoint.files import Files, location
 from checkpoint.framing import FileRef
@@ -50,6 +57,19 @@ _CLAIM_ANEW = (
 _OLD_CLAIM = "remove it: a newer driver has claimed the stream, and nothing needs this claim"
 
 
+class Note(Enum):
+    """What verify says that is no problem: each stands in the runbook."""
+
+    VOID = "void, of older drivers or taken back: commits at {times}"
+    ORPHANS = "{count} state files that no record names; see gc"
+    OLD_CLAIM = "{claim} is missing; nothing needs it, as epoch {newest} has a newer one"
+    UNTRUSTED = "a restart by this user is refused: {error}"
+
+    def __call__(self, **facts: object) -> str:
+        """Return the sentence with these facts."""
+        return self.value.format(**facts)
+
+
 @dataclass
 class Verification:
     """What was looked at, and what is wrong."""
@@ -65,12 +85,18 @@ class Verification:
         except CorruptCheckpointError as error:
             self.add(Problem.of(error))
         except FileNotFoundError:
-            self.add(Problem(where, "is missing", "the file", "restore it from a copy"))
+            self.add(
+                Problem(where, "is missing", "the file", "restore it from a copy", Damage.MISSING)
+            )
         except (CheckpointError, ValueError) as error:
             remedy = (
                 "look at that storage" if isinstance(error, StorageRefusedError) else "see there"
             )
-            self.add(Problem(where, f"cannot be verified: {error}", "a good file", remedy))
+            self.add(
+                Problem(
+                    where, f"cannot be verified: {error}", "a good file", remedy, Damage.UNREADABLE
+                )
+            )
         else:
             return True
         return False
@@ -103,7 +129,7 @@ def verify_stream(files: Files, progress: Progress = SILENT) -> Verification:
         for lost in plan.missing_begins(min(plan.committed_ms, default=0) - 1):
             wanted = "the begin record that another record names"
             where = location(files, begin_file(lost))
-            findings.add(Problem(where, "is missing", wanted, RESTORE))
+            findings.add(Problem(where, "is missing", wanted, RESTORE, Damage.MISSING))
         findings.try_to(partial(verify_graph, files, plan), files.url)
         verify_inputs(files, plan, findings, progress)
     return findings
@@ -158,12 +184,12 @@ def _verify_claims(
         if claim in names:
             continue
         if epoch < newest:
-            findings.notes.append(
-                f"{claim} is missing; nothing needs it, as epoch {newest} has a newer one"
-            )
+            findings.notes.append(Note.OLD_CLAIM(claim=claim, newest=newest))
         else:
             wanted = f"the claim of epoch {epoch}, which keeps older drivers out"
-            findings.add(Problem(location(files, claim), "is missing", wanted, _CLAIM_ANEW))
+            findings.add(
+                Problem(location(files, claim), "is missing", wanted, _CLAIM_ANEW, Damage.NO_CLAIM)
+            )
 
 
 def _read_whole(files: Files, name: str, findings: Verification) -> str | None:
@@ -171,7 +197,9 @@ def _read_whole(files: Files, name: str, findings: Verification) -> str | None:
     where = location(files, name)
     reader = reader_of(files, name)
     if reader is None:
-        findings.add(Problem(where, "is no file of a checkpoint", "no such file", FOREIGN))
+        findings.add(
+            Problem(where, "is no file of a checkpoint", "no such file", FOREIGN, Damage.FOREIGN)
+        )
         return None
     found: list[str] = []
     findings.try_to(lambda: found.append(reader()), where)
@@ -185,7 +213,7 @@ def _require_stream(
     for name, found in streams.items():
         if found != stream_id:
             where, wanted = location(files, name), f"stream {stream_id}"
-            findings.add(Problem(where, f"is of stream {found}", wanted, RESTORE))
+            findings.add(Problem(where, f"is of stream {found}", wanted, RESTORE, Damage.MISPLACED))
 
 
 def _verify_records(
@@ -215,7 +243,9 @@ def _verify_records(
         verify_record(files, record, findings, progress)
         for name in record.file_names().difference(listed):
             wanted = f"a file that the record of {record.record_id} names"
-            findings.add(Problem(location(files, name), "is missing", wanted, RESTORE))
+            findings.add(
+                Problem(location(files, name), "is missing", wanted, RESTORE, Damage.MISSING)
+            )
     for record in list(records.values())[-1:]:
         verify_stores(files, record, findings, progress)
     for record in records.values():
@@ -224,14 +254,14 @@ def _verify_records(
         if previous is not None and not is_known:
             where = location(files, f"{COMMIT_PREFIX}{previous.stem}{COMMIT_SUFFIX}")
             wanted = f"the record that comes before that of {record.record_id}"
-            findings.add(Problem(where, "is missing", wanted, RESTORE))
+            findings.add(Problem(where, "is missing", wanted, RESTORE, Damage.MISSING))
     void = sorted(set(ids) - set(counted))
     if void:
         times = ", ".join(map(str, void))
-        findings.notes.append(f"void, of older drivers or taken back: commits at {times}")
+        findings.notes.append(Note.VOID(times=times))
     orphans = [name for name in listed if name.startswith(STATE_PREFIX) and name not in named]
     if orphans:
-        findings.notes.append(f"{len(orphans)} state files that no record names; see gc")
+        findings.notes.append(Note.ORPHANS(count=len(orphans)))
 
 
 def verify_record(

@@ -31,7 +31,7 @@ from checkpoint.tools.common import (
 )
 from checkpoint.tools.progress import SILENT, Progress
 from checkpoint.tools.rewind import plan_rewind
-from checkpoint.tools.verify import restart_problem, verify_stream
+from checkpoint.tools.verify import Note, restart_problem, verify_stream
 from checkpoint.trust import require_trusted
 
 
@@ -55,12 +55,13 @@ def _verify(options: argparse.Namespace) -> CommandResult:
     data: dict[str, object] = {
         "url": files.url,
         "checked_files": findings.checked,
-        "problems": [vars(problem) for problem in findings.problems],
+        "problems": [problem.as_json() for problem in findings.problems],
         "notes": findings.notes,
     }
     count = len(findings.problems)
     summary = f"{findings.checked} files verified, {count or 'no'} problem{'s'[: count != 1]}"
-    lines = [*map(str, findings.problems), *findings.notes]
+    lines = [f"{problem.damage.value}: {problem}" for problem in findings.problems]
+    lines += findings.notes
     if findings.problems:
         data["good_ms"] = good_ms
         data["restart_refused"] = None if refusal is None else str(refusal)
@@ -77,7 +78,7 @@ def _untrusted(files: Files) -> list[str]:
             try:
                 require_trusted(files)
             except UntrustedFileError as error:
-                return [f"a restart by this user is refused: {error}"]
+                return [Note.UNTRUSTED(error=error)]
     return []
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog
-from checkpoint.errors import RESTORE, CorruptCheckpointError
+from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
 from checkpoint.fencing import CLAIM, RELEASED, epoch_of_file, read_claim, read_release
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import FileKind, read_frames
@@ -71,7 +71,9 @@ def _read_frames(files: Files, name: str, kind: FileKind) -> str:
         pass
     stream_id, written = _written_as(frames.header, kind, name, file)
     if written != name:
-        raise CorruptCheckpointError(file, f"was written as {written}", name, RESTORE)
+        raise CorruptCheckpointError(
+            file, f"was written as {written}", name, RESTORE, Damage.MISPLACED
+        )
     return stream_id
 
 

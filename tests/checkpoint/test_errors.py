@@ -13,7 +13,9 @@ CASES = [
     errors.AlreadyExistsError("/x exists already"),
     errors.StorageUncertainError("cannot link /x"),
     errors.NotDurableError("cannot sync the directory of /x"),
-    errors.CorruptCheckpointError("/x", "ends after 3 bytes", "20 bytes", "restore it"),
+    errors.CorruptCheckpointError(
+        "/x", "ends after 3 bytes", "20 bytes", "restore it", errors.Damage.DAMAGED
+    ),
     errors.ConcurrentWriterError("another driver", 3, 4),
 ]
 
@@ -44,5 +46,7 @@ def test_kinds_tell_whether_it_happened() -> None:
 
 def test_a_corrupt_checkpoint_names_file_finding_expectation_and_remedy() -> None:
     """The message holds the four facts that somebody at three in the morning needs."""
-    error = errors.CorruptCheckpointError("/c/f", "ends early", "20 bytes", "restore it")
+    error = errors.CorruptCheckpointError(
+        "/c/f", "ends early", "20 bytes", "restore it", errors.Damage.DAMAGED
+    )
     assert str(error) == "/c/f ends early; expected 20 bytes; restore it"

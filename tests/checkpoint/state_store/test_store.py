@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from checkpoint import CorruptCheckpointError, StorageRefusedError, open_files
+from checkpoint.errors import Damage
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
@@ -154,7 +155,8 @@ def test_every_operation_may_fail(effect: str, error: type[BaseException]) -> No
     """Whatever fails: the error is passed on, the old content intact, and nothing left open."""
     inner = MemoryBackend()
     root = write_root(StateStore(inner))
-    make = (lambda text: error(text, "", "", "")) if error is CorruptCheckpointError else error
+    is_corrupt = error is CorruptCheckpointError
+    make = (lambda text: error(text, "", "", "", Damage.DAMAGED)) if is_corrupt else error
     for at in itertools.count(1):
         backend = FaultyBackend(inner, at, effect, make)  # type: ignore[arg-type]
         try:

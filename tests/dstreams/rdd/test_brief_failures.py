@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 
 from checkpoint import CorruptCheckpointError
+from checkpoint.errors import Damage
 from dstreams import BatchFailedError, SourceError, StreamingContext
 from dstreams.rdd.failures import (
     UserFunctionError,
@@ -217,7 +218,12 @@ def test_an_error_of_the_driver_loses_our_frames_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [SourceError("gone"), CorruptCheckpointError("a", "is", "b", "c"), UserFunctionError()]
+    "error",
+    [
+        SourceError("gone"),
+        CorruptCheckpointError("a", "is", "b", "c", Damage.DAMAGED),
+        UserFunctionError(),
+    ],
 )
 def test_errors_of_ours_are_not_a_functions(error: Exception) -> None:
     """What stops a stream, or names a function already, passes through other functions."""

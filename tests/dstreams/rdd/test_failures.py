@@ -12,6 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from checkpoint import CorruptCheckpointError, NotDurableError, StorageRefusedError
+from checkpoint.errors import Damage
 from dstreams.rdd.failures import stops_stream, summarize
 
 
@@ -41,7 +42,9 @@ def test_failed_job_of_a_storage(sc: SparkContext) -> None:
     """An error of the checkpoint inside of a task is known as one."""
 
     def fail(_: Any) -> None:
-        raise CorruptCheckpointError("dir/a.state", "is missing", "a file", "restore it")
+        raise CorruptCheckpointError(
+            "dir/a.state", "is missing", "a file", "restore it", Damage.MISSING
+        )
 
     error = failure_of(sc, fail)
     assert summarize(error) == (
