@@ -81,6 +81,8 @@ from dstreams.state.update_function import UpdateFunction
 if TYPE_CHECKING:
     from dstreams.streaming_context import StreamingContext
 
+__all__ = ["DStream"]
+
 logger = logging.getLogger(__name__)
 
 T_co = TypeVar("T_co", covariant=True)

@@ -40,6 +40,8 @@ from dstreams.events import (
     StreamingStarted,
 )
 
+__all__ = ["StatsReportListener", "StreamingListener"]
+
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K")

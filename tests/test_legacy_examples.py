@@ -71,6 +71,27 @@ def test_network_wordcount(server: socket.socket, how: tuple[str, ...]) -> None:
             ended_by_sigterm(program, how)
 
 
+def replaced(name: str, directory: Path) -> Path:
+    """An example in whose imports dstreams stands in the place of pyspark.streaming."""
+    program = directory / name
+    program.write_text((LEGACY / name).read_text().replace("pyspark.streaming", "dstreams"))
+    return program
+
+
+def test_network_wordcount_with_imports_replaced(server: socket.socket, tmp_path: Path) -> None:
+    """Python runs it as any program, with Spark's own settings."""
+    program = replaced("network_wordcount.py", tmp_path)
+    with running(str(program), *map(str, server.getsockname())) as started:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"to be or not to be\n")
+            wait_for(
+                lambda: started.has_printed("('to', 2)", "('be', 2)", "('or', 1)", "('not', 1)"),
+                LIMIT_S,
+            )
+            ended_by_sigterm(started, RUN)
+
+
 def test_ctrl_c(server: socket.socket) -> None:
     """In a terminal it reaches all processes, and ends the program as SIGTERM does."""
     with example(RUN, "network_wordcount.py", *server.getsockname()) as program:

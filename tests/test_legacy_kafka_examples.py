@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.kafka_cluster import KafkaCluster, Sent
-from tests.support.programs import LIMIT_S
+from tests.support.programs import LIMIT_S, running
 from tests.support.waiting import wait_for
-from tests.test_legacy_examples import RUN, ended_by_sigterm, example, latest
+from tests.test_legacy_examples import RUN, ended_by_sigterm, example, latest, replaced
 
 pytestmark = pytest.mark.spark
 
@@ -118,6 +118,24 @@ def test_kafka_batch_report(kafka: KafkaCluster) -> None:
         assert program.wait() == 0, "\n".join(program.lines)
     said = [line for line in program.lines if line[:1] in "Nk123456789"]
     assert said == ["k0: 2", "k1: 3", "None: 1", "6 k0 m6", "5 k1 m5", "4 None m4"]
+
+
+def test_with_imports_replaced(kafka: KafkaCluster, tmp_path: Path) -> None:
+    """Calls of 2.4 are understood by dstreams.kafka: streams, ranges of offsets, and RDDs of them.
+
+    An RDD of a batch says its ranges as it did then.
+    """
+    topic, database = kafka.create_topic(), tmp_path / "orders.db"
+    kafka.produce(topic, [Sent(order("ann", 3), "k0"), Sent(order("bob", 4), "k1")])
+    program = replaced("kafka_batch_report.py", tmp_path)
+    with running(str(program), kafka.bootstrap, topic, "0", "0", "2") as started:
+        assert started.wait() == 0, "\n".join(started.lines)
+    assert [line for line in started.lines if line[:1] == "k"] == ["k0: 1", "k1: 1"]
+    program = replaced("kafka_offsets_to_database.py", tmp_path)
+    with running(str(program), kafka.bootstrap, topic, str(database)) as started:
+        wait_for(lambda: sums_in(database) == {"ann": 3, "bob": 4}, LIMIT_S)
+        ended_by_sigterm(started, RUN)
+    assert f"{topic} 0 0 2" in started.lines
 
 
 def test_a_range_that_is_not_there(kafka: KafkaCluster) -> None:

@@ -1,5 +1,7 @@
 """Kafka: streams and RDDs of topics, by the names of Spark's Scala integration.
 
+The names of ``pyspark.streaming.kafka`` (Spark 2.4) are here, too, and called as they were.
+
 >>> from dstreams.kafka import ConsumerStrategies, KafkaUtils, LocationStrategies
 >>> records = KafkaUtils.createDirectStream(
 ...     ssc,
@@ -11,6 +13,7 @@ Needs the package confluent-kafka: ``pip install 'dstreams[kafka]'``.
 """
 
 from dstreams.errors import DecodeError
+from dstreams.kafka.legacy import Broker, TopicAndPartition
 from dstreams.kafka.strategies import (
     ConsumerStrategies,
     ConsumerStrategy,
@@ -29,12 +32,14 @@ from dstreams.kafka_io.decoders import (
 from dstreams.kafka_io.decoding import DeadLetter
 from dstreams.kafka_io.kafka_rdd import KafkaRDD
 from dstreams.kafka_io.kafka_sink import KafkaSink
+from dstreams.kafka_io.legacy_messages import KafkaMessageAndMetadata
 from dstreams.kafka_io.offsets import OffsetRange, TopicPartition
 from dstreams.kafka_io.rates import PerPartitionConfig
 from dstreams.kafka_io.records import ConsumerRecord
 
 __all__ = [
     "AvroDecoder",
+    "Broker",
     "ConsumerRecord",
     "ConsumerStrategies",
     "ConsumerStrategy",
@@ -43,6 +48,7 @@ __all__ = [
     "Decoder",
     "JsonDecoder",
     "KafkaDStream",
+    "KafkaMessageAndMetadata",
     "KafkaRDD",
     "KafkaSink",
     "KafkaUtils",
@@ -51,6 +57,7 @@ __all__ = [
     "OffsetRange",
     "PerPartitionConfig",
     "ProtobufDecoder",
+    "TopicAndPartition",
     "TopicPartition",
     "Utf8Decoder",
     "utf8_decoder",

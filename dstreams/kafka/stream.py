@@ -11,6 +11,8 @@ from dstreams.configuration import COUNT
 from dstreams.dstream import DStream
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.input import InputDStream
+from dstreams.kafka import legacy
+from dstreams.kafka.either_form import or_as_in_2_4
 from dstreams.kafka.strategies import ConsumerStrategy, LocationStrategy
 from dstreams.kafka_io.decoding import BadRecords, DeadLetter
 from dstreams.kafka_io.deserializers import decoding_of
@@ -82,10 +84,16 @@ class KafkaDStream(DStream[T]):
 class KafkaUtils:
     """Streams and RDDs of topics.
 
+    The methods are called as Scala's integration has them, or as ``pyspark.streaming.kafka`` of
+    Spark 2.4 had them: :class:`dstreams.kafka.legacy.KafkaUtils` says what they do then.
+
     Semantics: org.apache.spark.streaming.kafka010.KafkaUtils (4.3).
     """
 
+    createStream = staticmethod(legacy.KafkaUtils.createStream)  # noqa: N815
+
     @staticmethod
+    @or_as_in_2_4(legacy.KafkaUtils.createDirectStream, (LocationStrategy, ConsumerStrategy))
     def createDirectStream(
         ssc: StreamingContext,
         locationStrategy: LocationStrategy,
@@ -155,11 +163,12 @@ class KafkaUtils:
         return direct_stream(ssc, source, where, uid)
 
     @staticmethod
+    @or_as_in_2_4(legacy.KafkaUtils.createRDD, (LocationStrategy,))
     def createRDD(
         sc: SparkContext,
         kafkaParams: Mapping[str, Any],
         offsetRanges: Iterable[OffsetRange],
-        locationStrategy: LocationStrategy | None = None,
+        locationStrategy: LocationStrategy,
         *,
         badRecords: BadRecords = "FAILFAST",
     ) -> KafkaRDD:
@@ -169,7 +178,8 @@ class KafkaUtils:
             sc: the context.
             kafkaParams: parameters of Kafka's consumers; ``bootstrap.servers`` is needed.
             offsetRanges: what to read.
-            locationStrategy: as in :meth:`createDirectStream`.
+            locationStrategy: as in :meth:`createDirectStream`. Without one the call is that of
+                2.4, and gives pairs of decoded keys and values.
             badRecords: as in :meth:`createDirectStream`.
 
         Raises:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -20,26 +19,11 @@ from types import ModuleType
 from typing import Any
 
 from dstreams import DStream, StreamingContext, StreamingListener
-from dstreams.durations import batch_time_ms
+from dstreams.kafka import legacy as kafka
 from dstreams.kafka_io.decoders import utf8_decoder
-from dstreams.legacy import kafka
-from dstreams.legacy.kafka_messages import KafkaMessageAndMetadata
-from dstreams.legacy.kinesis import InitialPositionInStream, KinesisUtils, MetricsLevel
-from dstreams.sinks.text_files import TextFilesWriter
-
-
-def rdd_to_file_name(prefix: str, suffix: str | None, timestamp: datetime | int) -> str:
-    """Return the name that ``saveAsTextFiles`` gives the directory of a batch.
-
-    Args:
-        prefix: what is before the dash and the time.
-        suffix: what follows the time after a dot. None: nothing.
-        timestamp: batch time, as a datetime or in milliseconds.
-    """
-    if isinstance(timestamp, datetime):
-        timestamp = batch_time_ms(timestamp, "timestamp")
-    return TextFilesWriter(prefix, suffix).directory(timestamp)
-
+from dstreams.kafka_io.legacy_messages import KafkaMessageAndMetadata
+from dstreams.kinesis import InitialPositionInStream, KinesisUtils, MetricsLevel
+from dstreams.util import rddToFileName
 
 PACKAGE = "pyspark.streaming"
 
@@ -66,7 +50,7 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
         "utf8_decoder": utf8_decoder,
     },
     f"{PACKAGE}.listener": {"StreamingListener": StreamingListener},
-    f"{PACKAGE}.util": {"rddToFileName": rdd_to_file_name},
+    f"{PACKAGE}.util": {"rddToFileName": rddToFileName},
 }
 """What each module has for programs; the package also has its modules, as attributes."""
 

@@ -84,15 +84,17 @@ def test_an_rdd(sc: SparkContext, cluster: KafkaCluster, topic: str) -> None:
         [ConsumerRecord(topic, 2, 0, 2, 0, (), None, b"")],
     ]
     assert rdd.filter(lambda record: record.key is not None).count() == 2
-    assert KafkaUtils.createRDD(sc, parameters(cluster), []).collect() == []
+    nothing = KafkaUtils.createRDD(sc, parameters(cluster), [], LocationStrategies.PreferConsistent)
+    assert nothing.collect() == []
 
 
 def test_an_rdd_of_what_is_none(sc: SparkContext, cluster: KafkaCluster) -> None:
     """Ranges are ranges, and parameters say where the brokers are."""
+    where = LocationStrategies.PreferConsistent
     with pytest.raises(InvalidStreamError, match="createRDD takes OffsetRange values, got"):
-        KafkaUtils.createRDD(sc, parameters(cluster), [("t", 0, 0, 1)])  # type: ignore[list-item]
+        KafkaUtils.createRDD(sc, parameters(cluster), [("t", 0, 0, 1)], where)  # type: ignore[list-item]
     with pytest.raises(InvalidStreamError, match=r"give bootstrap\.servers"):
-        KafkaUtils.createRDD(sc, {}, [])
+        KafkaUtils.createRDD(sc, {}, [], where)
 
 
 @pytest.mark.parametrize(

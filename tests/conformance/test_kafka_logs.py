@@ -111,7 +111,8 @@ def test_a_compacted_topic(sc: SparkContext, kafka: KafkaCluster, tmp_path: Path
         wait_for(is_compacted)
         parameters = {"bootstrap.servers": broker.bootstrap}
         kept = {record.offset: record.value for record in broker.read(topic)}
+        where = LocationStrategies.PreferConsistent
         for until in (5, 12, 15):
-            rdd = KafkaUtils.createRDD(sc, parameters, [OffsetRange(topic, 0, 0, until)])
+            rdd = KafkaUtils.createRDD(sc, parameters, [OffsetRange(topic, 0, 0, until)], where)
             found = {record.offset: record.value for record in rdd.collect()}
             assert found == {offset: value for offset, value in kept.items() if offset < until}

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from dstreams import StreamingContext, tuned_context
-from dstreams.legacy.kinesis import InitialPositionInStream, KinesisUtils
+from dstreams.kinesis import InitialPositionInStream, KinesisUtils
 from tests.recovery.application import enter, total, with_id
 from tests.recovery.feeding import parity
 

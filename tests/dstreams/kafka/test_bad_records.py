@@ -90,6 +90,7 @@ def test_dead_letters_of_ranges(sc: SparkContext, kafka: KafkaCluster) -> None:
         sc,
         {"bootstrap.servers": kafka.bootstrap, "value.deserializer": int},
         [OffsetRange(topic, 0, 0, 3)],
+        LocationStrategies.PreferConsistent,
         badRecords="DROPMALFORMED",
     )
     assert [record.value for record in rdd.collect()] == [1, 3]

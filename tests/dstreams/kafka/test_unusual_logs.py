@@ -197,7 +197,7 @@ def test_an_rdd_of_offsets_that_are_not_there(sc: SparkContext, kafka: KafkaClus
 
     def values(begin: int, end: int) -> list[bytes]:
         ranges = [OffsetRange(topic, 0, begin, end)]
-        records = KafkaUtils.createRDD(sc, parameters, ranges)
+        records = KafkaUtils.createRDD(sc, parameters, ranges, LocationStrategies.PreferConsistent)
         return records.map(lambda record: record.value).collect()
 
     assert values(1, 3) == [b"b", b"c"]

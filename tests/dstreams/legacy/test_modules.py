@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dstreams.legacy.modules import NAMES, rdd_to_file_name
+from dstreams.legacy.modules import NAMES
+from dstreams.util import rddToFileName
 
 ROOT = Path(__file__).parents[3]
 
@@ -137,8 +138,8 @@ def test_names_of_files(timestamp: datetime | int, name: str | None) -> None:
     """Programs name files of their own as saveAsTextFiles does, by datetime or milliseconds."""
     if isinstance(timestamp, datetime):
         name = f"spark-{round(timestamp.timestamp() * 1000)}"
-    assert rdd_to_file_name("spark", None, timestamp) == name
-    assert rdd_to_file_name("spark", "tmp", timestamp) == f"{name}.tmp"
+    assert rddToFileName("spark", None, timestamp) == name
+    assert rddToFileName("spark", "tmp", timestamp) == f"{name}.tmp"
 
 
 def test_the_package_comes_first() -> None:

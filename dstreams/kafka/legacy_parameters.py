@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from dstreams import InvalidStreamError
+from dstreams.errors import InvalidStreamError
 from dstreams.kafka_io.parameters import BROKERS, COMMIT, GROUP, KafkaParameters
 
 logger = logging.getLogger(__name__)

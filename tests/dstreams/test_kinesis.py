@@ -15,7 +15,7 @@ from dstreams import DStream, StreamingContext
 from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, SourceError
 from dstreams.graph.pickling import pickle_graph
 from dstreams.kafka_io.decoders import utf8_decoder
-from dstreams.legacy.kinesis import InitialPositionInStream, KinesisUtils
+from dstreams.kinesis import InitialPositionInStream, KinesisUtils
 from dstreams.legacy.modules import NAMES
 from tests.support.kinesis_server import KEY, KEY_ID, REGION, KinesisServer, running_kinesis
 from tests.support.waiting import wait_for

@@ -1,4 +1,7 @@
-"""``pyspark.streaming.kinesis`` of Spark 2.4 to 4.3, on the Kinesis source of dstreams."""
+"""Kinesis: streams of it, by the names of ``pyspark.streaming.kinesis`` (Spark 2.4 to 4.3).
+
+Needs the package boto3: ``pip install 'dstreams[kinesis]'``.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from typing import Any, ClassVar, TypeVar
 
 from pyspark import StorageLevel
 
-from dstreams import DStream, InvalidStreamError, StreamingContext
 from dstreams.callables import require_arity
+from dstreams.dstream import DStream
 from dstreams.durations import require_duration_ms
+from dstreams.errors import InvalidStreamError
 from dstreams.kafka_io.decoders import utf8_decoder
 from dstreams.sources.kinesis import KinesisSource
 from dstreams.sources.kinesis_client import LATEST, TRIM_HORIZON, KinesisConnection
+from dstreams.streaming_context import StreamingContext
+
+__all__ = ["InitialPositionInStream", "KinesisUtils", "MetricsLevel", "utf8_decoder"]
 
 _CREATE = "KinesisUtils.createStream"
 

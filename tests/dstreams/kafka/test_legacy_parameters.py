@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dstreams.errors import InvalidStreamError
-from dstreams.legacy.kafka_parameters import of_direct_stream, of_group
+from dstreams.kafka.legacy_parameters import of_direct_stream, of_group
 
 BROKERS = "one:9092,two:9092"
 

@@ -14,8 +14,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 
 from dstreams import DStream, StreamingContext
 from dstreams.errors import InvalidStreamError, SourceError
-from dstreams.kafka_io.decoders import utf8_decoder
-from dstreams.legacy.kafka import (
+from dstreams.kafka.legacy import (
     Broker,
     KafkaDStream,
     KafkaRDD,
@@ -23,7 +22,8 @@ from dstreams.legacy.kafka import (
     OffsetRange,
     TopicAndPartition,
 )
-from dstreams.legacy.kafka_messages import KafkaMessageAndMetadata
+from dstreams.kafka_io.decoders import utf8_decoder
+from dstreams.kafka_io.legacy_messages import KafkaMessageAndMetadata
 from dstreams.legacy.modules import NAMES
 from tests.support.kafka_cluster import KafkaCluster, Sent
 from tests.support.waiting import wait_for

@@ -9,26 +9,27 @@ from typing import Any, ClassVar
 from pyspark import SparkContext, StorageLevel
 from pyspark.rdd import PipelinedRDD
 
-from dstreams import DStream, InvalidStreamError, SourceError, StreamingContext
 from dstreams.callables import require_arity
 from dstreams.clock import SystemClock
+from dstreams.dstream import DStream
+from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.graph.transformed import TransformedDStream
+from dstreams.kafka.legacy_parameters import of_direct_stream, of_group
 from dstreams.kafka_io import kafka_rdd, offsets
 from dstreams.kafka_io.decoders import utf8_decoder
 from dstreams.kafka_io.fetch import MakeRecords, Reading
-from dstreams.kafka_io.offsets import TopicPartition
-from dstreams.kafka_io.parameters import KafkaParameters
-from dstreams.kafka_io.source import KafkaSource
-from dstreams.kafka_io.topics import EARLIEST, LATEST, Selection, Topics
-from dstreams.legacy.errors import WrongTypeError
-from dstreams.legacy.kafka_messages import (
+from dstreams.kafka_io.legacy_messages import (
     AsPairs,
     ByHandler,
     Decoder,
     KafkaMessageAndMetadata,
 )
-from dstreams.legacy.kafka_parameters import of_direct_stream, of_group
+from dstreams.kafka_io.offsets import TopicPartition
+from dstreams.kafka_io.parameters import KafkaParameters
+from dstreams.kafka_io.source import KafkaSource
+from dstreams.kafka_io.topics import EARLIEST, LATEST, Selection, Topics
 from dstreams.settings import Settings
+from dstreams.streaming_context import StreamingContext
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,10 @@ _STREAM, _DIRECT, _RDD = (
 )
 
 Handler = Callable[[KafkaMessageAndMetadata], Any]
+
+
+class WrongTypeError(InvalidStreamError, TypeError):
+    """A parameter is of a type that it cannot be of."""
 
 
 class OffsetRange:
@@ -60,7 +65,7 @@ class OffsetRange:
         self.untilOffset = untilOffset
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OffsetRange) and vars(self) == vars(other)
+        return isinstance(other, OffsetRange | offsets.OffsetRange) and vars(self) == vars(other)
 
     def __str__(self) -> str:
         offsets_of_it = f"[{self.fromOffset} -> {self.untilOffset}]"
