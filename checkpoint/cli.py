@@ -12,7 +12,8 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from checkpoint.errors import CheckpointError, ConcurrentWriterError
+from checkpoint.errors import COMMAND, CheckpointError, ConcurrentWriterError
+from checkpoint.tools.batches import add_batches
 from checkpoint.tools.command_parser import CommandParser
 from checkpoint.tools.common import (
     FAILED,
@@ -31,6 +32,7 @@ from checkpoint.tools.progress import painted
 from checkpoint.tools.rewind import add_rewind
 from checkpoint.tools.savepoint import add_export, add_import
 from checkpoint.tools.state_command import add_state
+from checkpoint.tools.times import TIMES
 from checkpoint.tools.verify_command import add_verify
 
 __all__ = ["FAILED", "IN_USE", "MISUSED", "SUCCEEDED", "add_tools", "main", "parser"]
@@ -41,6 +43,7 @@ _COMMANDS = (
     add_verify,
     add_read,
     add_diff,
+    add_batches,
     add_rewind,
     add_export,
     add_import,
@@ -56,8 +59,9 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") 
     if options.command is None:
         tools.print_help()
         return SUCCEEDED
+    name = f"{prog} {options.command}"
     try:
-        return _run(options)
+        return _run(options, name)
     except KeyboardInterrupt:
         status, error = INTERRUPTED, "interrupted"
     except BrokenPipeError:
@@ -69,23 +73,24 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") 
         status, error = IN_USE, str(in_use)
     except (CheckpointError, OSError, RecursionError, TypeError, ValueError) as failure:
         status, error = FAILED, str(failure) or type(failure).__name__
-    return _complain(error, status)
+    lines = "\n".join(map(_printable, error.splitlines()))
+    sys.stderr.write(f"{name}: {_as_called(lines, prog)}\n")
+    return status
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, name: str) -> int:
     result: CommandResult = options.run(options)
-    for line in _shown(result, getattr(options, "json", False)):
-        sys.stdout.write(f"{line}\n")
+    for line in _shown(result, options.json):
+        sys.stdout.write(f"{_as_called(line, options.program)}\n")
     sys.stdout.flush()
     if result.note is not None:
-        sys.stderr.write(f"checkpoint: {_printable(result.note)}\n")
+        sys.stderr.write(f"{name}: {_printable(result.note)}\n")
     return result.status
 
 
-def _complain(error: str, status: int) -> int:
-    lines = map(_printable, error.splitlines())
-    sys.stderr.write("checkpoint: {}\n".format("\n".join(lines)))
-    return status
+def _as_called(text: str, prog: str) -> str:
+    """Return a text in which the command has the name by which it was called."""
+    return text.replace(COMMAND, prog)
 
 
 def _shown(result: CommandResult, as_json: bool) -> Iterator[str]:
@@ -98,6 +103,7 @@ def _shown(result: CommandResult, as_json: bool) -> Iterator[str]:
         if result.verdict is not None:
             is_good = result.status == SUCCEEDED
             yield painted(_printable(result.verdict), "green" if is_good else "red", sys.stdout)
+        yield from map(_printable, result.advice)
 
 
 def _printable(line: str) -> str:
@@ -114,7 +120,8 @@ def parser(prog: str = "python -m checkpoint") -> CommandParser:
 
 def add_tools(tools: CommandParser) -> None:
     """Add the commands, and what they have in common, to a parser."""
-    tools.description, tools.epilog = __doc__, STATUS
+    tools.description = __doc__
+    tools.add_below(["show /data/app", "verify /data/app"], f"{TIMES}\n{STATUS}")
     tools.set_defaults(program=tools.prog)
     commands = tools.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for add in _COMMANDS:

@@ -18,9 +18,12 @@ from __future__ import annotations
 
 from enum import Enum
 
+COMMAND = "dstreams checkpoint"
+"""The command that looks into a checkpoint and mends it, as it is called by default."""
+
 RESTORE = (
-    "restore the file from a copy or an export, or go back to a batch before it with python -m "
-    "checkpoint rewind; verify says to which"
+    f"restore the file from a copy or an export, or go back to a batch before it with {COMMAND} "
+    "rewind; verify says to which"
 )
 """What to do about a file that is damaged or missing."""
 

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from checkpoint.errors import RESTORE, AlreadyExistsError, CorruptCheckpointError, Damage
+from checkpoint.errors import (
+    COMMAND,
+    RESTORE,
+    AlreadyExistsError,
+    CorruptCheckpointError,
+    Damage,
+)
 from checkpoint.fencing import TAKEOVER, WriterLease, epoch_file
 from checkpoint.files import READ_CHUNK_BYTES, Files, FilesBelow, location
 from checkpoint.framing import FileKind, FileRef, read_frames, write_frames
@@ -39,7 +45,7 @@ _PAYLOAD_BLOCK_BYTES = 1 << 20
 _DESCRIPTION = "the description of a graph"
 _RESTORE_GRAPH = (
     "restore the file from a copy or an export; without one no code can go on here, new code "
-    "neither, but the state is kept elsewhere: python -m checkpoint read shows it, and a stream in "
+    f"neither, but the state is kept elsewhere: {COMMAND} read shows it, and a stream in "
     "another directory can have it as its initial state"
 )
 

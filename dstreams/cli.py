@@ -13,6 +13,7 @@ import pyspark
 from checkpoint.tools.command_parser import CommandParser
 from dstreams.commands.checkpoint import add_checkpoint, run_checkpoint
 from dstreams.commands.common import FAILED, INTERRUPTED, NOT_READY, SUCCEEDED, Commands, complain
+from dstreams.commands.completion import add_completion
 from dstreams.commands.demo import add_demo
 from dstreams.commands.drill import add_drill
 from dstreams.commands.kafka import add_kafka_offsets
@@ -25,6 +26,7 @@ _COMMANDS: tuple[Callable[[Commands], None], ...] = (
     add_drill,
     add_kafka_offsets,
     add_checkpoint,
+    lambda commands: add_completion(commands, parser),
 )
 """Each adds a parser with the default ``run``, which takes the options and returns the status."""
 
@@ -67,7 +69,7 @@ def parser() -> CommandParser:
     commands = CommandParser(
         prog="dstreams",
         description="Stateful stream processing in Python on Apache Spark RDDs.",
-        examples=["demo", "checkpoint show /data/checkpoint"],
+        examples=["demo", "checkpoint show /data/app"],
     )
     commands.add_argument("--version", action="version", version=_version())
     below = commands.add_subparsers(dest="command", metavar="COMMAND", title="commands")

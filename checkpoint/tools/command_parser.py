@@ -22,14 +22,19 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(
         self, *, examples: Sequence[str] = (), epilog: str | None = None, **arguments: Any
     ) -> None:
-        shown = [f"  %(prog)s {example}".rstrip() for example in examples]
-        heading = "example:" if len(shown) == 1 else "examples:"
-        below = "\n".join([heading, *shown]) if shown else ""
         arguments.setdefault("formatter_class", HelpPage)
         # What is short for an option today would be short for another one tomorrow.
         arguments.setdefault("allow_abbrev", False)
-        super().__init__(epilog="\n\n".join(filter(None, (below, epilog))) or None, **arguments)
+        super().__init__(**arguments)
+        self.add_below(examples, epilog)
+
+    def add_below(self, examples: Sequence[str], epilog: str | None) -> None:
+        """Set what stands below the options: examples, and a text."""
         self.examples = tuple(examples)
+        shown = [f"  %(prog)s {example}".rstrip() for example in examples]
+        heading = "example:" if len(shown) == 1 else "examples:"
+        below = "\n".join([heading, *shown]) if shown else ""
+        self.epilog = "\n\n".join(filter(None, (below, epilog))) or None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the words, and end with an error if there is one that nobody knows."""
@@ -68,6 +73,12 @@ class CommandParser(argparse.ArgumentParser):
             there = "" if near else f"; there are {', '.join(known)}"
             self.error(f"there is no command {value!r}{meant}{there}")
         raise argparse.ArgumentError(action, f"{value!r} must be one of {', '.join(known)}{meant}")
+
+
+def about(text: str | None) -> str:
+    """Return what the documentation of a module says of its command, which it names first."""
+    said = (text or "").partition(": ")[2]
+    return f"{said[:1].upper()}{said[1:]}"
 
 
 def closest(word: str, known: Iterable[str]) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
 from checkpoint.commit_log import CommitLog, CommitRecord
@@ -23,6 +24,8 @@ from checkpoint.state_store.backend import RawVersion
 from checkpoint.streams import list_streams, stream_url
 from checkpoint.tools.command_parser import CommandParser
 from checkpoint.tools.progress import Progress, progress_on
+from checkpoint.tools.times import iso, moment
+from checkpoint.tools.times import time_ms as read_time
 
 Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
@@ -48,7 +51,8 @@ class UsageError(Exception):
 class CommandResult:
     """What a command returns.
 
-    *verdict* is the last line for people, good news where the status says so.
+    *verdict* is the last line for people, good news where the status says so; below it stands
+    *advice*, whose last line is a command to be pasted.
     """
 
     data: object = None
@@ -57,6 +61,7 @@ class CommandResult:
     rows: Iterable[object] | None = None
     status: int = SUCCEEDED
     note: str | None = None
+    advice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,15 +103,41 @@ class Problem:
 
 def add_location(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which stream is meant."""
-    parser.add_argument("url", help="path or URL of the checkpoint, or of one stream in it")
-    parser.add_argument("--stream", help="id of the stream; the newest one by default")
+    parser.add_argument(
+        "url", metavar="CHECKPOINT", help="path or URL of the checkpoint, or of one stream in it"
+    )
+    parser.add_argument(
+        "--stream", metavar="ID", help="id of the stream; the newest one by default"
+    )
 
 
 def command_line(options: argparse.Namespace, *words: str) -> str:
     """Return the command *words* for the stream that *options* mean, as one types it."""
     command, *rest = words
+    url = os.path.abspath(options.url) if "://" not in options.url else options.url
     stream = ["--stream", options.stream] if options.stream else []
-    return f"{options.program} {shlex.join([command, options.url, *stream, *rest])}"
+    return f"{options.program} {shlex.join([command, url, *stream, *rest])}"
+
+
+def add_operator(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say of which operator, and of which part of its state."""
+    parser.add_argument(
+        "--operator", metavar="UID", help="uid of the operator, where there are several"
+    )
+    parser.add_argument(
+        "--store", metavar="NAME", help="name of the store, where there are several"
+    )
+    parser.add_argument("--partition", type=int, metavar="N", help="one partition only")
+
+
+def add_time(parser: argparse.ArgumentParser, name: str, text: str, **arguments: Any) -> None:
+    """Add an argument that takes the time of a batch."""
+    parser.add_argument(name, type=read_time, metavar="TIME", help=text, **arguments)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the argument by which programs ask."""
+    parser.add_argument("--json", action="store_true", help="for programs")
 
 
 def add_progress(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +150,8 @@ def add_progress(parser: argparse.ArgumentParser) -> None:
 
 def progress_of(options: argparse.Namespace) -> Progress:
     """Return what shows the progress of a command with these arguments."""
-    return progress_on(sys.stderr, "checkpoint", as_json=options.json, is_quiet=options.quiet)
+    name = f"{options.program} {options.command}"
+    return progress_on(sys.stderr, name, as_json=options.json, is_quiet=options.quiet)
 
 
 def add_driver_gone(parser: argparse.ArgumentParser) -> None:
@@ -134,7 +166,6 @@ def add_driver_gone(parser: argparse.ArgumentParser) -> None:
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a command that changes something."""
     parser.add_argument("--dry-run", action="store_true", help="say what would happen, and stop")
-    parser.add_argument("--json", action="store_true", help="for programs")
 
 
 def record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
@@ -143,9 +174,17 @@ def record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
     if not times:
         raise UsageError(f"{log.files.url} has no committed batch; is it a checkpoint?")
     if time_ms is not None and time_ms not in times:
-        near = ", ".join(map(str, times[-5:]))
-        raise UsageError(f"no batch at {time_ms} ms is committed; the last ones are at {near} ms")
+        raise UsageError(f"no batch at {moment(time_ms)} is committed; {nearest(times, time_ms)}")
     return log.read(times[-1] if time_ms is None else time_ms)
+
+
+def nearest(times: Sequence[int], time_ms: int) -> str:
+    """Say which *times*, in order, are near one that is not among them."""
+    if not times:
+        return "there are none"
+    place = bisect(times, time_ms)
+    shown = ", ".join(map(iso, times[max(place - 3, 0) : place + 2]))
+    return f"near it are {shown}"
 
 
 @contextmanager
@@ -194,17 +233,6 @@ def literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-
-
-def moment(time_ms: int | None) -> str:
-    """Show a time, for people."""
-    if time_ms is None:
-        return "none"
-    try:
-        shown = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
-    return f"{time_ms} ms ({shown:%Y-%m-%d %H:%M:%S}Z)"
 
 
 def size(size_bytes: int) -> str:

@@ -21,14 +21,17 @@ from checkpoint.tools.common import (
     CommandResult,
     Commands,
     UsageError,
+    add_json,
     add_location,
+    add_operator,
+    add_time,
     literal,
-    moment,
     open_stream_at,
     opened_version,
     record_at,
 )
 from checkpoint.tools.plain import NotShown, Shower, Unshown, pairs_of
+from checkpoint.tools.times import TIMES, moment
 from checkpoint.tools.unpickling import ShownData, plain_loads
 from checkpoint.trust import require_trusted
 from checkpoint.version_records import StoreCommit
@@ -134,12 +137,19 @@ def add_read(commands: Commands) -> None:
             "Prints the keys and values of an operator's state, a JSON object a line. Nothing is "
             "unpickled that could run code: objects are shown by their class and parts."
         ),
+        examples=[
+            "/data/app --operator counts",
+            "/data/app --at 2026-11-23T20:15:00Z --key alice",
+        ],
+        epilog=TIMES,
     )
     add_location(parser)
     _add_choice(parser)
-    parser.add_argument("--at", type=int, metavar="MS", help="batch time; the last one by default")
-    parser.add_argument("--key", help="this key only: a Python literal, or else the text itself")
-    parser.add_argument("--limit", type=int, help="lines at most; all by default")
+    add_time(parser, "--at", "batch time; the last one by default")
+    parser.add_argument(
+        "--key", metavar="KEY", help="this key only: a Python literal, or else the text itself"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="lines at most; all by default")
     parser.set_defaults(run=_read)
 
 
@@ -149,27 +159,25 @@ def add_diff(commands: Commands) -> None:
         "diff",
         help="how two versions of a state differ",
         description="Prints what came, went and changed between two batches, a JSON object a line.",
+        examples=["/data/app --from 2026-11-23T20:15:00Z"],
+        epilog=TIMES,
     )
     add_location(parser)
     _add_choice(parser)
-    parser.add_argument("--from", dest="older", type=int, required=True, metavar="MS")
-    parser.add_argument(
-        "--to", dest="newer", type=int, metavar="MS", help="default: the last batch"
-    )
-    parser.add_argument("--limit", type=int, help="lines at most; all by default")
+    add_time(parser, "--from", "time of the batch before the changes", dest="older", required=True)
+    add_time(parser, "--to", "batch time; the last one by default", dest="newer")
+    parser.add_argument("--limit", type=int, metavar="N", help="lines at most; all by default")
     parser.set_defaults(run=_diff)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--operator", help="uid of the operator, where there are several")
-    parser.add_argument("--store", help="name of the store, where there are several")
-    parser.add_argument("--partition", type=int, help="one partition only")
+    add_operator(parser)
     parser.add_argument(
         "--unpickle",
         action="store_true",
         help="make objects of any class; who can write the checkpoint can then run code here",
     )
-    parser.add_argument("--json", action="store_true", help="as ever: each line is JSON anyway")
+    add_json(parser)
 
 
 def _read(options: argparse.Namespace) -> CommandResult:
@@ -261,7 +269,7 @@ def _state(options: argparse.Namespace, time_ms: int | None) -> OperatorState:
         return _chosen(found[0], options.partition)
     names = ", ".join(sorted({state.uid for state in _states(log, record, options.unpickle)}))
     raise UsageError(
-        f"{len(found)} states of the batch at {record.batch_time_ms} ms are meant; choose an "
+        f"{len(found)} states of the batch at {moment(record.batch_time_ms)} are meant; choose an "
         f"--operator (or a --store of it): {names or 'there are none'}"
     )
 

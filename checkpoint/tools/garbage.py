@@ -33,11 +33,13 @@ from checkpoint.state_files import STATE_PREFIX, state_file_record
 from checkpoint.state_store import STORE_PREFIX
 from checkpoint.state_store.file_names import StoredKind, epoch_of, parse_file_name
 from checkpoint.streams import list_streams, stream_url
+from checkpoint.tools.command_parser import about
 from checkpoint.tools.common import (
     CommandResult,
     Commands,
     UsageError,
     add_driver_gone,
+    add_dry_run,
     add_location,
     add_progress,
     is_stream,
@@ -53,13 +55,16 @@ def add_gc(commands: Commands) -> None:
     parser = commands.add_parser(
         "gc",
         help="delete what nobody needs",
-        description=__doc__,
+        description=about(__doc__),
+        examples=["/data/app --dry-run", "/data/app --void --other-streams"],
     )
     add_location(parser)
     parser.add_argument("--void", action="store_true", help="also records that do not count")
-    parser.add_argument("--streams", action="store_true", help="also all streams but the newest")
+    parser.add_argument(
+        "--other-streams", action="store_true", help="also all streams but the newest"
+    )
     add_driver_gone(parser)
-    parser.add_argument("--dry-run", action="store_true", help="say what would happen, and stop")
+    add_dry_run(parser)
     add_progress(parser)
     parser.set_defaults(run=_gc)
 
@@ -78,7 +83,7 @@ def _collect(options: argparse.Namespace, progress: Progress) -> CommandResult:
         for name in garbage_of(files, options.void, progress)
     ]
     garbage += [(path, _removal(path)) for path in _temporary(files)]
-    if options.streams:
+    if options.other_streams:
         garbage += _abandoned(options.url, files, options.driver_gone)
     for _, delete in () if options.dry_run else progress.over(garbage, "deleting files"):
         delete()

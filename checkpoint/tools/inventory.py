@@ -29,30 +29,41 @@ from checkpoint.streams import list_claimed, list_streams, stream_url
 from checkpoint.tools.common import (
     CommandResult,
     Commands,
+    add_json,
     add_location,
     is_stream,
-    moment,
     open_location,
     open_stream_at,
     size,
 )
-
-_SHOWN = 300  # characters of JSON for people; programs get all of it
+from checkpoint.tools.screen import Section, on_screen
+from checkpoint.tools.times import iso, moment
 
 
 def add_list(commands: Commands) -> None:
     """Add the command to a parser."""
-    parser = commands.add_parser("list", help="the streams of a checkpoint")
-    parser.add_argument("url", help="path or URL of the checkpoint")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser = commands.add_parser(
+        "list",
+        help="the streams of a checkpoint",
+        description="Lists the streams of a checkpoint, each with its last batch and its driver.",
+        examples=["/data/app"],
+    )
+    parser.add_argument("url", metavar="CHECKPOINT", help="path or URL of the checkpoint")
+    add_json(parser)
     parser.set_defaults(run=_list)
 
 
 def add_show(commands: Commands) -> None:
     """Add the command to a parser."""
-    parser = commands.add_parser("show", help="graph, operators, sizes and progress of a stream")
+    parser = commands.add_parser(
+        "show",
+        help="graph, operators, sizes and progress of a stream",
+        description="Shows what a stream is, how far it is, and what a restart would begin with.",
+        examples=["/data/app", "/data/app --all"],
+    )
     add_location(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--all", action="store_true", help="all of it, not what fits a screen")
+    add_json(parser)
     parser.set_defaults(run=_show)
 
 
@@ -132,7 +143,10 @@ def _show(options: argparse.Namespace) -> CommandResult:
         "files": _counts(files),
     }
     needed_after = {uid: upto_ms for uid, upto_ms, _ in needed_no_more}
-    return CommandResult(data, _lines(data, plan, failed, needed_after))
+    sections = list(_sections(data, plan, failed, needed_after))
+    if options.all:
+        return CommandResult(data, (line for section in sections for line in section.lines))
+    return CommandResult(data, on_screen(sections))
 
 
 def _epochs(files: Files, lineage: Lineage) -> Iterator[dict[str, object]]:
@@ -265,56 +279,67 @@ def _failed_outputs(files: Files) -> dict[int, Sequence[str]]:
     return {time_ms: ids for time_ms, ids in failed.items() if ids}
 
 
-def _lines(
+def _sections(
     data: Mapping[str, object],
     plan: RecoveryPlan,
     failed: Mapping[int, Sequence[str]],
     needed_after: Mapping[str, int],
-) -> Iterator[str]:
+) -> Iterator[Section]:
     last = plan.last
-    yield f"stream {plan.stream_id} in {data['url']}, {data['driver']}, signed: {data['signed']}"
-    if last is None:
-        yield "no batch is committed"
-    else:
-        yield f"last batch: {last.batch_id} at {moment(last.batch_time_ms)}, epoch {last.epoch}"
-    flying = ", ".join(str(begun.batch_time_ms) for begun in plan.in_flight)
-    yield f"begun and not committed: {flying or 'none'}"
-    for uid, said in _inputs(plan).items():
-        yield f"input {uid} of the newest batch: {_short(said)}"
-    for uid, after_ms in needed_after.items():
-        yield (
-            f"input {uid}: files of batches up to {moment(after_ms)} are needed no more, unless by "
-            "a rewind; --json names them"
-        )
+    flying = ", ".join(iso(begun.batch_time_ms) for begun in plan.in_flight)
+    yield Section(
+        "",
+        [
+            f"stream {plan.stream_id}, {data['driver']}, signed: {data['signed']}",
+            f"in {data['url']}",
+            "no batch is committed"
+            if last is None
+            else f"last batch: {last.batch_id} at {moment(last.batch_time_ms)}, epoch {last.epoch}",
+            f"begun and not committed: {flying or 'none'}",
+        ],
+    )
+    yield Section("failed outputs", list(_failed_lines(plan, failed)))
+    read = _inputs(plan).items()
+    yield Section(
+        "inputs", [f"input {uid} of the newest batch: {json.dumps(said)}" for uid, said in read]
+    )
+    no_more = (
+        f"input {uid}: no restart reads files up to {iso(after_ms)} again; --json names them"
+        for uid, after_ms in needed_after.items()
+    )
+    yield Section("inputs", list(no_more))
+    yield Section("operators", list(_operator_lines(plan)))
+    watermarks = plan.watermarks.items()
+    yield Section("watermarks", [f"watermark of {uid}: {moment(at)}" for uid, at in watermarks])
     if last is not None and last.facts:
-        yield f"the last batch says: {_short(dict(last.facts))}"
+        yield Section("", [f"the last batch says: {json.dumps(dict(last.facts))}"])
+    counts = data["files"] if isinstance(data["files"], dict) else {}
+    yield Section("", [f"files: {', '.join(f'{kind} {count}' for kind, count in counts.items())}"])
+    yield Section("lines of the graph", list(_graph_lines(data)))
+
+
+def _failed_lines(plan: RecoveryPlan, failed: Mapping[int, Sequence[str]]) -> Iterator[str]:
+    for time_ms, ids in failed.items():
+        before = max((one for one in plan.committed_ms if one < time_ms), default=None)
+        again = "" if before is None else f"; again by: rewind --to {iso(before)}"
+        yield f"failed at {iso(time_ms)}: {', '.join(ids)}{again}"
+
+
+def _operator_lines(plan: RecoveryPlan) -> Iterator[str]:
     for operator in _operators(plan):
         if operator["partitions"]:
             yield (
-                f"operator {operator['operator']}: snapshot of {moment(operator['snapshot_ms'])}, "
-                f"{operator['partitions']} partitions by {operator['partitioner']}, "
-                f"{operator['records']} records, {size(operator['bytes'])}"
+                f"operator {operator['operator']}: {operator['records']} records in "
+                f"{operator['partitions']} partitions, {size(operator['bytes'])}, snapshot of "
+                f"{iso(operator['snapshot_ms'])}, by {operator['partitioner']}"
             )
         else:
-            yield f"operator {operator['operator']}: no state at {operator['snapshot_ms']} ms"
+            yield f"operator {operator['operator']}: no state at {iso(operator['snapshot_ms'])}"
     for store in _stores(plan):
         yield (
             f"operator {store['operator']}, store {store['store']}: version {store['version']}, "
             f"{store['keys']} keys, {store['partitions']} partitions by {store['partitioner']}"
         )
-    for uid, watermark in plan.watermarks.items():
-        yield f"watermark of {uid}: {moment(watermark)}"
-    for time_ms, ids in failed.items():
-        before = max((one for one in plan.committed_ms if one < time_ms), default=None)
-        again = "" if before is None else f"; to run it again: rewind --to {before}"
-        yield f"outputs that failed in the batch at {time_ms} ms: {', '.join(ids)}{again}"
-    yield from _graph_lines(data)
-    yield f"files: {data['files']}"
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _graph_lines(data: Mapping[str, object]) -> Iterator[str]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 
 from checkpoint.batch_log import BatchLog
 from checkpoint.commit_log import CommitLog, CommitRecord
-from checkpoint.errors import CorruptCheckpointError
+from checkpoint.errors import CheckpointError, CorruptCheckpointError
 from checkpoint.fencing import (
     EPOCH_PREFIX,
     TAKEOVER,
@@ -28,6 +29,7 @@ from checkpoint.inputs import blocks_of
 from checkpoint.lineage import Lineage, Takeover, lineage_from, read_lineage, write_takeover
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import RecoveryPlan, plan_recovery, read_log
+from checkpoint.tools.command_parser import about
 from checkpoint.tools.common import (
     CommandResult,
     Commands,
@@ -35,29 +37,38 @@ from checkpoint.tools.common import (
     add_driver_gone,
     add_dry_run,
     add_location,
+    add_progress,
     command_line,
-    moment,
+    nearest,
     open_stream_at,
+    progress_of,
 )
+from checkpoint.tools.progress import SILENT, Progress
+from checkpoint.tools.times import TIMES, iso, moment
+from checkpoint.tools.times import time_ms as read_time
 from checkpoint.tools.verify import Verification, verify_restart
+
+NEWEST_GOOD = "newest-good"
+"""In the place of a time: the newest batch after which a restart can begin."""
 
 
 @dataclass(frozen=True)
 class Target:
     """Where a stream is to go."""
 
+    stream_id: str
     record_id: RecordId
     lineage: Lineage
     begins: tuple[RecordId, ...]
 
-    def takeover(self, stream_id: str, epoch: int) -> Takeover:
+    def takeover(self, epoch: int) -> Takeover:
         """Return the takeover of the epoch that goes there."""
         parent, upto_ms = self.lineage.head, self.record_id.time_ms
-        return Takeover(stream_id, epoch, parent, upto_ms, self.begins, "rewind")
+        return Takeover(self.stream_id, epoch, parent, upto_ms, self.begins, "rewind")
 
-    def after(self, stream_id: str, epoch: int) -> Lineage:
+    def after(self, epoch: int) -> Lineage:
         """Return the lineage as it will be."""
-        return Lineage((self.takeover(stream_id, epoch), *self.lineage.takeovers))
+        return Lineage((self.takeover(epoch), *self.lineage.takeovers))
 
 
 def add_rewind(commands: Commands) -> None:
@@ -65,15 +76,20 @@ def add_rewind(commands: Commands) -> None:
     parser = commands.add_parser(
         "rewind",
         help="go back to an earlier batch, or forth again",
-        description=__doc__,
+        description=about(__doc__),
+        examples=[
+            f"/data/app --to {NEWEST_GOOD}",
+            "/data/app --to 2026-11-23T20:15:00Z --dry-run",
+        ],
+        epilog=TIMES,
     )
     add_location(parser)
     parser.add_argument(
         "--to",
-        type=int,
+        type=_destination,
         required=True,
-        metavar="MS",
-        help="time of the batch to be the last",
+        metavar="TIME",
+        help=f"time of the batch to be the last; {NEWEST_GOOD}: the newest one that verifies",
     )
     parser.add_argument(
         "--epoch",
@@ -83,6 +99,7 @@ def add_rewind(commands: Commands) -> None:
     )
     add_driver_gone(parser)
     add_dry_run(parser)
+    add_progress(parser)
     parser.set_defaults(run=_rewind)
 
 
@@ -90,13 +107,14 @@ def _rewind(options: argparse.Namespace) -> CommandResult:
     files = open_stream_at(options.url, options.stream)
     require_unused(files, is_gone=options.driver_gone)
     before, epoch = CommitLog(files).latest(), read_lineage(files).head
-    target, plan = plan_rewind(files, options.to, options.epoch)
+    target = _target(options, files)
+    to_ms = target.record_id.time_ms
     if not options.dry_run:
         rewind(files, target)
     data = {
         "url": files.url,
-        "stream": plan.stream_id,
-        "to_ms": options.to,
+        "stream": target.stream_id,
+        "to_ms": to_ms,
         "from_ms": None if before is None else before.batch_time_ms,
         "from_epoch": epoch,
         "runs_again_ms": [begun.time_ms for begun in target.begins],
@@ -104,11 +122,45 @@ def _rewind(options: argparse.Namespace) -> CommandResult:
     }
     did = "would go" if options.dry_run else "went"
     lines = [
-        f"{plan.stream_id} {did} to the batch at {moment(options.to)}",
+        f"{target.stream_id} {did} to the batch at {moment(to_ms)}",
         f"{len(target.begins)} batches after it run again, with the same input",
         _undo(options, target, before, epoch),
     ]
     return CommandResult(data, lines)
+
+
+def _target(options: argparse.Namespace, files: Files) -> Target:
+    if options.to != NEWEST_GOOD:
+        return plan_rewind(files, options.to, options.epoch)
+    if options.epoch is not None:
+        raise UsageError(f"--epoch is for the time of a batch; {NEWEST_GOOD} is one that counts")
+    with progress_of(options) as progress:
+        target = newest_good(files, progress)
+    if target is None:
+        raise CheckpointError(
+            f"{files.url} has no batch after which a restart can begin; verify says what is wrong "
+            "with it; restore it from a copy or an export"
+        )
+    return target
+
+
+def newest_good(files: Files, progress: Progress = SILENT) -> Target | None:
+    """Return the newest batch that counts after which a restart could begin; None for none."""
+    with suppress(CheckpointError, FileNotFoundError):  # not even the records can be listed
+        times = CommitLog(files).times()
+        for time_ms in progress.over(times[::-1], "looking for a batch to go back to"):
+            with suppress(CheckpointError, UsageError, FileNotFoundError, ValueError):
+                return plan_rewind(files, time_ms)
+    return None
+
+
+def _destination(text: str) -> int | str:
+    if text == NEWEST_GOOD:
+        return text
+    try:
+        return read_time(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; or {NEWEST_GOOD}") from error
 
 
 def _undo(
@@ -117,45 +169,48 @@ def _undo(
     """Say how to go back to the batch that was the last one in the newest *epoch*."""
     if before is None or before.record_id == target.record_id:
         return "it was the last batch before, too: there is nothing to undo"
-    back = ["rewind", "--to", str(before.batch_time_ms)]
+    back = ["rewind", "--to", iso(before.batch_time_ms)]
     if before.batch_time_ms <= target.record_id.time_ms:  # the way there has one of that time
         back += ["--epoch", str(epoch)]
     return f"to undo this, before the stream runs again: {command_line(options, *back)}"
 
 
-def plan_rewind(files: Files, to_ms: int, epoch: int | None = None) -> tuple[Target, RecoveryPlan]:
+def plan_rewind(files: Files, to_ms: int, epoch: int | None = None) -> Target:
     """Find a batch, and make sure that a restart can begin after it.
 
     Raises UsageError or CheckpointError.
     """
-    target = _find(files, to_ms, epoch)
-    record = CommitLog(files).read_record(target.record_id)
-    lineage = target.after(record.stream_id, next_epoch(files))
+    record_id, found, begins = _find(files, to_ms, epoch)
+    record = CommitLog(files).read_record(record_id)
+    target = Target(record.stream_id, record_id, found, begins)
+    lineage = target.after(next_epoch(files))
     try:
         log = read_log(files, lineage)
         plan = plan_recovery(log)
     except CorruptCheckpointError as error:
         if not error.is_missing:
             raise
-        raise UsageError(f"a restart cannot begin at {to_ms} ms: {error}") from error
+        raise UsageError(f"a restart cannot begin at {moment(to_ms)}: {error}") from error
     _require_snapshots(files, record)
     _require_received(files, record, plan)
     findings = Verification()
     verify_restart(files, log, plan, findings)
     if findings.problems:
         raise findings.problems[0].error()
-    return target, plan
+    return target
 
 
 def rewind(files: Files, target: Target) -> None:
     """Go there. Raises ConcurrentWriterError."""
-    stream_id = CommitLog(files).read_record(target.record_id).stream_id
+    stream_id = target.stream_id
     lease = claim_epoch(files, stream_id, DriverProcess.of_this_process(0, {"tool": "rewind"}))
-    write_takeover(lease, target.takeover(stream_id, lease.epoch))
+    write_takeover(lease, target.takeover(lease.epoch))
     lease.release()
 
 
-def _find(files: Files, to_ms: int, of_epoch: int | None) -> Target:
+def _find(
+    files: Files, to_ms: int, of_epoch: int | None
+) -> tuple[RecordId, Lineage, tuple[RecordId, ...]]:
     """Find the batch in the newest lineage that has it: what counts now comes first."""
     there = epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)
     commit_ids, begin_ids = CommitLog(files).all_ids(), BatchLog(files).all_ids()
@@ -165,11 +220,11 @@ def _find(files: Files, to_ms: int, of_epoch: int | None) -> Target:
             if record_id.time_ms == to_ms:
                 begins = lineage.begins(begin_ids)
                 later = (begun for time_ms, begun in begins.items() if time_ms > to_ms)
-                return Target(record_id, lineage, tuple(later))
-    known = read_lineage(files).commits(commit_ids)
-    near = ", ".join(str(record_id.time_ms) for record_id in known[-10:])
+                return record_id, lineage, tuple(later)
+    known = [record_id.time_ms for record_id in read_lineage(files).commits(commit_ids)]
     where = "" if of_epoch is None else f" in epoch {of_epoch}"
-    raise UsageError(f"no batch at {to_ms} ms is committed{where}; there are {near or 'none'}")
+    near = nearest(known, to_ms)
+    raise UsageError(f"no batch at {moment(to_ms)} is committed{where}; {near}")
 
 
 def _require_snapshots(files: Files, record: CommitRecord) -> None:
@@ -180,7 +235,7 @@ def _require_snapshots(files: Files, record: CommitRecord) -> None:
     without = sorted(newest.newest_snapshots.keys() - record.newest_snapshots.keys())
     if without and log.read_record(ids[0]).previous is not None:
         raise UsageError(
-            f"a restart cannot begin at {record.batch_time_ms} ms: the state of "
+            f"a restart cannot begin at {moment(record.batch_time_ms)}: the state of "
             f"{', '.join(without)} had no snapshot yet, and the first batches are gone"
         )
 
@@ -198,7 +253,7 @@ def _require_received(files: Files, record: CommitRecord, plan: RecoveryPlan) ->
     for (time_ms, uid), count in wanted.items():
         if found[time_ms, uid] != count:
             raise UsageError(
-                f"a restart cannot begin at {record.batch_time_ms} ms: it would read again the "
-                f"batch at {time_ms} ms, of whose {count} blocks that {uid} received "
+                f"a restart cannot begin at {moment(record.batch_time_ms)}: it would read again "
+                f"the batch at {moment(time_ms)}, of whose {count} blocks that {uid} received "
                 f"{found[time_ms, uid]} are there; go to a later batch"
             )

@@ -53,16 +53,31 @@ from checkpoint.tools.common import (
     UsageError,
     add_location,
     add_progress,
-    moment,
     open_location,
     open_stream_at,
     progress_of,
     size,
 )
 from checkpoint.tools.progress import SILENT, Progress
+from checkpoint.tools.times import moment
 from checkpoint.tools.verify import FOREIGN, verify_stream
 from checkpoint.trust import require_trusted_file
 
+_EXPORT = """\
+Writes what a restart needs into one file: the records that count and every file that they name,
+snapshots of stores, of the graph and of the inputs, and received blocks. All of it is verified; of
+a stream of which one of them is damaged or missing there is no export.
+
+The original is not touched, and knows nothing of a stream that is imported from the file: only one
+of the two should go on.
+"""
+_IMPORT = """\
+Makes a stream of a file that export wrote, at any location, on any machine. All of it is verified;
+where that fails nothing is left. The stream begins with an epoch of its own.
+
+A restart runs the code that is in the file. So one that others than this user and root can write is
+refused, unless it is signed, or you vouch for it.
+"""
 _LATE_PREFIXES = (COMMIT_PREFIX, EPOCH_PREFIX, GRAPH_PREFIX)
 _OTHER_EXPORT = "import another export; nothing of this one is left"
 _TRIES = 3  # a driver that is at work may delete what it does not need
@@ -85,22 +100,39 @@ class _Inside(JsonRecord, frozen=True):
 
 def add_export(commands: Commands) -> None:
     """Add the command to a parser."""
-    parser = commands.add_parser("export", help="write a stream to one file", description=__doc__)
+    parser = commands.add_parser(
+        "export",
+        help="write a stream to one file",
+        description=_EXPORT,
+        examples=["/data/app /backup/2026-11-23.export"],
+    )
     add_location(parser)
-    parser.add_argument("file", help="path of the new file; a name of A-Z a-z 0-9 . _ = -")
+    parser.add_argument(
+        "file", metavar="FILE", help="path of the new file; a name of A-Z a-z 0-9 . _ = -"
+    )
     add_progress(parser)
     parser.set_defaults(run=_export)
 
 
 def add_import(commands: Commands) -> None:
     """Add the command to a parser."""
-    parser = commands.add_parser("import", help="make a stream of a file", description=__doc__)
-    parser.add_argument("file", help="path of the file that export wrote")
-    parser.add_argument("url", help="path or URL of the checkpoint to put it into")
+    parser = commands.add_parser(
+        "import",
+        help="make a stream of a file",
+        description=_IMPORT,
+        examples=["/backup/2026-11-23.export /data/app"],
+    )
+    parser.add_argument("file", metavar="FILE", help="path of the file that export wrote")
+    parser.add_argument(
+        "url", metavar="CHECKPOINT", help="path or URL of the checkpoint to put it into"
+    )
     parser.add_argument(
         "--here",
         action="store_true",
-        help="into URL itself, as the checkpoint of a query is, not into a directory of its id",
+        help=(
+            "into CHECKPOINT itself, as the checkpoint of a query is, not into a directory of its "
+            "id"
+        ),
     )
     parser.add_argument(
         "--trust",

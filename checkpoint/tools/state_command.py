@@ -12,23 +12,27 @@ from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.state_store import EMPTY
 from checkpoint.state_store.key_decoding import UndecodableKeyError, decode_key
 from checkpoint.state_store.store_files import changes_between
+from checkpoint.tools.command_parser import about
 from checkpoint.tools.common import (
     CommandResult,
     Commands,
     UsageError,
+    add_json,
+    add_location,
+    add_operator,
+    add_time,
     open_stream_at,
     record_at,
+    size,
 )
 from checkpoint.tools.instances import ShownClasses
 from checkpoint.tools.plain import printed
+from checkpoint.tools.times import TIMES, iso, moment
 from checkpoint.version_records import PartitionCommit, StoreCommit, VersionId
 
-_EXAMPLES = """\
-examples:
-  python -m checkpoint state /data/checkpoint
-  python -m checkpoint state /data/checkpoint versions --operator counts
-  python -m checkpoint state /data/checkpoint changes --since 1700000000000 --limit 100
-"""
+_VERSIONS = "{:24}  {:>9}  {:>7}  {:16}  {:>8}  {:>9}"
+_Line = tuple[str, dict[str, object] | None]
+"""For people, and for programs; None for a heading."""
 
 
 def add_state(commands: Commands) -> None:
@@ -36,56 +40,106 @@ def add_state(commands: Commands) -> None:
     state = commands.add_parser(
         "state",
         help="state stores: versions, changes",
-        epilog=_EXAMPLES,
+        description=about(__doc__),
+        examples=[
+            "/data/app",
+            "/data/app versions --operator counts",
+            "/data/app changes --from 2026-11-23T20:15:00Z",
+        ],
+        epilog=TIMES,
     )
-    state.add_argument("url", help="path or URL of the checkpoint")
-    state.add_argument("action", nargs="?", default="stores", choices=list(_ACTIONS))
-    state.add_argument("--stream", help="id of the stream, where there are several")
-    state.add_argument("--operator", help="uid of the operator, where there are several")
-    state.add_argument("--store", help="name of the store, where there are several")
-    state.add_argument("--partition", type=int, help="one partition only")
-    state.add_argument("--at", type=int, metavar="MS", help="batch time; the last one by default")
-    state.add_argument("--since", type=int, metavar="MS", help="batch time before the changes")
-    state.add_argument("--limit", type=int, default=20, help="lines at most (default: 20)")
+    add_location(state)
+    state.add_argument(
+        "action",
+        nargs="?",
+        default="stores",
+        choices=list(_ACTIONS),
+        help="what to list: stores after a batch, versions of each batch, or changes of one",
+    )
+    add_operator(state)
+    add_time(state, "--at", "batch time; the last one by default")
+    add_time(
+        state,
+        "--from",
+        "time of the batch before the changes; by default the one before",
+        dest="older",
+    )
+    state.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="changes at most (default: %(default)s)"
+    )
+    add_json(state)
     state.set_defaults(run=run_state)
 
 
 def run_state(options: argparse.Namespace) -> CommandResult:
     """Run the command."""
-    return CommandResult(lines=_ACTIONS[options.action](options))
+    action = _ACTIONS[options.action]
+    rows = (row for _, row in action(options) if row is not None)
+    return CommandResult(lines=(line for line, _ in action(options)), rows=rows)
 
 
-def _stores(options: argparse.Namespace) -> Iterator[str]:
+def _stores(options: argparse.Namespace) -> Iterator[_Line]:
     record = record_at(_log(options), options.at)
-    yield f"stream {record.stream_id}, batch {record.batch_id} at {record.batch_time_ms} ms"
+    when = moment(record.batch_time_ms)
+    yield f"stream {record.stream_id}, batch {record.batch_id} at {when}", None
     if not record.stores:
-        yield "no state stores"
+        yield "no state stores", None
     for commit in record.stores:
         versions = sorted({stored.version_id.version for stored in commit.partitions})
         keys = sum(stored.count for stored in commit.partitions)
-        yield (
+        line = (
             f"operator {commit.operator_uid}, store {commit.store}: {len(commit.partitions)} "
             f"partitions, version {'/'.join(map(str, versions))}, {keys} keys"
         )
+        yield (
+            line,
+            {
+                "time_ms": record.batch_time_ms,
+                "operator": commit.operator_uid,
+                "store": commit.store,
+                "partitions": len(commit.partitions),
+                "versions": versions,
+                "keys": keys,
+            },
+        )
 
 
-def _versions(options: argparse.Namespace) -> Iterator[str]:
+def _versions(options: argparse.Namespace) -> Iterator[_Line]:
     log = _log(options)
-    yield "batch time ms  partition  version  uid               keys      changelog bytes"
+    yield _VERSIONS.format("batch", "partition", "version", "uid", "keys", "changes"), None
     for time_ms in log.times():
         for commit in log.read(time_ms).stores:
-            if _is_meant(commit, options):
-                for stored in _partitions(commit, options):
-                    yield (
-                        f"{time_ms:13d}  {stored.partition:9d}  {stored.version_id.version:7d}  "
-                        f"{stored.version_id.uid:16}  {stored.count:8d}  {stored.size_bytes:15d}"
-                    )
+            if not _is_meant(commit, options):
+                continue
+            for stored in _partitions(commit, options):
+                version_id = stored.version_id
+                line = _VERSIONS.format(
+                    iso(time_ms),
+                    stored.partition,
+                    version_id.version,
+                    version_id.uid,
+                    stored.count,
+                    size(stored.size_bytes),
+                )
+                yield (
+                    line,
+                    {
+                        "time_ms": time_ms,
+                        "operator": commit.operator_uid,
+                        "store": commit.store,
+                        "partition": stored.partition,
+                        "version": version_id.version,
+                        "uid": version_id.uid,
+                        "keys": stored.count,
+                        "changelog_bytes": stored.size_bytes,
+                    },
+                )
 
 
-def _changes(options: argparse.Namespace) -> Iterator[str]:
+def _changes(options: argparse.Namespace) -> Iterator[_Line]:
     log = _log(options)
     record, commit = _commit(options)
-    before = _before(log, record, commit, options.since)
+    before = _before(log, record, commit, options.older)
     left = options.limit
     for stored in _partitions(commit, options):
         store = commit.store_id(record.stream_id, stored.partition)
@@ -97,7 +151,16 @@ def _changes(options: argparse.Namespace) -> Iterator[str]:
                 for raw in raws[: max(left, 0)]:
                     left -= 1
                     where = f"[partition {stored.partition}, version {version_id.version}]"
-                    yield f"{mark} {_readable(raw)}  {where}"
+                    key = _readable(raw)
+                    yield (
+                        f"{mark} {key}  {where}",
+                        {
+                            "change": mark,
+                            "key": key,
+                            "partition": stored.partition,
+                            "version": version_id.version,
+                        },
+                    )
 
 
 def _before(
@@ -147,7 +210,7 @@ def _partitions(commit: StoreCommit, options: argparse.Namespace) -> Sequence[Pa
     return [commit.partitions[options.partition]]
 
 
-_ACTIONS: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {
+_ACTIONS: dict[str, Callable[[argparse.Namespace], Iterator[_Line]]] = {
     "stores": _stores,
     "versions": _versions,
     "changes": _changes,

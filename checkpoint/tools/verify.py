@@ -140,6 +140,12 @@ def verify_restart(
 ) -> None:
     """Verify what a restart with this plan reads beside the records: graph, state and inputs."""
     findings.try_to(partial(_verify_graph_in, files, plan), files.url)
+    _verify_beside_graph(files, log, plan, findings)
+
+
+def _verify_beside_graph(
+    files: Files, log: StreamLog, plan: RecoveryPlan, findings: Verification
+) -> None:
     holders = set() if plan.last is None else set(plan.last.newest_snapshots.values())
     for record_id in sorted(holders.intersection(log.commits)):  # not of removed operators
         verify_record(files, log.commits[record_id], findings)
@@ -156,7 +162,7 @@ def restart_problem(files: Files) -> Problem | None:
         log = read_log(files)
         plan = plan_recovery(log)
         verify_graph(files, plan)
-        verify_restart(files, log, plan, findings)
+        _verify_beside_graph(files, log, plan, findings)
 
     findings.try_to(look, files.url)
     return next(iter(findings.problems), None)

@@ -10,35 +10,36 @@ from __future__ import annotations
 import argparse
 from contextlib import suppress
 
-from checkpoint.commit_log import CommitLog
-from checkpoint.errors import CheckpointError, UntrustedFileError
+from checkpoint.errors import CheckpointError, Damage, UntrustedFileError
 from checkpoint.files import Files
 from checkpoint.graph_record import all_graphs
 from checkpoint.recovery import read_plan
+from checkpoint.tools.command_parser import about
 from checkpoint.tools.common import (
     PROBLEMS,
     SUCCEEDED,
     CommandResult,
     Commands,
     Problem,
-    UsageError,
     add_location,
     add_progress,
     command_line,
-    moment,
     open_stream_at,
     progress_of,
 )
-from checkpoint.tools.progress import SILENT, Progress
-from checkpoint.tools.rewind import plan_rewind
-from checkpoint.tools.verify import Note, restart_problem, verify_stream
+from checkpoint.tools.rewind import newest_good
+from checkpoint.tools.times import iso, moment
+from checkpoint.tools.verify import Note, Verification, restart_problem, verify_stream
 from checkpoint.trust import require_trusted
 
 
 def add_verify(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
-        "verify", help="every checksum, every promise", description=__doc__
+        "verify",
+        help="every checksum, every promise",
+        description=about(__doc__),
+        examples=["/data/app", "/data/app --quiet --json"],
     )
     add_location(parser)
     add_progress(parser)
@@ -51,7 +52,8 @@ def _verify(options: argparse.Namespace) -> CommandResult:
         findings = verify_stream(files, progress)
         findings.notes += _untrusted(files)
         refusal = restart_problem(files) if findings.problems else None
-        good_ms = newest_good(files, progress) if findings.problems else None
+        good = newest_good(files, progress) if findings.problems else None
+        good_ms = None if good is None else good.record_id.time_ms
     data: dict[str, object] = {
         "url": files.url,
         "checked_files": findings.checked,
@@ -62,13 +64,17 @@ def _verify(options: argparse.Namespace) -> CommandResult:
     summary = f"{findings.checked} files verified, {count or 'no'} problem{'s'[: count != 1]}"
     lines = [f"{problem.damage.value}: {problem}" for problem in findings.problems]
     lines += findings.notes
+    advice: tuple[str, ...] = ()
     if findings.problems:
         data["good_ms"] = good_ms
         data["restart_refused"] = None if refusal is None else str(refusal)
-        lines.append(_way_back(options, files, refusal, good_ms))
-    return CommandResult(
-        data, lines, verdict=summary, status=PROBLEMS if findings.problems else SUCCEEDED
-    )
+        lines.append(_way_back(files, refusal, good_ms))
+        command = _remedy(options, findings, refusal, good_ms)
+        data["command"] = command
+        if command is not None:
+            advice = ("to mend it, while no driver is at work:", command)
+    status = PROBLEMS if findings.problems else SUCCEEDED
+    return CommandResult(data, lines, verdict=summary, status=status, advice=advice)
 
 
 def _untrusted(files: Files) -> list[str]:
@@ -82,20 +88,7 @@ def _untrusted(files: Files) -> list[str]:
     return []
 
 
-def newest_good(files: Files, progress: Progress = SILENT) -> int | None:
-    """Return the newest batch after which a restart could begin; None for none."""
-    with suppress(CheckpointError, FileNotFoundError):  # not even the records can be listed
-        times = CommitLog(files).times()
-        for time_ms in progress.over(times[::-1], "looking for a batch to go back to"):
-            with suppress(CheckpointError, UsageError, FileNotFoundError, ValueError):
-                plan_rewind(files, time_ms)
-                return time_ms
-    return None
-
-
-def _way_back(
-    options: argparse.Namespace, files: Files, refusal: Problem | None, good_ms: int | None
-) -> str:
+def _way_back(files: Files, refusal: Problem | None, good_ms: int | None) -> str:
     if refusal is None:
         last_ms = read_plan(files).last_ms
         whole = (
@@ -107,5 +100,17 @@ def _way_back(
     refused = f"a restart is refused: {refusal.file} {refusal.found}"
     if good_ms is None:
         return f"{refused}; there is no batch after which one can begin: {refusal.remedy}"
-    command = command_line(options, "rewind", "--to", str(good_ms))
-    return f"{refused}; it can begin after the batch at {moment(good_ms)}: {command}"
+    return f"{refused}; it can begin after the batch at {moment(good_ms)}"
+
+
+def _remedy(
+    options: argparse.Namespace,
+    findings: Verification,
+    refusal: Problem | None,
+    good_ms: int | None,
+) -> str | None:
+    """Return the command that mends what was found, None where no command does."""
+    is_claimed_anew = any(problem.damage is Damage.NO_CLAIM for problem in findings.problems)
+    if good_ms is None or (refusal is None and not is_claimed_anew):
+        return None
+    return command_line(options, "rewind", "--to", iso(good_ms))

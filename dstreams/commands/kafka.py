@@ -30,7 +30,7 @@ def add_kafka_offsets(commands: Commands) -> None:
             "Shows up to where batches of a stream or query have read its topics, by partition: "
             "committed, and begun. Where brokers are given, also what they have, and the lag."
         ),
-        examples=["/data/checkpoint --kafka localhost:9092"],
+        examples=["/data/app --kafka localhost:9092"],
         epilog=_STATUS,
     )
     kafka.add_argument(

@@ -30,7 +30,7 @@ def add_run(commands: Commands) -> None:
             "makes has the settings of dstreams.tuned_conf, then those of spark-defaults.conf and "
             "of these options, then its own: the later ones win."
         ),
-        examples=["app.py", "--master local[4] app.py /data/checkpoint"],
+        examples=["app.py", "--master local[4] app.py /data/app"],
         epilog=_STATUS,
     )
     run.add_argument(
@@ -38,8 +38,8 @@ def add_run(commands: Commands) -> None:
         action="store_true",
         help="print neither how far a restart is nor where the page is",
     )
-    run.add_argument("--master", metavar="M", help=f"Spark master (default: {DEFAULT_MASTER})")
-    run.add_argument("--name", metavar="N", help="name of the application (default: the file's)")
+    run.add_argument("--master", metavar="URL", help=f"Spark master (default: {DEFAULT_MASTER})")
+    run.add_argument("--name", metavar="NAME", help="name of the application (default: the file's)")
     run.add_argument(
         "--conf",
         type=setting,

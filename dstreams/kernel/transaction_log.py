@@ -226,7 +226,7 @@ class TransactionLog:
         if record.previous is not None:
             remedy = (
                 "to run it again, with the same input, all of its outputs and all batches after "
-                f"it: stop the stream, python -m checkpoint rewind {self.files.url} --to "
+                f"it: stop the stream, dstreams checkpoint rewind {self.files.url} --to "
                 f"{record.previous.time_ms}, as long as clean-up has left that batch, and start "
                 "it again"
             )

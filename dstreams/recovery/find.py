@@ -215,7 +215,7 @@ def _nothing_to_go_on_with(directory: str, found: str) -> RestartError:
         f"the checkpoint directory {without_secrets(directory)!r} holds {found}, and no graph to "
         "go on with: it is lost, or ssc.checkpoint(directory) was not called for the context that "
         "wrote there; restore what is lost from a copy or an export, or begin anew in another "
-        "directory: what python -m checkpoint read shows of the state can be its initial state"
+        "directory: what dstreams checkpoint read shows of the state can be its initial state"
     )
 
 

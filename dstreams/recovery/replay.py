@@ -147,7 +147,7 @@ class Replay:
                 raise RestartError(
                     f"{file} is missing: what {stream.operation} has read for the batch at "
                     f"{lost.time_ms} ms is needed to go on; restore it from a copy or an export, "
-                    "or go back to a batch before it with python -m checkpoint rewind"
+                    "or go back to a batch before it with dstreams checkpoint rewind"
                 )
 
     # State -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a query is, as JSON: for ``python -m checkpoint show``, and to find out what changed."""
+"""What a query is, as JSON: for ``dstreams checkpoint show``, and to find out what changed."""
 
 from __future__ import annotations
 

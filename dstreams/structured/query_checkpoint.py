@@ -9,7 +9,7 @@
     <checkpoint>/stores/       the state
     <checkpoint>/inputs/       what sources have read in batches whose records are deleted
 
-It is the directory of one stream, whose id is that of the query: ``python -m checkpoint`` shows,
+It is the directory of one stream, whose id is that of the query: ``dstreams checkpoint`` shows,
 verifies and mends it.
 """
 

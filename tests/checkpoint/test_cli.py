@@ -22,6 +22,7 @@ from checkpoint.state_store import (
     StoreId,
     ValueCodec,
 )
+from checkpoint.tools.times import time_ms as read_time
 from checkpoint.tools.verify import Verification, verify_stores
 from checkpoint.version_records import PartitionCommit, StoreCommit
 
@@ -81,7 +82,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 def test_stores(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Without more words, the stores of the last batch are listed, or those of another."""
     assert run(capsys, url) == [
-        "stream stream-1, batch 2 at 3000 ms",
+        "stream stream-1, batch 2 at 1970-01-01T00:00:03Z (3000 ms)",
         "operator counts, store default: 2 partitions, version 3, 3 keys",
         "operator other, store default: 0 partitions, version , 0 keys",
     ]
@@ -103,10 +104,15 @@ def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_versions(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each committed version of each partition has a line."""
     lines = [line.split() for line in run(capsys, url, "versions", "--operator", "counts")[1:]]
-    assert [(int(t), int(p), int(v), int(keys)) for t, p, v, _, keys, _ in lines] == [
+    assert [
+        (read_time(t), int(p), int(v), int(keys)) for t, p, v, _, keys, _, _ in lines
+    ] == [
         (1000, 0, 1, 1), (1000, 1, 1, 1), (2000, 0, 2, 3), (2000, 1, 2, 1), (3000, 0, 3, 2),
         (3000, 1, 3, 1),
     ]  # fmt: skip
+    words = ("versions", "--operator", "counts", "--json")
+    rows = [json.loads(line) for line in run(capsys, url, *words)]
+    assert [(row["time_ms"], row["version"]) for row in rows[-2:]] == [(3000, 3), (3000, 3)]
     of_one = run(capsys, url, "versions", "--operator", "counts", "--partition", "0")
     assert len(of_one) == 1 + 3
 
@@ -159,9 +165,9 @@ def test_changes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert marks() == ["- 'bb'"]
     assert marks("--at", "1000") == ["+ 'a'", "+ 'bb'"]
-    assert marks("--since", "1000") == ["+ 'a'", "+ ('u', 1)", "+ 17", "- 'bb'"]
-    assert marks("--since", "1000", "--at", "1000") == []
-    assert len(marks("--since", "1000", "--limit", "1")) == 1
+    assert marks("--from", "1000") == ["+ 'a'", "+ ('u', 1)", "+ 17", "- 'bb'"]
+    assert marks("--from", "1000", "--at", "1000") == []
+    assert len(marks("--from", "1000", "--limit", "1")) == 1
 
 
 @pytest.mark.parametrize(
@@ -170,8 +176,8 @@ def test_changes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["state", "changes"], "2 stores are meant; choose one of: --operator counts --store defa"),
         (["state", "changes", "--operator", "x"], "0 stores are meant"),
         (["state", "changes", "--operator", "counts", "--partition", "2"], "must be 0 to 1"),
-        (["state", "stores", "--at", "1500"], "no batch at 1500 ms is committed; the last ones"),
-        (["read", "--key", "a"], "2 states of the batch at 3000 ms are meant"),
+        (["state", "stores", "--at", "1500"], "(1500 ms) is committed; near it are "),
+        (["read", "--key", "a"], "are meant; choose an --operator"),
         (["read", "--operator", "counts", "--partition", "2"], "partition 2 must be 0 to 1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -225,7 +231,9 @@ def test_as_a_program(url: str) -> None:
         check=True,
         cwd=Path(__file__).parents[2],
     )
-    assert done.stdout.splitlines()[0] == "stream stream-1, batch 2 at 3000 ms"
+    assert (
+        done.stdout.splitlines()[0] == "stream stream-1, batch 2 at 1970-01-01T00:00:03Z (3000 ms)"
+    )
     assert sorted(os.listdir(url)) == before
 
 

@@ -191,9 +191,9 @@ def test_a_failed_output_runs_again_after_a_rewind(
     crash(ssc)
     assert main(["show", str(tmp_path / "ck")]) == 0
     shown = capsys.readouterr().out
-    assert "failed in the batch at 2000 ms: foreachRDD-0; to run it again: rewind --to" in shown
+    assert "failed at 1970-01-01T00:00:02Z: foreachRDD-0; again by: rewind --to" in shown
     (said,) = (message for message in caplog.messages if "committed without" in message)
-    command = said.partition("python -m checkpoint ")[2].partition(",")[0].split()
+    command = said.partition("dstreams checkpoint ")[2].partition(",")[0].split()
     assert main(command) == 0
     seen.clear()
     write(inputs, "20", 2)  # which comes too late for the batch at 2 s

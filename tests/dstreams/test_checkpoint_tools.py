@@ -191,4 +191,4 @@ def test_files_that_are_needed_no_more_may_be_deleted(
     assert [dict(state)["lines"] for state in seen.values()] == [2 * n for n in range(1, 9)]
     assert windows == [[("lines", min(2 * n, 4))] for n in range(1, 9)]
     main(["checkpoint", "show", url])
-    assert "input in: files of batches up to " in capsys.readouterr().out
+    assert "input in: no restart reads files up to " in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -18,7 +19,9 @@ import psutil
 import pyspark
 import pytest
 
-from dstreams.cli import main
+from checkpoint.tools.command_parser import CommandParser
+from checkpoint.tools.times import time_ms
+from dstreams.cli import main, parser
 from tests.support.jvms import ENVIRONMENT
 from tests.support.terminal import HIDDEN_CURSOR, TerminalProgram
 from tests.support.waiting import wait_for
@@ -360,17 +363,53 @@ def test_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage: dstreams checkpoint verify" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["", "demo", "drill", "kafka", "run", "checkpoint"])
-def test_every_help_page_fits(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No line of a help page is longer than the terminal is wide."""
+def parsers_below(one: argparse.ArgumentParser) -> Iterator[CommandParser]:
+    assert isinstance(one, CommandParser)
+    yield one
+    for action in one._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers_below(below)
+
+
+PARSERS = {one.prog: one for one in parsers_below(parser())}
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_every_help_page(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A help page fits 80 columns, says what the command does, and wraps no example."""
     monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit) as end:
-        main([*command.split(), "--help"])
-    assert end.value.code == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = PARSERS[command].format_help().splitlines()
     assert [line for line in lines if len(line) > 80 or "`" in line] == []
+    assert PARSERS[command].description
+    for example in PARSERS[command].examples:
+        assert f"  {command} {example}" in lines
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_examples(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command has an example, which is a way to call it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.py").touch()
+    words = command.split()[1:]
+    assert PARSERS[command].examples
+    for example in PARSERS[command].examples:
+        options = parser().parse_args([*words, *example.split()])
+        assert callable(options.run)
+
+
+def test_one_word_for_one_thing() -> None:
+    """An option takes the same in every command that has it."""
+    taken: dict[str, set[str | None]] = {}
+    for one in PARSERS.values():
+        for action in one._actions:
+            for name in action.option_strings:
+                shown = action.metavar if isinstance(action.metavar, str) else None
+                taken.setdefault(name, set()).add(shown)
+    assert {name: shown for name, shown in taken.items() if len(shown) > 1} == {}
+    options = [action for one in PARSERS.values() for action in one._actions]
+    assert {one.metavar for one in options if one.dest == "url"} == {"CHECKPOINT"}
+    assert {one.metavar for one in options if one.type is time_ms} == {"TIME"}
 
 
 @pytest.mark.parametrize("words", [[], ["checkpoint"]])

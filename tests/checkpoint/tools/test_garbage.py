@@ -81,9 +81,9 @@ def test_abandoned_streams_go_on_demand(run: Run, url: Path) -> None:
     driver = Driver(open_files(url / newer), World())
     driver.owned.lease.release()
     assert run("gc", url)[1]["files"] == []
-    assert run("gc", url, "--streams")[0] == 0
+    assert run("gc", url, "--other-streams")[0] == 0
     assert [each["stream"] for each in run("list", url)[1]["streams"]] == [newer]
-    assert run("gc", url / newer, "--streams")[0] == 2
+    assert run("gc", url / newer, "--other-streams")[0] == 2
 
 
 def test_of_a_damaged_stream_nothing_is_deleted(run: Run, url: Path) -> None:

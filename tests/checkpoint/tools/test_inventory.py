@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import DriverProcess, GraphSnapshot, open_files, take_over, write_graph
+from checkpoint import (
+    BeginRecord,
+    CommitRecord,
+    DriverProcess,
+    GraphSnapshot,
+    RecordId,
+    open_files,
+    take_over,
+    write_graph,
+)
 from checkpoint.cli import main
 from tests.checkpoint.tools.conftest import Run
 from tests.support.stream_model import STREAM, Driver, World
@@ -25,7 +34,7 @@ def test_streams_are_listed_oldest_first(run: Run, url: Path) -> None:
     assert "process" in second["driver"]
     assert second["driver"].endswith("running")
     status, lines, _ = run("list", url, as_json=False)
-    assert lines[0].startswith("stream-0-00000001: began 0 ms (1970-01-01 00:00:00Z), last batch 7")
+    assert lines[0].startswith("stream-0-00000001: began 1970-01-01T00:00:00Z (0 ms), last batch ")
 
 
 def test_an_empty_place_has_no_streams(run: Run, tmp_path: Path) -> None:
@@ -80,7 +89,7 @@ def test_a_stream_is_shown(run: Run, url: Path) -> None:
     assert data["watermarks"] == {"w": 7000}
     assert set(data["graph"]["description"]["operators"]) == {"counts", "sums"}
     status, lines, _ = run("show", url, as_json=False)
-    assert "last batch: 6 at 7000 ms (1970-01-01 00:00:07Z), epoch 2" in lines
+    assert "last batch: 6 at 1970-01-01T00:00:07Z (7000 ms), epoch 2" in lines
 
 
 def test_stores_are_shown(run: Run, stored: Path) -> None:
@@ -151,3 +160,34 @@ def test_an_object_store_is_looked_at_without_a_probe(run: Run) -> None:
     assert run("show", "memory://tools-look/checkpoint")[0] == 0
     assert run("verify", "memory://tools-look/checkpoint")[0] == 0
     assert files.list("") == names
+
+
+def test_a_stream_of_many_parts_fits_a_screen(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind of thing is begun, and says how much there is; --all shows all of it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    files = open_files(tmp_path / ("deep" * 30))
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
+    many = {f"operator {number} with a name": {"kind": "state" * 30} for number in range(50)}
+    write_graph(owned.lease, GraphSnapshot(STREAM, 0, 1, {"operators": many}, b""))
+    inputs = {f"topic-{number}": {"end": {"0": number}, "records": 1} for number in range(30)}
+    owned.begins.begin(BeginRecord(STREAM, 0, 1000, 1, inputs, graph=RecordId(0, 1)))
+    watermarks = {f"query-{number}": number for number in range(20)}
+    owned.commits.commit(CommitRecord(STREAM, 0, 1000, 1, {}, {}, watermarks=watermarks))
+    _, lines, _ = run("show", files.root, as_json=False)
+    assert len(lines) == 23
+    assert max(map(len, lines)) == 80
+    assert [line for line in lines if line.endswith("; --all shows them")] == [
+        "25 more inputs; --all shows them",
+        "15 more watermarks; --all shows them",
+        "47 more lines of the graph; --all shows them",
+    ]
+    assert "last batch: 0 at 1970-01-01T00:00:01Z (1000 ms), epoch 1" in lines
+    _, whole, _ = run("show", files.root, "--all", as_json=False)
+    assert len(whole) == 4 + 30 + 20 + 1 + 52
+    assert f"in {files.url}" in whole
+    monkeypatch.setenv("LINES", "300")
+    monkeypatch.setenv("COLUMNS", "300")
+    assert run("show", files.root, as_json=False)[1] == whole

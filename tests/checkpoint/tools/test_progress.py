@@ -328,7 +328,7 @@ def test_verify_interrupted(url: Path) -> None:
         program.wait_for("reading files")
         program.type("\x03")
         assert program.end() == 130
-    assert program.shown == ["checkpoint: interrupted"]
+    assert program.shown == ["python -m checkpoint verify: interrupted"]
 
 
 def test_verify_quietly_on_a_terminal(url: Path) -> None:

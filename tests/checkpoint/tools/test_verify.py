@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from checkpoint import (
     CorruptCheckpointError,
     DriverProcess,
+    LocalFiles,
     StateFileId,
     open_files,
     read_newest_graph,
@@ -21,6 +23,9 @@ from checkpoint import (
     take_over,
     write_state_file,
 )
+from checkpoint.cli import main
+from checkpoint.tools.times import moment
+from checkpoint.tools.verify import restart_problem
 from checkpoint.tools.whole_files import reader_of
 from tests.checkpoint.tools.conftest import Run
 from tests.support.stream_model import STREAM, Driver, World
@@ -259,15 +264,17 @@ def test_the_newest_batch_that_can_be_gone_back_to_is_named(run: Run, url: Path)
     flip(0.5)(path)
     status, lines, _ = run("verify", url, as_json=False)
     assert status == 3
-    assert lines[-2].endswith(f"python -m checkpoint rewind {url} --to 5000")
+    assert lines[-1] == f"python -m checkpoint rewind {url} --to 1970-01-01T00:00:05Z"
     assert run("verify", url)[1]["good_ms"] == 5000
+    assert run("verify", url)[1]["command"] == lines[-1]
     assert run("rewind", url, "--to", 5000)[0] == 0
     assert run("rewind", url, "--to", 7000)[0] == 1
     flip(0.5)(path)
     flip(0.5)(one(url / STREAM, "state/sums/0000000000004000-p00001-*.state"))
     assert run("rewind", url, "--to", 7000)[0] == 0
     assert (
-        "state and input of the last batch, at 7000 ms" in run("verify", url, as_json=False)[1][-2]
+        "state and input of the last batch, at 1970-01-01T00:00:07Z (7000 ms), are whole"
+        in run("verify", url, as_json=False)[1][-2]
     )
 
 
@@ -298,16 +305,19 @@ def test_what_a_restart_would_be_refused_for_is_said(
         begin_restart(url)
     status, lines, _ = run("verify", url, as_json=False)
     assert status == 3
-    assert "a restart is refused: file://" in lines[-2]
-    assert f"{path} is missing" in lines[-2].replace("/commits is", f"/{lost} is")
+    (refused,) = (line for line in lines if line.startswith("a restart is refused: file://"))
+    assert f"{path} is missing" in refused.replace("/commits is", f"/{lost} is")
     data = run("verify", url)[1]
     assert data["restart_refused"].startswith("file://")
     assert data["good_ms"] == good_ms
     if good_ms is None:
-        assert "there is no batch after which one can begin: restore" in lines[-2]
+        assert "there is no batch after which one can begin: restore" in refused
+        assert data["command"] is None
+        assert lines[-1].endswith("files verified, 1 problem")
     else:
-        assert lines[-2].endswith(f"python -m checkpoint rewind {url} --to {good_ms}")
-        assert run("rewind", url, "--to", good_ms)[0] == 0
+        assert f"it can begin after the batch at {moment(good_ms)}" in refused
+        assert lines[-1] == data["command"]
+        assert main(shlex.split(lines[-1])[3:]) == 0
         assert begin_restart(url) == good_ms
 
 
@@ -350,7 +360,8 @@ def test_the_newest_claim_is_made_anew(run: Run, url: Path, tmp_path: Path) -> N
     status, lines, _ = run("verify", url, as_json=False)
     assert status == 3
     assert "rewind it to its last batch" in lines[0]
-    assert "a restart can begin in spite of it" in lines[-2]
+    assert "a restart can begin in spite of it" in lines[-4]
+    assert lines[-1].endswith(" --to 1970-01-01T00:00:07Z")
     assert run("rewind", url, "--to", 7000)[0] == 0
     assert run("verify", url)[0] == 0
     assert run("export", url, tmp_path / "save")[0] == 0
@@ -413,3 +424,17 @@ def test_damaged_bytes_are_refused_by_every_reader(url: Path, stored: Path) -> N
                         read()
             path.write_bytes(content)
             read()
+
+
+def test_a_graph_is_read_once(url: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find out what a restart would be refused for; it may be large."""
+    read: list[str] = []
+    whole = LocalFiles.read_chunks
+
+    def counted(files: LocalFiles, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        read.append(name)
+        return whole(files, name, chunk_bytes)
+
+    monkeypatch.setattr(LocalFiles, "read_chunks", counted)
+    assert restart_problem(open_files(url / STREAM)) is None
+    assert len([name for name in read if name.startswith("graph/")]) == 1

@@ -113,7 +113,7 @@ def test_failed_outputs(tmp_path: Path) -> None:
     assert "outputs print-0 of the batch at 1000 ms failed" in first
     assert "no batch is before it" in first
     assert "outputs save-1, save-2 of the batch at 2000 ms" in second
-    assert f"python -m checkpoint rewind {log.files.url} --to 1000" in second
+    assert f"dstreams checkpoint rewind {log.files.url} --to 1000" in second
     assert CommitLog(log.files).read(2000).failed_outputs == ("save-1", "save-2")
 
 

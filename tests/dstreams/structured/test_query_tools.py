@@ -187,7 +187,7 @@ def test_refused_while_it_runs(run: Run, query: Path) -> None:
     """Nothing is changed under a query that is running, nor gone to that is not there."""
     status, _, error = run("rewind", query, "--to", 99)
     assert status == MISUSED
-    assert "no batch at 99 ms is committed" in error
+    assert "(99 ms) is committed" in error
     running = OpenedQuery(query)
     for command in (["rewind", query, "--to", 1], ["gc", query]):
         status, _, error = run(*command)

@@ -1,0 +1,65 @@
+"""``completion``: what a shell completes after ``dstreams``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+
+import shtab
+
+from checkpoint.tools.command_parser import CommandParser
+from dstreams.commands.common import SUCCEEDED, Commands
+
+_TEXT = """\
+Prints a script by which a shell completes commands, options and files after Tab. It has to be made
+again after an update of dstreams.
+
+bash reads it from a directory of its own:
+  DIR=~/.local/share/bash-completion/completions
+  mkdir -p $DIR
+  dstreams completion bash > $DIR/dstreams
+
+zsh reads it from a directory of its fpath:
+  mkdir -p ~/.zfunc
+  dstreams completion zsh > ~/.zfunc/_dstreams
+  and in ~/.zshrc, above compinit: fpath+=~/.zfunc
+"""
+_PATHS = {"FILE": shtab.FILE, "app.py": shtab.FILE, "CHECKPOINT": shtab.DIR, "DIR": shtab.DIR}
+"""What is completed for an argument that is shown so."""
+
+
+def add_completion(commands: Commands, whole: Callable[[], CommandParser]) -> None:
+    """Add the command to a parser; *whole* returns that of all commands."""
+    completion = commands.add_parser(
+        "completion",
+        help="print what a shell needs to complete commands and options",
+        description=_TEXT,
+        examples=["bash"],
+    )
+    completion.add_argument("shell", choices=["bash", "zsh"], help="for which shell")
+
+    def run(options: argparse.Namespace) -> int:
+        sys.stdout.write(script(whole(), options.shell))
+        return SUCCEEDED
+
+    completion.set_defaults(run=run)
+
+
+def script(parser: CommandParser, shell: str) -> str:
+    """Return the script by which a shell completes the commands of a parser."""
+    for action in _actions(parser):
+        if action.metavar in _PATHS:
+            action.complete = _PATHS[action.metavar]  # type: ignore[attr-defined]
+        if isinstance(action, argparse._SubParsersAction):
+            for row in action._choices_actions:  # a line is enough beside a word
+                action.choices[row.dest].description = row.help
+    return f"{shtab.complete(parser, shell).rstrip()}\n"
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _actions(below)
