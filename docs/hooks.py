@@ -1,4 +1,4 @@
-"""What mkdocs does beside its own: pages of files of the repository that other pages link to."""
+"""What mkdocs does beside its own: parts made of the code, pages of files of the repository."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag
 
+from generated import filled
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -53,6 +54,7 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
     """Let links to files of the repository lead to their pages."""
     if page.file.generated_by:
         return markdown
+    markdown = filled(markdown)
     return _rewritten(markdown, Path(page.file.abs_src_path), Path(config.docs_dir))
 
 

@@ -4,7 +4,8 @@
 >>> sc = tuned_context("word count")
 >>> ssc = StreamingContext(sc, 1)
 
-Names, signatures and behaviour follow ``pyspark.streaming``; the README lists what differs and why.
+Names, signatures and behaviour follow ``pyspark.streaming``; the documentation lists what differs
+and why.
 """
 
 from __future__ import annotations

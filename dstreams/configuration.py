@@ -25,13 +25,14 @@ class Kind:
     """A kind of values: the rule for messages, a test of values, and a parser of texts.
 
     A text stands for no value if *parse* raises a ValueError or returns one that is not allowed.
-    Messages do not show a value that is secret.
+    Messages do not show a value that is secret. The unit is that of a bare number, for papers.
     """
 
     rule: str
     allows: Callable[[Any], bool]
     parse: Callable[[str], Any] = str
     is_secret: bool = False
+    unit: str = ""
 
     def read(self, text: str, name: str) -> Any:
         """Return the value that the text of the setting or option *name* stands for."""
@@ -91,7 +92,7 @@ def duration(default_unit: str = "", least_ms: int = 1) -> Kind:
     def parse(text: str) -> int:
         return parse_duration_ms(text, default_unit=default_unit)
 
-    return Kind(rule, whole_number(least_ms).allows, parse)
+    return Kind(rule, whole_number(least_ms).allows, parse, unit=default_unit)
 
 
 def _rate(text: str) -> int | None:
@@ -101,7 +102,7 @@ def _rate(text: str) -> int | None:
 
 
 COUNT = whole_number(1)
-RATE = Kind(COUNT.rule, COUNT.allows, _rate)
+RATE = Kind(COUNT.rule, COUNT.allows, _rate, unit="records a second")
 FLAG = Kind(
     "one of true, false",
     lambda value: isinstance(value, bool),
@@ -118,17 +119,25 @@ NAMES = Kind(
 )
 
 
-def setting(key: str, kind: Kind, default: str | None = None, also: str | None = None) -> Any:
+def setting(
+    key: str, kind: Kind, default: str | None = None, also: str | None = None, unit: str = ""
+) -> Any:
     """Return the field of a setting.
 
     *default* is as a user would write it; *also* is another key, which counts where *key* is not
-    set. A secret is not printed with the settings.
+    set; *unit* says what is counted. A secret is not printed with the settings.
     """
     value = None if default is None else kind.read(default, key)
     return dataclasses.field(
         default=value,
         repr=not kind.is_secret,
-        metadata={"key": key, "kind": kind, "default": default, "also": also},
+        metadata={
+            "key": key,
+            "kind": kind,
+            "default": default,
+            "also": also,
+            "unit": unit or kind.unit,
+        },
     )
 
 

@@ -70,7 +70,7 @@ _TOKEN = Kind(
     ),
     is_secret=True,
 )
-_AGE = Kind(f"{_SECONDS.rule}, or unlimited", _SECONDS.allows, _age_ms)
+_AGE = Kind(f"{_SECONDS.rule}, or unlimited", _SECONDS.allows, _age_ms, unit="s")
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Settings(StateSettings):
         unpersist: unpersist RDDs that are no longer remembered (``spark.streaming.unpersist``).
         graceful_stop_timeout_ms: how long a graceful stop waits for receivers to end and to store
             what they have; None for as long as it waits for batches
-            (``spark.streaming.gracefulStopTimeout``).
+            (``spark.streaming.gracefulStopTimeout``). Batches are not bounded by it, as in Spark.
         wait_for_batches_ms: how long a graceful stop waits for batches that run or are planned;
             what it cuts off then is named in an :class:`~dstreams.IncompleteStopError`
             (``spark.dstreams.stop.waitForBatches``).
@@ -137,49 +137,58 @@ class Settings(StateSettings):
             (``spark.streaming.checkpoint.directory``).
         max_queued_batches: batches that may wait while an earlier one runs; after that the
             generator waits too (``spark.dstreams.maxQueuedBatches``).
-        file_remember_ms: how far back a file stream looks at modification times
+        file_remember_ms: how far back a file stream looks at modification times of files
             (``spark.streaming.fileStream.minRememberDuration``).
         file_max_age_ms: how old a file may be when it appears, None for Spark's rule
             (``spark.dstreams.fileStream.maxFileAge``, where ``unlimited`` is :data:`UNLIMITED_MS`).
-        max_files_per_batch: files in a batch of a file stream at most, None for no limit
+        max_files_per_batch: files in a batch of a file stream at most, the oldest first, None for
+            no limit
             (``spark.dstreams.fileStream.maxFilesPerBatch``).
         ignore_missing_files: go on without input files that are not there any more when their batch
             reads them (``spark.sql.files.ignoreMissingFiles``, and the same without ``sql.``, which
-            is that of Spark's RDDs); the log names them.
+            is that of Spark's RDDs); the log and the ``inputs`` of the batch name them.
         receiver_restart_delay_ms: pause before a receiver connects or starts again
             (``spark.streaming.receiverRestartDelay``).
-        receiver_max_rate: records a second that each receiver, socket and rate source gives at
-            most, from the first batch on; None for no limit (``spark.streaming.receiver.maxRate``).
+        receiver_max_rate: records a second that each receiver, socket, Kinesis stream and rate
+            source gives at most, from the first batch on; None for no limit
+            (``spark.streaming.receiver.maxRate``).
         receiver_max_buffer_bytes: bytes of blocks that wait in the driver for each receiver; then
-            it has to wait (``spark.dstreams.receiver.maxBufferBytes``).
+            ``store`` waits (``spark.dstreams.receiver.maxBufferBytes``). So it is for each Kinesis
+            stream, whose records then stay where they are.
         receiver_write_ahead_log: write blocks to the checkpoint directory before they count as
-            received (``spark.streaming.receiver.writeAheadLog.enable``).
+            received (``spark.streaming.receiver.writeAheadLog.enable``); needs that directory.
         block_interval_ms: how long a receiver collects records for a block
             (``spark.streaming.blockInterval``).
         backpressure: let each source give no more than its stream can process, as far as it is one
             that can wait (``spark.streaming.backpressure.enabled``).
         backpressure_initial_rate: records a second of each source until two batches with
-            records have run, under backpressure; None for ``receiver_max_rate``
+            records have run, under backpressure: the rate is estimated from the second one on. None
+            for ``receiver_max_rate``
             (``spark.streaming.backpressure.initialRate``).
-        pid_proportional: weight of the last batch's rate
+        pid_proportional: weight of the error of the last batch's rate
             (``spark.streaming.backpressure.pid.proportional``).
         pid_integral: weight of the records that wait
             (``spark.streaming.backpressure.pid.integral``).
-        pid_derived: weight of the change (``spark.streaming.backpressure.pid.derived``).
+        pid_derived: weight of the change of the error
+            (``spark.streaming.backpressure.pid.derived``).
         pid_minimum: records a second that are let in always
             (``spark.streaming.backpressure.pid.minRate``).
         max_queued_events: events that may wait for slow listeners; after that events are dropped
+            and counted
             (``spark.dstreams.maxQueuedEvents``).
         shows_console_progress: show how far a restart is, until its batches have caught up, in the
             last line of the terminal that standard error is
-            (``spark.dstreams.showConsoleProgress``); on under ``dstreams run``.
+            (``spark.dstreams.showConsoleProgress``); elsewhere the log says it now and then. On
+            under ``dstreams run``, unless it is ``--quiet``.
         retained_batches: batches that are kept to be looked at after they ran
+            by ``status()`` and ``recentProgress``
             (``spark.streaming.ui.retainedBatches``); the older ones without offsets where there are
-            very many partitions.
+            very many partitions, so that 25 MB hold all of them.
         extra_listeners: listeners that each context has, as ``module.name`` of what makes one
             (``spark.dstreams.extraListeners``, separated by commas).
-        kafka_brokers: brokers of Kafka for programs of Spark 2.4 that name ZooKeeper alone; what
-            they name themselves wins (``spark.dstreams.kafka.bootstrapServers``).
+        kafka_brokers: brokers of Kafka for programs of Spark 2.4 that name ZooKeeper alone, in
+            ``createStream``; what they name themselves wins
+            (``spark.dstreams.kafka.bootstrapServers``).
         kafka_max_rate: records a second that a batch reads of each partition of Kafka at most; None
             for no limit (``spark.streaming.kafka.maxRatePerPartition``).
         kafka_min_rate: records of each partition that a batch may read whatever the limits say
@@ -190,7 +199,8 @@ class Settings(StateSettings):
             by age or with their topic, fail the batch, which names them
             (``spark.dstreams.kafka.failOnDataLoss``). Else the log names them, and the partition
             goes on where ``auto.offset.reset`` says, at its first record where that is not given.
-        socket_max_line_bytes: longest line a socket source takes
+        socket_max_line_bytes: longest line a socket source takes; a longer one is counted in the
+            log and in the ``inputs`` of the batch
             (``spark.dstreams.socket.maxLineBytes``).
         socket_long_lines: what becomes of a longer one (``spark.dstreams.socket.longLines``).
             ``skip``: it is left out, and the log says so; ``fail``: the stream fails as well, in
@@ -198,14 +208,16 @@ class Settings(StateSettings):
         socket_max_buffer_bytes: bytes a socket source holds for batches to come; when it is full
             it stops reading, so the sender waits (``spark.dstreams.socket.maxBufferBytes``).
         ui_enabled: serve the live page of what runs in this process
-            (``spark.dstreams.ui.enabled``). There is one page for all streams and queries: the
+            (``spark.dstreams.ui.enabled``); on under ``dstreams run`` and ``dstreams demo`` unless
+            it is set. There is one page for all streams and queries: the
             first that has it on starts it, by its own settings, and it is there until the process
             ends.
         ui_port: port of the page (``spark.dstreams.ui.port``); where it is taken, one of the 16
             after it. 0: any that is free.
         ui_host: what the page listens on (``spark.dstreams.ui.host``), None for this machine alone.
             Where others can reach it, a token is asked for.
-        ui_token: what has to be known to look at the page (``spark.dstreams.ui.token``); None for
+        ui_token: what has to be known to look at the page (``spark.dstreams.ui.token``), 16
+            characters at least; None for
             one that is made at the start and printed with the address, and for none at all where
             only this machine can reach the page. It is in no checkpoint.
         ui_max_connections: how many connections the page has at a time
@@ -231,19 +243,23 @@ class Settings(StateSettings):
         "spark.streaming.stopGracefullyOnShutdown", FLAG, "false"
     )
     checkpoint_directory: str | None = setting("spark.streaming.checkpoint.directory", PATH)
-    max_queued_batches: int = setting("spark.dstreams.maxQueuedBatches", COUNT, "1000")
+    max_queued_batches: int = setting(
+        "spark.dstreams.maxQueuedBatches", COUNT, "1000", unit="batches"
+    )
     file_remember_ms: int = setting(
         "spark.streaming.fileStream.minRememberDuration", _SECONDS, "60s"
     )
     file_max_age_ms: int | None = setting("spark.dstreams.fileStream.maxFileAge", _AGE)
-    max_files_per_batch: int | None = setting("spark.dstreams.fileStream.maxFilesPerBatch", COUNT)
+    max_files_per_batch: int | None = setting(
+        "spark.dstreams.fileStream.maxFilesPerBatch", COUNT, unit="files"
+    )
     ignore_missing_files: bool = setting(
         IGNORE_MISSING_FILES, FLAG, "false", also="spark.files.ignoreMissingFiles"
     )
     receiver_restart_delay_ms: int = setting("spark.streaming.receiverRestartDelay", _MS, "2000")
     receiver_max_rate: int | None = setting("spark.streaming.receiver.maxRate", RATE)
     receiver_max_buffer_bytes: int = setting(
-        "spark.dstreams.receiver.maxBufferBytes", COUNT, "67108864"
+        "spark.dstreams.receiver.maxBufferBytes", COUNT, "67108864", unit="bytes"
     )
     receiver_write_ahead_log: bool = setting(
         "spark.streaming.receiver.writeAheadLog.enable", FLAG, "false"
@@ -258,28 +274,40 @@ class Settings(StateSettings):
     )
     pid_integral: float = setting("spark.streaming.backpressure.pid.integral", _WEIGHT, "0.2")
     pid_derived: float = setting("spark.streaming.backpressure.pid.derived", _WEIGHT, "0.0")
-    pid_minimum: float = setting("spark.streaming.backpressure.pid.minRate", _ABOVE_0, "100")
-    max_queued_events: int = setting("spark.dstreams.maxQueuedEvents", COUNT, "10000")
+    pid_minimum: float = setting(
+        "spark.streaming.backpressure.pid.minRate", _ABOVE_0, "100", unit="records a second"
+    )
+    max_queued_events: int = setting(
+        "spark.dstreams.maxQueuedEvents", COUNT, "10000", unit="events"
+    )
     shows_console_progress: bool = setting("spark.dstreams.showConsoleProgress", FLAG, "false")
-    retained_batches: int = setting("spark.streaming.ui.retainedBatches", COUNT, "1000")
+    retained_batches: int = setting(
+        "spark.streaming.ui.retainedBatches", COUNT, "1000", unit="batches"
+    )
     extra_listeners: tuple[str, ...] = setting("spark.dstreams.extraListeners", NAMES, "")
     kafka_brokers: str | None = setting("spark.dstreams.kafka.bootstrapServers", _BROKERS)
     kafka_max_rate: int | None = setting("spark.streaming.kafka.maxRatePerPartition", RATE)
-    kafka_min_rate: int = setting("spark.streaming.kafka.minRatePerPartition", COUNT, "1")
+    kafka_min_rate: int = setting(
+        "spark.streaming.kafka.minRatePerPartition", COUNT, "1", unit="records"
+    )
     kafka_poll_ms: int = setting("spark.streaming.kafka.consumer.poll.ms", _MS, "120000")
     kafka_fail_on_data_loss: bool = setting("spark.dstreams.kafka.failOnDataLoss", FLAG, "true")
-    socket_max_line_bytes: int = setting("spark.dstreams.socket.maxLineBytes", COUNT, "1048576")
+    socket_max_line_bytes: int = setting(
+        "spark.dstreams.socket.maxLineBytes", COUNT, "1048576", unit="bytes"
+    )
     socket_long_lines: LongLines = setting(
         "spark.dstreams.socket.longLines", choice("skip", "fail"), "skip"
     )
     socket_max_buffer_bytes: int = setting(
-        "spark.dstreams.socket.maxBufferBytes", COUNT, "67108864"
+        "spark.dstreams.socket.maxBufferBytes", COUNT, "67108864", unit="bytes"
     )
     ui_enabled: bool = setting(UI_ENABLED, FLAG, "false")
     ui_port: int = setting("spark.dstreams.ui.port", _PORT, "4050")
     ui_host: str | None = setting("spark.dstreams.ui.host", _HOST)
     ui_token: str | None = setting("spark.dstreams.ui.token", _TOKEN)
-    ui_max_connections: int = setting("spark.dstreams.ui.maxConnections", COUNT, "64")
+    ui_max_connections: int = setting(
+        "spark.dstreams.ui.maxConnections", COUNT, "64", unit="connections"
+    )
 
     without_choice: ClassVar = {
         "spark.streaming.concurrentJobs": (
@@ -310,5 +338,7 @@ class Settings(StateSettings):
         """
         for key in keys:
             if key.startswith("spark.dstreams.") and key not in cls.defaults():
-                hint = similar(key, cls.defaults()) or "the README lists those that there are; "
+                hint = (
+                    similar(key, cls.defaults()) or "the documentation lists those that there are; "
+                )
                 raise InvalidStreamError(f"there is no setting {key}; {hint}remove it")

@@ -194,7 +194,10 @@ def test_concurrent_jobs() -> None:
     [
         ("spark.dstreams.onfailure", "did you mean spark.dstreams.onFailure? remove it"),
         ("spark.dstreams.state.value", "did you mean spark.dstreams.state.values? remove it"),
-        ("spark.dstreams.anotherKindOfThing", "the README lists those that there are; remove it"),
+        (
+            "spark.dstreams.anotherKindOfThing",
+            "the documentation lists those that there are; remove it",
+        ),
     ],
 )
 def test_unknown_key(key: str, hint: str) -> None:
