@@ -30,4 +30,5 @@ def shown(docstring: str) -> str:
         language = "pycon" if match["example"] else "text"
         return f"\n{indent}```{language}\n{match[0]}\n{indent}```"
 
-    return _BLOCK.sub(fenced, _ROLE.sub(r"`\1`", docstring))
+    plain = re.sub(r"::$", ":", _ROLE.sub(r"`\1`", docstring), flags=re.MULTILINE)
+    return _BLOCK.sub(fenced, plain)

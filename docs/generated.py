@@ -20,7 +20,8 @@ COMMENT = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
 
 _ARGUMENT = re.compile(r"^        (\w+): (.*(?:\n {9,}.*)*)", re.MULTILINE)
 _RULES = {COUNT.rule: "whole number, at least 1", FLAG.rule: "`true`, `false`"}
-_KEY = re.compile(r"\s*\(``(?:spark[\w.]+)``(, separated by commas)?\)")
+_KEY = re.compile(r"\s*\(``spark[\w.]+``(?:, (?:where|separated) [^)]*)?\)")
+_KEY_AND_MORE = re.compile(r"\(``spark[\w.]+``, ")
 
 
 def filled(markdown: str) -> str:
@@ -40,8 +41,9 @@ def settings_table(conf: type[Configuration], own: Callable[[str], bool]) -> str
             continue
         shown = f"`{default}`" if default else "none"
         unit = _values(declared["kind"], declared["unit"])
-        # An empty element takes the link to a setting.
-        rows.append(f'| <span id="{key}"></span>`{key}` | {shown} | {unit} | {effects[name]} |')
+        # Lines break behind dots alone; the id takes links to a setting.
+        code = f'<code class="key" id="{key}">{key.replace(".", ".<wbr>")}</code>'
+        rows.append(f"| {code} | {shown} | {unit} | {effects[name]} |")
     return "\n".join(rows)
 
 
@@ -63,6 +65,7 @@ def _effects(docstring: str) -> dict[str, str]:
 
 def _effect(text: str) -> str:
     joined = _KEY.sub("", re.sub(r"\s+", " ", text)).strip()
+    joined = _KEY_AND_MORE.sub("(", joined)
     joined = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", joined).replace("``", "`")
     joined = re.sub(r"\bNone\b", "none", joined).replace("|", "\\|")
     return joined[:1].upper() + joined[1:]
