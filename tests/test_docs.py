@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -14,6 +15,8 @@ import psutil
 import pytest
 from pyspark import SparkContext
 
+from dstreams.settings import Settings
+from dstreams.structured.conf import QueryConf
 from tests.support.documentation import (
     Block,
     ExampleError,
@@ -118,6 +121,52 @@ def loaded_from_elsewhere(html: str) -> list[str]:
     return [
         found for tag in tags for found in re.findall(r'(?:src|href)="((?:https?:)?//[^"]*)', tag)
     ]
+
+
+def test_settings_are_told() -> None:
+    """Each setting of streams and queries has a row, with its default, unit and what it does."""
+    generated = load("generated")
+    rows = [
+        [cell.strip() for cell in row.strip("|").split(" | ")]
+        for part in ("settings of streams", "settings of queries")
+        for row in generated.filled(f"<!-- generated: {part} -->").splitlines()[2:]
+    ]
+    keys = [re.findall('id="([^"]+)"', row[0])[0] for row in rows]
+    defaults = {**QueryConf.defaults(), **Settings.defaults()}
+    assert sorted(keys) == sorted(defaults)
+    for key, (_, default, unit, effect) in zip(keys, rows, strict=True):
+        assert default == (f"`{defaults[key]}`" if defaults[key] else "none"), key
+        assert unit, key
+        assert len(effect.split()) > 3, key
+        assert "``" not in effect, key
+
+
+def test_every_command_is_shown() -> None:
+    """The page of the command line has the help of each command, in 80 columns."""
+    text = load("generated").filled("<!-- generated: command line -->")
+    assert {"## dstreams", "### dstreams run", "#### dstreams checkpoint verify"} <= set(
+        text.splitlines()
+    )
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+def test_docstrings_become_markdown() -> None:
+    """Roles are code, examples and tables are fenced, and all else stays."""
+    pytest.importorskip("griffe", reason="pip install -e '.[dev]'")
+    text = "Do as :meth:`DStream.map`::\n\n    x\n\n>>> 1 + 1\n2\n\n== ==\na  b\n== =="
+    assert load("docstrings").shown(text) == (
+        "Do as `DStream.map`:\n\n    x\n\n\n```pycon\n>>> 1 + 1\n2\n```\n\n\n"
+        "```text\n== ==\na  b\n== ==\n```"
+    )
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_a_page_is_read() -> None:
