@@ -6,8 +6,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-import shtab
-
 from checkpoint.tools.command_parser import CommandParser
 from dstreams.commands.common import SUCCEEDED, Commands
 
@@ -25,8 +23,8 @@ zsh reads it from a directory of its fpath:
   dstreams completion zsh > ~/.zfunc/_dstreams
   and in ~/.zshrc, above compinit: fpath+=~/.zfunc
 """
-_PATHS = {"FILE": shtab.FILE, "app.py": shtab.FILE, "CHECKPOINT": shtab.DIR, "DIR": shtab.DIR}
-"""What is completed for an argument that is shown so."""
+_FILES, _DIRECTORIES = ("FILE", "app.py"), ("CHECKPOINT", "DIR")
+"""How arguments are shown for which paths are completed."""
 
 
 def add_completion(commands: Commands, whole: Callable[[], CommandParser]) -> None:
@@ -48,9 +46,12 @@ def add_completion(commands: Commands, whole: Callable[[], CommandParser]) -> No
 
 def script(parser: CommandParser, shell: str) -> str:
     """Return the script by which a shell completes the commands of a parser."""
+    import shtab  # noqa: PLC0415  # which no other command needs
+
     for action in _actions(parser):
-        if action.metavar in _PATHS:
-            action.complete = _PATHS[action.metavar]  # type: ignore[attr-defined]
+        if action.metavar in (*_FILES, *_DIRECTORIES):
+            is_file = action.metavar in _FILES
+            action.complete = shtab.FILE if is_file else shtab.DIR  # type: ignore[attr-defined]
         if isinstance(action, argparse._SubParsersAction):
             for row in action._choices_actions:  # a line is enough beside a word
                 action.choices[row.dest].description = row.help
