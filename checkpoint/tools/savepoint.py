@@ -16,18 +16,22 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, cast
 
 from checkpoint.batch_log import BatchLog, begin_file
 from checkpoint.commit_log import COMMIT_PREFIX, CommitLog, commit_file
 from checkpoint.errors import (
     RESTORE,
     AlreadyExistsError,
+    CheckpointError,
     CorruptCheckpointError,
     Damage,
     UntrustedFileError,
 )
 from checkpoint.fencing import CLAIM, EPOCH_PREFIX, TAKEOVER, DriverProcess, claim_epoch, epoch_file
-from checkpoint.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.files import READ_CHUNK_BYTES, Files, is_path, location
 from checkpoint.framing import FileKind, Frames, read_frames, write_frames
 from checkpoint.graph_record import (
     GRAPH_PREFIX,
@@ -61,6 +65,7 @@ from checkpoint.tools.common import (
 from checkpoint.tools.progress import SILENT, Progress
 from checkpoint.tools.times import moment
 from checkpoint.tools.verify import FOREIGN, verify_stream
+from checkpoint.tools.whole_files import reader_of
 from checkpoint.trust import require_trusted_file
 
 _EXPORT = """\
@@ -170,9 +175,9 @@ def _import(options: argparse.Namespace) -> CommandResult:
         raise UsageError(f"there is no file {options.file}")
     source = _trusted(source, name, options.trust)
     savepoint = open_savepoint(source, name)[0]
-    is_here = options.here
-    files = open_files(options.url if is_here else stream_url(options.url, savepoint.stream_id))
-    with progress_of(options) as progress:
+    url = options.url if options.here else stream_url(options.url, savepoint.stream_id)
+    with progress_of(options) as progress, _without_traces(url):
+        files = open_files(url)
         plan = import_stream(source, name, files, progress)
     data = {"stream": savepoint.stream_id, "url": files.url, "last_ms": plan.last_ms}
     line = f"{files.url}: {savepoint.stream_id} up to the batch at {moment(plan.last_ms)}"
@@ -250,10 +255,45 @@ def _is_late(name: str) -> bool:
 
 def _blocks(files: Files, names: Iterable[str]) -> Iterator[tuple[bytes, int]]:
     for name in names:
-        content = files.read(name)
+        content = _whole_content(files, name)
         yield encode(_Inside(name, len(content))), 1
         for start in range(0, len(content), READ_CHUNK_BYTES):
             yield content[start : start + READ_CHUNK_BYTES], 0
+
+
+def _whole_content(files: Files, name: str) -> bytes:
+    """Read a file, and make sure that what was read is whole: it is what will be written."""
+    content = files.read(name)
+    reader = reader_of(cast("Files", _HeldFile(files, name, content)), name)
+    if reader is not None:
+        reader()
+    return content
+
+
+@dataclass(frozen=True)
+class _HeldFile:
+    """Files of which one is held in memory; the others may be read beside it."""
+
+    inner: Files
+    name: str
+    content: bytes
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        if name != self.name:
+            yield from self.inner.read_chunks(name, chunk_bytes)
+            return
+        for start in range(0, len(self.content), chunk_bytes):
+            yield self.content[start : start + chunk_bytes]
+
+    def read(self, name: str) -> bytes:
+        return self.content if name == self.name else self.inner.read(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
 
 def open_savepoint(source: Files, name: str) -> tuple[Savepoint, Frames]:
@@ -268,13 +308,28 @@ def import_stream(
 ) -> RecoveryPlan:
     """Make a stream of a file, verify it, and let it begin an epoch of its own.
 
-    A first pass reads the whole file, so nothing is written of one that is damaged. After a crash
-    half way, importing again goes on. Raises CorruptCheckpointError, UsageError or CheckpointError.
+    A first pass reads the whole file, so nothing is written of one that is damaged; of what fails
+    later nothing is left. After a crash half way, importing again goes on.
+
+    Raises CorruptCheckpointError, UsageError or CheckpointError.
     """
     count = open_savepoint(source, name)[0].files
     progress.begin("reading the export", count)
     for _ in _contents(source, name):
         progress.advance()
+    before = set(files.list(""))
+    try:
+        _write(source, name, files, progress)
+        _require_whole(source, name, files, progress)
+        return _begin(files)
+    except (Exception, KeyboardInterrupt):
+        with suppress(CheckpointError):  # it has an error of its own to tell
+            _delete_all(files, set(files.list("")) - before)
+        raise
+
+
+def _write(source: Files, name: str, files: Files, progress: Progress) -> None:
+    count = open_savepoint(source, name)[0].files
     progress.begin("writing files", count)
     for inside, content in _contents(source, name):
         try:
@@ -288,16 +343,21 @@ def import_stream(
         progress.advance()
     if len(files.list("")) != count:
         raise UsageError(f"{files.url} has more files than {name}; there is a stream already")
+
+
+def _require_whole(source: Files, name: str, files: Files, progress: Progress) -> None:
     problems = verify_stream(files, progress).problems
     if problems:
-        # The records first: what has none is not taken for a stream.
-        for inside in sorted(files.list(""), key=_is_late, reverse=True):
-            files.delete(inside)
+        _delete_all(files, files.list(""))
         found = f"holds what cannot be used: {problems[0].file} {problems[0].found}"
         expected = "a stream that is whole"
         raise CorruptCheckpointError(
             location(source, name), found, expected, _OTHER_EXPORT, problems[0].damage
         )
+
+
+def _begin(files: Files) -> RecoveryPlan:
+    """Let the stream begin an epoch of its own."""
     plan = read_plan(files)
     lineage = read_lineage(files)
     stream_id = plan.stream_id or ""
@@ -306,6 +366,38 @@ def import_stream(
     write_takeover(lease, takeover)
     lease.release()
     return plan
+
+
+def _delete_all(files: Files, names: Iterable[str]) -> None:
+    # The records first: what has none is not taken for a stream.
+    for name in sorted(names, key=_is_late, reverse=True):
+        files.delete(name)
+
+
+@contextmanager
+def _without_traces(url: str) -> Iterator[None]:
+    """Remove the directories on this host that were made in vain."""
+    root = os.path.abspath(url.removeprefix("file://")) if is_path(url) else ""
+    made = root
+    while made and not os.path.isdir(os.path.dirname(made)):
+        made = os.path.dirname(made)
+    was_there = os.path.isdir(root)
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        if root:
+            _remove_empty(root, keeps_root=was_there)
+            while root != made and not was_there:
+                root = os.path.dirname(root)
+                _remove_empty(root, keeps_root=False)
+        raise
+
+
+def _remove_empty(root: str, *, keeps_root: bool) -> None:
+    for directory, _, _ in os.walk(root, topdown=False):
+        if directory != root or not keeps_root:
+            with suppress(OSError):
+                os.rmdir(directory)
 
 
 def _contents(source: Files, name: str) -> Iterator[tuple[str, bytes]]:

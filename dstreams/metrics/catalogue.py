@@ -67,7 +67,7 @@ class Metric:
 
     def samples(self, status: StreamStatus) -> Iterable[Sample]:
         """Return what there is to say of a status."""
-        is_told = status.phase == "active" or self.of_ended or self.kind != "gauge"
+        is_told = _runs(status) or self.of_ended or self.kind != "gauge"
         return self.read(status) if is_told else ()
 
 

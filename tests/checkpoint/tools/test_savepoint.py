@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from checkpoint import open_files, read_plan
+from checkpoint import StorageRefusedError, open_files, read_plan
 from checkpoint.errors import UntrustedFileError
 from checkpoint.open_location import open_files as open_any
 from checkpoint.testing import FaultyFiles, SimulatedCrash
@@ -110,11 +111,53 @@ def test_of_an_export_of_a_damaged_stream_nothing_is_left(
     (path,) = (url / STREAM).glob("state/sums/0000000000006000-p00001-*")
     os.truncate(path, path.stat().st_size - 1)
     monkeypatch.setattr(savepoint, "whole_files", savepoint.needed_files)
+    monkeypatch.setattr(savepoint, "reader_of", lambda *_: None)
     assert run("export", url, tmp_path / "save")[0] == 0
-    status, _, error = run("import", tmp_path / "save", tmp_path / "other")
+    status, _, error = run("import", tmp_path / "save", tmp_path / "new" / "other")
     assert status == 1
     assert f"{path.name} ends after" in error
-    assert run("list", tmp_path / "other")[1]["streams"] == []
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("pattern", ["state/sums/*6000-p00001-*", "commits/*6000*", "epochs/*2.c*"])
+def test_what_is_damaged_while_it_is_exported(
+    run: Run, url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    """What was read is verified again as it is written: the export fails, and nothing is there."""
+    (path,) = (url / STREAM).glob(pattern)
+    whole = savepoint.whole_files
+
+    def then_damage(*arguments: Any) -> list[str]:
+        names = whole(*arguments)
+        os.truncate(path, path.stat().st_size - 1)
+        return names
+
+    monkeypatch.setattr(savepoint, "whole_files", then_damage)
+    status, _, error = run("export", url, tmp_path / "save")
+    assert status == 1
+    assert f"{path} ends after" in error
+    assert list(tmp_path.glob("*save*")) == list(tmp_path.glob(".*")) == []
+
+
+@pytest.mark.parametrize("error", [StorageRefusedError("disk full"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", [1, 5, 60, 100, 115])
+def test_a_failed_import_leaves_nothing(
+    run: Run, url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, error: Any
+) -> None:
+    """Whatever it failed at; what was there before stays."""
+    assert run("export", url, tmp_path / "save")[0] == 0
+    (tmp_path / "other").mkdir(mode=0o700)
+    real = savepoint.open_files
+
+    def failing(where: str) -> FaultyFiles:
+        return FaultyFiles(real(where), at, error=lambda *_: error)
+
+    monkeypatch.setattr(savepoint, "open_files", failing)
+    status, _, said = run("import", tmp_path / "save", tmp_path / "other")
+    assert status == (130 if isinstance(error, KeyboardInterrupt) else 1), said
+    assert list((tmp_path / "other").iterdir()) == []
+    monkeypatch.undo()
+    assert run("import", tmp_path / "save", tmp_path / "other")[0] == 0
 
 
 @pytest.mark.parametrize("at", range(1, 120, 7))

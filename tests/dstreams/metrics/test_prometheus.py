@@ -143,6 +143,14 @@ def test_what_has_ended_keeps_its_counts() -> None:
     assert of_app(values["dstreams_batches_total"])["failed"] == 1
 
 
+def test_what_begins_is_told() -> None:
+    """A restart may take long: what is known of a stream before its first batch is there."""
+    begun = {name for name in samples(a_status()) if name.startswith("dstreams_")}
+    beginning = samples(a_status(phase="initialized"))
+    assert begun <= set(beginning)
+    assert of_app(beginning["dstreams_stream_active"]) == {"": 1}
+
+
 def streams(values: dict[Labels, float]) -> Sequence[str]:
     return sorted(dict(labels)["stream"] for labels in values)
 
