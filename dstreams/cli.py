@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import pyspark
 
 from checkpoint.tools.command_parser import CommandParser
+from dstreams.commands.check import add_check
 from dstreams.commands.checkpoint import add_checkpoint, run_checkpoint
 from dstreams.commands.common import FAILED, INTERRUPTED, NOT_READY, SUCCEEDED, Commands, complain
 from dstreams.commands.completion import add_completion
@@ -22,6 +23,7 @@ from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, Stream
 
 _COMMANDS: tuple[Callable[[Commands], None], ...] = (
     add_run,
+    add_check,
     add_demo,
     add_drill,
     add_kafka_offsets,

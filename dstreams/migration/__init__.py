@@ -1,0 +1,1 @@
+"""What a program uses of ``pyspark.streaming``, and what that means here: ``dstreams check``."""
