@@ -28,6 +28,8 @@ from dstreams.migration.values import (
 
 _MOST_PASSES = 10
 _SETTERS = ("set", "config", "setIfMissing")
+_OF_SPARK = ("spark", *ONLY_OF_STREAMING)
+"""What a program has one of, if it has anything to do with streams."""
 _OF_STRUCTURED = ("readStream", "writeStream")
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
 _Function = _Definition | ast.Lambda
@@ -35,16 +37,27 @@ _Function = _Definition | ast.Lambda
 
 def findings_of(program: Program) -> list[Finding]:
     """Return what a program uses, by line."""
-    reader = _Reader(program)
-    for line, name, answer in program.notes:
-        reader.note(name, answer, line)
-    before = -1
+    found = [_finding(program, name, answer, line) for line, name, answer in program.notes]
+    text = "\n".join(program.lines)
+    if any(word in text for word in _OF_SPARK):
+        found += _used(program)
+    return sorted(found, key=lambda one: (one.place.line, one.name))
+
+
+def _used(program: Program) -> Iterable[Finding]:
+    reader, before = _Reader(program), -1
     for _ in range(_MOST_PASSES):  # what a function is given may be said behind it
         reader.visit(program.tree)
         if reader.known == before:
             break
         before = reader.known
-    return sorted(reader.found.values(), key=lambda one: (one.place.line, one.name))
+    return reader.found.values()
+
+
+def _finding(program: Program, name: str, answer: Answer, line: int) -> Finding:
+    lines = program.lines
+    code = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return Finding(name, answer, Place(program.path, line, code))
 
 
 class _Reader(ast.NodeVisitor):
@@ -56,6 +69,7 @@ class _Reader(ast.NodeVisitor):
         self._names: defaultdict[tuple[int, str], Values] = defaultdict(lambda: NOTHING)
         self._attributes: defaultdict[tuple[str, str], Values] = defaultdict(lambda: NOTHING)
         self._returned: defaultdict[str, Values] = defaultdict(lambda: NOTHING)
+        self._above: defaultdict[str, Values] = defaultdict(lambda: NOTHING)
         self._definitions: dict[str, ast.AST] = {}
         self._scopes: list[ast.AST] = []
         self._documentation = {
@@ -81,14 +95,12 @@ class _Reader(ast.NodeVisitor):
     @property
     def known(self) -> int:
         """How much is known; it only grows."""
-        tables = (self._names, self._attributes, self._returned)
+        tables = (self._names, self._attributes, self._returned, self._above)
         return sum(len(values) for one in tables for values in one.values())
 
     def note(self, name: str, answer: Answer, line: int) -> None:
         """Note a use, once for each line."""
-        lines = self._program.lines
-        code = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-        finding = Finding(name, answer, Place(self._program.path, line, code))
+        finding = _finding(self._program, name, answer, line)
         self.found.setdefault((line, name, answer), finding)
 
     # What names stand for ------------------------------------------------------------------
@@ -141,11 +153,7 @@ class _Reader(ast.NodeVisitor):
         """Return a class of the program with the classes above it, the nearest first."""
         found = [Value("local", number)]
         for one in found:  # which grows
-            node = self._definitions.get(one.name)
-            if isinstance(node, ast.ClassDef):
-                above = [value for base in node.bases for value in self._values(base)]
-                kinds = ("class", "local")
-                found += [v for v in above if v.kind in kinds and v not in found]
+            found += [above for above in sorted(self._above[one.name]) if above not in found]
         return found
 
     def _call(self, value: Value) -> Values:
@@ -218,9 +226,11 @@ class _Reader(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._define(node)
+        number = self._define(node)
         for base in node.bases:
             self.visit(base)
+            above = [one for one in self._values(base) if one.kind in ("class", "local")]
+            self._above[number] |= frozenset(above)
         owner = self._scopes[-1]
         if node.name == "Java" and isinstance(owner, ast.ClassDef) and self._is_listener(owner):
             self.note("StreamingListener.Java", ANSWERS["StreamingListener.Java"], node.lineno)

@@ -46,7 +46,7 @@ To set: this runs when it is told (1)
     dstreams run --conf spark.dstreams.kafka.bootstrapServers=HOST:PORT app.py,
     or kafkaParams={'metadata.broker.list': 'HOST:PORT'} in the call.
     app.py:8
-        more = KafkaUtils.createStream(ssc, "localhost:2181", "group", {"top...
+        more = KafkaUtils.createStream(ssc, "localhost:2181", "group", {"topi...
 
 Differs: this runs, look whether the case is yours (3)
   KafkaUtils.createStream
@@ -55,7 +55,7 @@ Differs: this runs, look whether the case is yours (3)
     zkQuorum, numbers of threads and storageLevel have no effect; of several
     streams of a group the first one reads all.
     app.py:8
-        more = KafkaUtils.createStream(ssc, "localhost:2181", "group", {"top...
+        more = KafkaUtils.createStream(ssc, "localhost:2181", "group", {"topi...
   DStream.count
     An RDD without partitions counts as 0, as every empty RDD does; Spark gives
     no element.

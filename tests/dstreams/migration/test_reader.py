@@ -214,6 +214,11 @@ def test_listeners(tmp_path: Path) -> None:
             def onBatchCompleted(self, batch): pass
             def other(self): pass
         class Loop(Loop): pass
+        class Self:
+            def f(self):
+                class Self2(self.made): pass
+                self.made = Self2()
+                return self.made
     """
     assert told(tmp_path, source) == [
         (2, "StreamingListener", "same"),
