@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from dstreams import cli
@@ -15,6 +16,8 @@ from dstreams.settings import Settings
 from dstreams.structured import reader, writer
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.sources import kafka_options
+
+ROOT = Path(__file__).resolve().parents[1]
 
 COMMENT = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
 
@@ -26,7 +29,19 @@ _KEY_AND_MORE = re.compile(r"\(``spark[\w.]+``, ")
 
 def filled(markdown: str) -> str:
     """Return a page with what its comments ask for."""
-    return COMMENT.sub(lambda found: _PARTS[found[1]](), markdown)
+    return COMMENT.sub(lambda found: _part(found[1]), markdown)
+
+
+def _part(words: str) -> str:
+    if words.startswith("picture "):
+        return picture(words.removeprefix("picture "))
+    return _PARTS[words]()
+
+
+def picture(name: str) -> str:
+    """Return a picture as part of the page, so that it has the colours of the page."""
+    path = ROOT / "docs" / "pages" / "images" / f"{name}.svg"
+    return f'<div class="picture" markdown="0">\n{path.read_text(encoding="utf-8")}</div>'
 
 
 def settings_table(conf: type[Configuration], own: Callable[[str], bool]) -> str:
@@ -137,6 +152,19 @@ def _others(package: str, *, without: set[str]) -> str:
     return names_of(package, *names)
 
 
+def glossary() -> str:
+    """Return the words of the architecture with what they are, without where they are made."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    part = text.partition("## Glossary\n")[2].partition("\n## ")[0]
+    lines = []
+    for line in part.splitlines():
+        if line.startswith("###"):
+            lines += ["", line[1:], ""]
+        elif line.startswith("|"):
+            lines.append("|".join(line.split("|")[:3]) + "|")
+    return "\n".join(lines)
+
+
 _MAIN = {"StreamingContext", "DStream"}
 
 _PARTS: dict[str, Callable[[], str]] = {
@@ -152,6 +180,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     ),
     "options of sinks": lambda: options_table(writer._SINK_OPTIONS, writer._KAFKA_OPTIONS),
     "command line": command_line,
+    "glossary": glossary,
     "StreamingContext and DStream": lambda: names_of("dstreams", "StreamingContext", "DStream"),
     "other names of dstreams": lambda: _others("dstreams", without=_MAIN),
     "errors": _errors,

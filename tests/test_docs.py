@@ -8,6 +8,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -82,23 +85,14 @@ def refused_stop(_: SparkContext) -> None:
     raise AssertionError("a page leaves sc running: ssc.stop(stopSparkContext=False)")
 
 
-def test_site_builds(tmp_path: Path) -> None:
-    """The site builds strictly: no link, no anchor and no page of the navigation is missing."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly: no link, anchor or page of the navigation is missing."""
     pytest.importorskip("mkdocs", reason="pip install -e '.[dev]'")
-    site = tmp_path / "site"
+    directory = tmp_path_factory.mktemp("documentation") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-s", "-f", "docs/mkdocs.yml"]
     built = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mkdocs",
-            "build",
-            "-q",
-            "-s",
-            "-f",
-            "docs/mkdocs.yml",
-            "-d",
-            str(site),
-        ],
+        [*command, "-d", str(directory)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -106,12 +100,44 @@ def test_site_builds(tmp_path: Path) -> None:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )
     assert (built.returncode, built.stderr) == (0, "")
-    assert (site / "search" / "search_index.json").stat().st_size > 1000
+    return directory
+
+
+def test_site_builds(site: Path) -> None:
+    """The site builds without a warning, and its pages load nothing from another host."""
     assert {
         f"{page.relative_to(site)}: {address}"
         for page in site.rglob("*.html")
         for address in loaded_from_elsewhere(page.read_text(encoding="utf-8"))
     } == set()
+
+
+def test_site_is_searched(site: Path) -> None:
+    """In a browser the search finds a setting, and asks no other host; narrow pages fit."""
+    from tests.support.browser import Tab, running_browser, sync_api  # noqa: PLC0415 - skips
+
+    handler = partial(QuietHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, running_browser() as browser:
+        executor = ThreadPoolExecutor(1)
+        executor.submit(server.serve_forever)
+        tab = Tab(browser, viewport={"width": 390, "height": 800}, color_scheme="dark")
+        try:
+            page = tab.open(f"http://127.0.0.1:{server.server_port}/reference/settings.html")
+            assert page.evaluate("document.documentElement.scrollWidth") == 390
+            page.set_viewport_size({"width": 1300, "height": 800})
+            page.locator(".md-search__input").fill("onFailure")
+            found = page.locator(".md-search-result__link").first
+            sync_api.expect(found).to_contain_text("Settings")
+            assert tab.complaints == []
+        finally:
+            tab.close()
+            server.shutdown()
+            executor.shutdown()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
 
 
 def loaded_from_elsewhere(html: str) -> list[str]:
