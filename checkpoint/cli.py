@@ -31,6 +31,7 @@ from checkpoint.tools.inventory import add_list, add_show
 from checkpoint.tools.progress import painted
 from checkpoint.tools.rewind import add_rewind
 from checkpoint.tools.savepoint import add_export, add_import
+from checkpoint.tools.sign import add_sign
 from checkpoint.tools.state_command import add_state
 from checkpoint.tools.times import TIMES
 from checkpoint.tools.verify_command import add_verify
@@ -48,6 +49,7 @@ _COMMANDS = (
     add_export,
     add_import,
     add_gc,
+    add_sign,
     add_state,
 )
 

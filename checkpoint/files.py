@@ -89,6 +89,21 @@ class Files(Protocol):
         ...
 
 
+class ReplaceableFiles(Files, Protocol):
+    """Files of which one can be written in another way, with the same content.
+
+    Nothing that runs a stream does this: what a reader holds is what there is.
+    """
+
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        """Put other bytes in the place of a file that is there.
+
+        Whenever it ends, the old bytes are there or the new ones, whole; they are durable when it
+        returns. Raises as :meth:`Files.create` does.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class FilesBelow:
     """The files of a directory among *inner*, under their names from there on.

@@ -22,16 +22,18 @@ from __future__ import annotations
 import enum
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 from zlib import crc32
 
 import msgspec
 
-from checkpoint.errors import RESTORE, UPGRADE, CorruptCheckpointError, Damage, UntrustedFileError
+from checkpoint.errors import UPGRADE, CorruptCheckpointError, Damage, UntrustedFileError
+from checkpoint.file_bytes import FileBytes, damaged
 from checkpoint.json_records import Count, JsonRecord, decode, encode
 from checkpoint.names import Name
+from checkpoint.segments import SIGNED_MAGIC, without_signatures
 
 FORMAT = 1
 MAX_HEADER_BYTES = 1 << 20
@@ -40,7 +42,6 @@ MAX_BLOCK_RECORDS = (1 << 32) - 1
 
 # As in PNG: a byte above 127 and both line ends show what text-mode copies do to a file.
 _MAGIC = b"\x89DSC\r\n\x1a\n"
-SIGNED_MAGIC = b"\x89DSG\r\n\x1a\n"  # of a file that is signed around all of this
 _END = b"\r\nDSCEND"
 _BLOCK_MARK = b"BLCK"
 _FOOTER_MARK = b"FOOT"
@@ -130,7 +131,7 @@ class FileRef(JsonRecord, frozen=True, gc=False):
             ("as its digest", found.digest, self.digest),
         ):
             if has != wanted:
-                raise _corrupt(
+                raise damaged(
                     file, f"has {has} {what}", f"{wanted}, as the record says", Damage.REPLACED
                 )
 
@@ -186,7 +187,7 @@ def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
 
     Raises CorruptCheckpointError.
     """
-    source = FileBytes(chunks, file)
+    source = FileBytes(without_signatures(chunks, file), file)
     totals = FrameTotals()
     preamble = source.take(_PREAMBLE.size + _CRC.size, "the preamble")
     magic, file_format, kind_found, header_bytes = _PREAMBLE.unpack_from(preamble)
@@ -196,15 +197,15 @@ def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
             file, "is signed, and there is no key", "a key", remedy, Damage.NO_KEY
         )
     if magic != _MAGIC:
-        raise _corrupt(file, f"begins with {magic!r}", f"{_MAGIC!r}")
+        raise damaged(file, f"begins with {magic!r}", f"{_MAGIC!r}")
     chain = source.require_crc(preamble, crc32(preamble[: _PREAMBLE.size]), "the preamble")
     if file_format != FORMAT:
         found = f"is written in format {file_format}"
         raise CorruptCheckpointError(file, found, f"format {FORMAT}", UPGRADE, Damage.FORMAT)
     if kind_found != kind.value:
-        raise _corrupt(file, f"is of kind {kind_found!r}", f"kind {kind.value!r}", Damage.MISPLACED)
+        raise damaged(file, f"is of kind {kind_found!r}", f"kind {kind.value!r}", Damage.MISPLACED)
     if header_bytes > MAX_HEADER_BYTES:
-        raise _corrupt(file, f"has a header of {header_bytes} bytes", f"<= {MAX_HEADER_BYTES}")
+        raise damaged(file, f"has a header of {header_bytes} bytes", f"<= {MAX_HEADER_BYTES}")
     encoded = source.take(header_bytes + _CRC.size, "the header")
     json_bytes = encoded[:header_bytes]
     chain = source.require_crc(encoded, crc32(json_bytes, chain), "the header")
@@ -221,11 +222,11 @@ def _read_blocks(source: FileBytes, chain: int, totals: FrameTotals) -> Iterator
         chain = source.require_crc(head, crc32(head[: _BLOCK.size], chain), what)
         if payload_bytes > MAX_BLOCK_BYTES:
             found = f"has a block of {payload_bytes} bytes"
-            raise _corrupt(source.file, found, f"<= {MAX_BLOCK_BYTES}")
+            raise damaged(source.file, found, f"<= {MAX_BLOCK_BYTES}")
         what = f"block {totals.blocks}"
         payload = source.take(payload_bytes, what)
         if crc32(payload) != payload_crc:
-            raise _corrupt(source.file, f"is damaged in {what}", f"crc {payload_crc:08x}")
+            raise damaged(source.file, f"is damaged in {what}", f"crc {payload_crc:08x}")
         totals.add_head(head)
         totals.add_payload(payload_bytes, records)
         yield payload, records
@@ -241,69 +242,14 @@ def _require_footer(source: FileBytes, footer: bytes, chain: int, totals: FrameT
     mark, blocks, records = _FOOTER.unpack_from(footer)
     if mark != _FOOTER_MARK:
         expected = f"{_BLOCK_MARK!r} or {_FOOTER_MARK!r}"
-        raise _corrupt(source.file, f"is damaged after block {totals.blocks - 1}", expected)
+        raise damaged(source.file, f"is damaged after block {totals.blocks - 1}", expected)
     checked = footer[: -len(_END)]
     source.require_crc(checked, crc32(footer[: _FOOTER.size], chain), "the footer")
     if not footer.endswith(_END):
-        raise _corrupt(source.file, "is damaged in its last bytes", f"{_END!r}")
+        raise damaged(source.file, "is damaged in its last bytes", f"{_END!r}")
     if (blocks, records) != (totals.blocks, totals.records):
         found = f"holds {totals.blocks} blocks and {totals.records} records"
-        raise _corrupt(source.file, found, f"{blocks} and {records} as in its footer")
-
-
-def _corrupt(
-    file: str, found: str, expected: str, damage: Damage = Damage.DAMAGED
-) -> CorruptCheckpointError:
-    return CorruptCheckpointError(file, found, expected, RESTORE, damage)
-
-
-class FileBytes:
-    """The bytes of a file, taken in exact amounts out of chunks of any size.
-
-    *error* makes what is raised where the file is not as it should be.
-    """
-
-    def __init__(
-        self,
-        chunks: Iterable[bytes],
-        file: str,
-        error: Callable[[str, str, str], CorruptCheckpointError] = _corrupt,
-    ) -> None:
-        self.file = file
-        self._error = error
-        self._chunks = iter(chunks)
-        self._rest = memoryview(b"")
-        self._taken_bytes = 0
-
-    def take(self, count: int, what: str) -> bytes:
-        """Take the next *count* bytes, which are *what*; never holds more than the file has."""
-        parts = [self._rest[:count]]
-        missing = count - len(parts[0])
-        self._rest = self._rest[count:]
-        while missing:
-            chunk = memoryview(next(self._chunks, b""))
-            if not chunk:
-                found = f"ends after {self._taken_bytes + count - missing} bytes, inside {what}"
-                raise self._error(self.file, found, f"{missing} more bytes")
-            parts.append(chunk[:missing])
-            self._rest = chunk[missing:]
-            missing -= len(parts[-1])
-        self._taken_bytes += count
-        return b"".join(parts) if len(parts) > 1 else bytes(parts[0])
-
-    def require_crc(self, head: bytes, crc: int, what: str) -> int:
-        """Return *crc* if *head* ends with it."""
-        (stored,) = _CRC.unpack_from(head, len(head) - _CRC.size)
-        if crc == stored:
-            return crc
-        raise self._error(self.file, f"is damaged in {what}", f"crc {crc:08x}, not {stored:08x}")
-
-    def require_end(self) -> None:
-        """Raise if there are bytes left."""
-        if len(self._rest) or next(self._chunks, b""):
-            raise self._error(
-                self.file, f"goes on after {self._taken_bytes} bytes", "its end there"
-            )
+        raise damaged(source.file, found, f"{blocks} and {records} as in its footer")
 
 
 def _require_at_most(value: int, limit: int, what: str, unit: str) -> None:

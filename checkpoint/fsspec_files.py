@@ -114,11 +114,25 @@ class FsspecFiles:
             fs.pipe_file(f"{root}/{name}", data, mode="create")
         return size_bytes
 
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        fs, root = self._connect()
+        path = f"{root}/{require_name(name)}"
+        data: list[bytes] = []
+        size_bytes, rest = 0, iter(chunks)
+        for chunk in rest:
+            data.append(bytes(chunk))
+            size_bytes += len(data[-1])
+            if size_bytes > PART_BYTES and fs.protocol != "memory":
+                self._create_in_parts(fs, path, name, chain(data, rest), "wb")
+                return
+        with self._creating(name):
+            fs.pipe_file(path, b"".join(data), mode="overwrite")
+
     def _create_in_parts(
-        self, fs: Any, path: str, name: str, chunks: Iterable[bytes | memoryview]
+        self, fs: Any, path: str, name: str, chunks: Iterable[bytes | memoryview], mode: str = "xb"
     ) -> int:
         with self._creating(name, is_last=False):
-            upload = fs.open(path, "xb", block_size=PART_BYTES)
+            upload = fs.open(path, mode, block_size=PART_BYTES)
         size_bytes = 0
         try:
             for chunk in chunks:

@@ -1,10 +1,8 @@
 """Signing: files that nobody can change, forge or move without the key.
 
 With a key, every file is written in segments, each with an HMAC-SHA256 over the name of the file,
-the place of the segment and the bytes; a segment is known to be genuine before it is handed out::
-
-    head       8s magic | H format | 8s id of the key
-    segment    I length, highest bit set in the last one | 32s mac | payload
+the place of the segment and the bytes (:mod:`checkpoint.segments`); a segment is known to be
+genuine before it is handed out.
 
 Signing hides nothing, and does not notice that a whole checkpoint, or its newest epochs, were taken
 back to an earlier copy. The key is never written to the checkpoint, and bytes that hold it are
@@ -24,26 +22,35 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from checkpoint.errors import Damage, StorageRefusedError, UntrustedFileError
+from checkpoint.errors import COMMAND, Damage, StorageRefusedError, UntrustedFileError
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import SIGNED_MAGIC, FileBytes
 from checkpoint.names import Names
 from checkpoint.ownership import KEY_FILE_VARIABLE
+from checkpoint.segments import (
+    PLAIN,
+    SEGMENT_BYTES,
+    SIGNED_MAGIC,
+    Segment,
+    SignedHead,
+    read_head,
+    read_segments,
+    without_signatures,
+    write_segment,
+)
 
 KEY_VARIABLE = "CHECKPOINT_KEY"
-LEAST_KEY_BYTES = 16
-SEGMENT_BYTES = 1 << 20
+OLD_KEY_VARIABLE, OLD_KEY_FILE_VARIABLE = "CHECKPOINT_OLD_KEY", "CHECKPOINT_OLD_KEY_FILE"
+"""In the environment: the key that a checkpoint has, where it is to have another one."""
 
-_FORMAT = 1
-_HEAD = struct.Struct("<8sH8s")
-_SEGMENT = struct.Struct("<I32s")
-_LAST = 1 << 31
+LEAST_KEY_BYTES = 16
 _Sizes = list[int]
 _PLACE = struct.Struct("<IQ?")
 _REMEDY = (
     "find out who writes there; restore the file from a copy you trust, or give the key it was "
     f"signed with in {KEY_FILE_VARIABLE} or {KEY_VARIABLE}"
 )
+
+_SIGN = f"{_REMEDY}; {COMMAND} sign signs a checkpoint that is not signed"
 
 
 @dataclass(frozen=True)
@@ -63,11 +70,18 @@ class SigningKey:
             raise ValueError("a key is in a variable or in a file, one of them; name one")
 
     @classmethod
-    def from_environment(cls) -> SigningKey | None:
+    def from_environment(
+        cls, file_variable: str = KEY_FILE_VARIABLE, variable: str = KEY_VARIABLE
+    ) -> SigningKey | None:
         """Return the key that the environment names, None where it names none."""
-        if os.environ.get(KEY_FILE_VARIABLE):
-            return cls(file=os.path.abspath(os.environ[KEY_FILE_VARIABLE]))
-        return cls(variable=KEY_VARIABLE) if os.environ.get(KEY_VARIABLE) else None
+        if os.environ.get(file_variable):
+            return cls(file=os.path.abspath(os.environ[file_variable]))
+        return cls(variable=variable) if os.environ.get(variable) else None
+
+    @property
+    def key_id(self) -> str:
+        """What may be told of the key to anybody: the same for the same key."""
+        return _key_id(self.load()).hex()
 
     def load(self) -> bytes:
         """Read the key.
@@ -131,52 +145,129 @@ class SignedFiles:
     def _signed(
         self, name: str, chunks: Iterable[bytes | memoryview], sizes_bytes: _Sizes
     ) -> Iterator[bytes]:
-        key = self.key.load()
-        signed_name = self.signed_name or name
-        yield _HEAD.pack(SIGNED_MAGIC, _FORMAT, _key_id(key))
-        number = 0
-        waiting = bytearray()
-        for chunk in _without(key, chunks, location(self.inner, name)):
-            sizes_bytes.append(memoryview(chunk).nbytes)
-            waiting += chunk
-            while len(waiting) > SEGMENT_BYTES:
-                payload = bytes(waiting[:SEGMENT_BYTES])
-                del waiting[:SEGMENT_BYTES]
-                yield _SEGMENT.pack(len(payload), _mac(key, signed_name, number, False, payload))
-                yield payload
-                number += 1
-        payload = bytes(waiting)
-        yield _SEGMENT.pack(len(payload) | _LAST, _mac(key, signed_name, number, True, payload))
-        yield payload
+        file, signed_name = location(self.inner, name), self.signed_name or name
+        return SignedFor((self.key,)).written(signed_name, chunks, file, sizes_bytes)
 
     def _verified(self, name: str) -> Iterator[bytes]:
         file = location(self.inner, name)
         key = self.key.load()
         signed_name = self.signed_name or name
-        chunks = self.inner.read_chunks(name, READ_CHUNK_BYTES)
-        source = FileBytes(chunks, file, lambda *_: _forged(file))
-        head = source.take(_HEAD.size, "the head")
-        magic, found_format, key_id = _HEAD.unpack(head)
-        if magic != SIGNED_MAGIC or found_format != _FORMAT:
-            raise UntrustedFileError(file, "is not signed", "a signature", _REMEDY, Damage.UNSIGNED)
-        if not hmac.compare_digest(key_id, _key_id(key)):
-            found = f"is signed with key {key_id.hex()}"
+        head, chunks = read_head(self.inner.read_chunks(name, READ_CHUNK_BYTES))
+        if head is PLAIN:
+            raise UntrustedFileError(file, "is not signed", "a signature", _SIGN, Damage.UNSIGNED)
+        if _key_id(key) not in head.key_ids:
+            found = f"is signed with key {' and '.join(one.hex() for one in head.key_ids)}"
             raise UntrustedFileError(
                 file, found, f"key {_key_id(key).hex()}", _REMEDY, Damage.OTHER_KEY
             )
-        number, is_last = 0, False
-        while not is_last:
-            length, mac = _SEGMENT.unpack(source.take(_SEGMENT.size, "a segment"))
-            is_last = bool(length & _LAST)
-            length &= ~_LAST
-            if length > SEGMENT_BYTES:
+        place = head.key_ids.index(_key_id(key))
+        for segment in read_segments(head, chunks, file, lambda *_: _forged(file)):
+            if not hmac.compare_digest(segment.macs[place], _mac(key, signed_name, segment)):
                 raise _forged(file)
-            payload = source.take(length, "a segment")
-            if not hmac.compare_digest(mac, _mac(key, signed_name, number, is_last, payload)):
-                raise _forged(file)
-            number += 1
-            yield payload
-        source.require_end()
+            yield segment.payload
+
+
+@dataclass(frozen=True)
+class SignedFor:
+    """Who can read a file that is written so.
+
+    Args:
+        keys: with which keys it is signed: whoever has one of them.
+        is_open: who has none.
+    """
+
+    keys: tuple[SigningKey, ...]
+    is_open: bool = False
+
+    @property
+    def head(self) -> SignedHead:
+        """The head of such a file."""
+        if not self.keys:
+            return PLAIN
+        return SignedHead(tuple(_key_id(key.load()) for key in self.keys), self.is_open)
+
+    def written(
+        self,
+        name: str,
+        chunks: Iterable[bytes | memoryview],
+        file: str,
+        sizes_bytes: _Sizes | None = None,
+    ) -> Iterator[bytes]:
+        """Yield the bytes of a file that is signed so."""
+        keys = [key.load() for key in self.keys]
+        if not keys:
+            yield from map(bytes, chunks)
+            return
+        yield self.head.to_bytes()
+        for key in keys:
+            chunks = _without(key, chunks, file)
+        number = 0
+        waiting = bytearray()
+        for chunk in chunks:
+            if sizes_bytes is not None:
+                sizes_bytes.append(memoryview(chunk).nbytes)
+            waiting += chunk
+            while len(waiting) > SEGMENT_BYTES:
+                payload = bytes(waiting[:SEGMENT_BYTES])
+                del waiting[:SEGMENT_BYTES]
+                yield from write_segment(_segment(keys, name, number, False, payload))
+                number += 1
+        yield from write_segment(_segment(keys, name, number, True, bytes(waiting)))
+
+
+@dataclass(frozen=True)
+class ResignedFiles:
+    """Files of a checkpoint that changes its key: each is read with the key that it is signed with.
+
+    Args:
+        inner: the files that do the work.
+        keys: the keys, the new one first; without a key, None.
+        new: how files are created.
+    """
+
+    inner: Files
+    keys: tuple[SigningKey | None, ...]
+    new: SignedFor
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def head(self, name: str) -> SignedHead:
+        """Return for whom a file is signed, as it says."""
+        return read_head(self.inner.read_chunks(name, READ_CHUNK_BYTES))[0]
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        return self.inner.create(name, self.new.written(name, chunks, location(self.inner, name)))
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        head = self.head(name)
+        for key in self.keys:
+            if key is None and head.is_open:
+                yield from without_signatures(
+                    self.inner.read_chunks(name, chunk_bytes), location(self.inner, name)
+                )
+                return
+            if key is not None and _key_id(key.load()) in head.key_ids:
+                yield from SignedFiles(self.inner, key).read_chunks(name, chunk_bytes)
+                return
+        wanted = next(key for key in self.keys[::-1] if key is not None)
+        yield from SignedFiles(self.inner, wanted).read_chunks(name, chunk_bytes)  # which says why
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self.read_chunks(name, READ_CHUNK_BYTES))
+
+    def exists(self, name: str) -> bool:
+        return self.inner.exists(name)
+
+    def list(self, prefix: str) -> Names:
+        return self.inner.list(prefix)
+
+    def directories(self, directory: str = "") -> Names:
+        return self.inner.directories(directory)
+
+    def delete(self, name: str) -> None:
+        self.inner.delete(name)
 
 
 def require_no_key(files: Files, name: str, content: bytes) -> None:
@@ -226,11 +317,20 @@ def unsigned(files: Files) -> Files:
     return files.inner if isinstance(files, SignedFiles) else files
 
 
-def _mac(key: bytes, name: str, number: int, is_last: bool, payload: bytes) -> bytes:
+def _segment(
+    keys: Iterable[bytes], name: str, number: int, is_last: bool, payload: bytes
+) -> Segment:
+    unsigned_segment = Segment(number, is_last, (), payload)
+    macs = tuple(_mac(key, name, unsigned_segment) for key in keys)
+    return Segment(number, is_last, macs, payload)
+
+
+def _mac(key: bytes, name: str, segment: Segment) -> bytes:
     encoded = name.encode("ascii")
-    mac = hmac.new(key, _PLACE.pack(len(encoded), number, is_last), hashlib.sha256)
+    place = _PLACE.pack(len(encoded), segment.number, segment.is_last)
+    mac = hmac.new(key, place, hashlib.sha256)
     mac.update(encoded)
-    mac.update(payload)
+    mac.update(segment.payload)
     return mac.digest()
 
 

@@ -65,6 +65,21 @@ class SimulatedDisk:
             raise AlreadyExistsError(f"{name} exists already")
         return len(inode.content)
 
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        inode = _Inode()
+        self._step(f"open {require_name(name)}")
+        for chunk in chunks:
+            self._step(f"write {name}")
+            inode.writes.append(bytes(chunk))
+        self._step(f"sync {name}")
+        if self._omit != "file sync":
+            inode.synced = len(inode.writes)
+        self._step(f"rename {name}")
+        self._seen[name] = inode
+        self._step(f"sync directory of {name}")
+        if self._omit != "directory sync":
+            self._sync_directory(name)
+
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
         content = self.read(name)
         for start in range(0, len(content), chunk_bytes):

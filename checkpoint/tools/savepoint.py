@@ -47,6 +47,7 @@ from checkpoint.names import Name, is_name
 from checkpoint.open_location import open_files
 from checkpoint.received_blocks import RECEIVED_PREFIX
 from checkpoint.recovery import RecoveryPlan, next_takeover, read_plan
+from checkpoint.segments import without_signatures
 from checkpoint.signing import is_signed, renamable, unsigned
 from checkpoint.state_store import STORE_PREFIX
 from checkpoint.streams import stream_url
@@ -263,7 +264,7 @@ def _blocks(files: Files, names: Iterable[str]) -> Iterator[tuple[bytes, int]]:
 
 def _whole_content(files: Files, name: str) -> bytes:
     """Read a file, and make sure that what was read is whole: it is what will be written."""
-    content = files.read(name)
+    content = b"".join(without_signatures([files.read(name)], location(files, name)))
     reader = reader_of(cast("Files", _HeldFile(files, name, content)), name)
     if reader is not None:
         reader()

@@ -78,7 +78,8 @@ class Upload(AbstractBufferedFile):
         self.parts.append(self.buffer.getvalue())
         self.fs.part_sizes.append(len(self.parts[-1]))
         if final:
-            self.fs.pipe_file(self.path, b"".join(self.parts), mode="create")
+            mode = "create" if self.mode == "xb" else "overwrite"
+            self.fs.pipe_file(self.path, b"".join(self.parts), mode=mode)
         return True
 
     def discard(self) -> None:
@@ -348,3 +349,25 @@ def test_importing_checkpoint_does_not_import_fsspec() -> None:
         env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert done.stdout.strip() == "False"
+
+
+def test_a_file_is_replaced() -> None:
+    """By one request, with what follows the condition of a create left out."""
+    files = new_files()
+    files.create("a/file", [b"old"])
+    files.replace("a/file", [b"new ", b"content"])
+    assert files.read("a/file") == b"new content"
+    assert files.list("") == ["a/file"]
+
+
+def test_a_large_file_is_replaced_in_parts(in_parts: type[StoreOfParts]) -> None:
+    """Until the last request the old one is there."""
+    files = FsspecFiles("s3://bucket/c")
+    files.create("a", [b"old"])
+    with pytest.raises(ValueError, match="no more"):
+        files.replace("a", large(1000, ValueError("no more")))
+    assert files.read("a") == b"old"
+    in_parts.part_sizes.clear()
+    files.replace("a", large())
+    assert files.read("a") == b"".join(large())
+    assert max(in_parts.part_sizes) <= 120

@@ -8,7 +8,7 @@ import os
 import pickle
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -316,3 +316,54 @@ def test_what_is_no_regular_file_is_refused_without_waiting(
     with pytest.raises(CorruptCheckpointError, match=r"one is a .*; expected a regular file"):
         files.read("one")
     assert not files.exists("one")
+
+
+@pytest.mark.usefixtures("no_sync")
+def test_a_file_is_replaced_whole(files: LocalFiles) -> None:
+    """Who reads it goes on with what was there; nothing else is left, and it stays private."""
+    files.create("a/file", [b"old content"])
+    reading = files.read_chunks("a/file", 4)
+    assert next(reading) == b"old "
+    files.replace("a/file", [b"new ", b"content"])
+    assert b"".join(reading) == b"content"
+    assert files.read("a/file") == b"new content"
+    path = Path(files.root) / "a/file"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.usefixtures("no_sync")
+def test_a_file_that_cannot_be_replaced(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays as it was; one that is not there is not made."""
+    with pytest.raises(StorageRefusedError, match=r"cannot replace .*a/file: No such file"):
+        files.replace("a/file", [b"new"])
+    files.create("a/file", [b"old"])
+
+    def broken() -> Iterator[bytes]:
+        yield b"new"
+        raise SimulatedCrash
+
+    with pytest.raises(SimulatedCrash):
+        files.replace("a/file", broken())
+    for number, error in ((errno.EROFS, StorageRefusedError), (errno.EIO, StorageUncertainError)):
+        failure = OSError(number, os.strerror(number))
+        monkeypatch.setattr(os, "rename", lambda *_, failure=failure: raise_it(failure))
+        with pytest.raises(error, match="cannot replace"):
+            files.replace("a/file", [b"new"])
+    assert files.read("a/file") == b"old"
+    assert [path.name for path in (Path(files.root) / "a").iterdir()] == ["file"]
+
+
+def raise_it(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.usefixtures("no_sync")
+def test_a_replaced_file_is_its_owners(files: LocalFiles) -> None:
+    """Where root does it: the stream of that user can still read it."""
+    files.create("file", [b"old"])
+    os.chown(Path(files.root) / "file", 12345, 54321)
+    files.replace("file", [b"new"])
+    status = (Path(files.root) / "file").stat()
+    assert (status.st_uid, status.st_gid) == (12345, 54321)
