@@ -99,7 +99,12 @@ def command_line() -> str:
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "80"
     try:
-        return "\n\n".join(_commands(cli.parser(), 2))
+        parts = []
+        for parser in _parsers(cli.parser()):
+            level = min(1 + len(parser.prog.split()), 4)
+            parts.append(f"{'#' * level} {parser.prog}")
+            parts.append(f"```text\n{parser.format_help().rstrip()}\n```")
+        return "\n\n".join(parts)
     finally:
         if before is None:
             del os.environ["COLUMNS"]
@@ -107,16 +112,29 @@ def command_line() -> str:
             os.environ["COLUMNS"] = before
 
 
-def _commands(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
-    yield f"{'#' * level} {parser.prog}"
-    yield f"```text\n{parser.format_help().rstrip()}\n```"
+_STATUS = re.compile(r"^ +(\d+) {2,}(.*(?:\n {5,}(?!\d+  ).*)*)", re.MULTILINE)
+
+
+def exit_statuses() -> str:
+    """Return the table of what the exit statuses of each command say, as its help has them."""
+    rows = ["| command | status | what it says |", "| --- | --- | --- |"]
+    for parser in _parsers(cli.parser()):
+        _, _, told = (parser.epilog or "").partition("exit status:\n")
+        for status, text in _STATUS.findall(told):
+            plain = " ".join(text.split()).replace("|", "\\|")
+            rows.append(f"| `{parser.prog}` | {status} | {plain} |")
+    return "\n".join(rows)
+
+
+def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             seen = set()
             for below in action.choices.values():
                 if id(below) not in seen:  # another name of the same
                     seen.add(id(below))
-                    yield from _commands(below, min(level + 1, 4))
+                    yield from _parsers(below)
 
 
 def names_of(package: str, *wanted: str) -> str:
@@ -180,6 +198,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     ),
     "options of sinks": lambda: options_table(writer._SINK_OPTIONS, writer._KAFKA_OPTIONS),
     "command line": command_line,
+    "exit statuses": exit_statuses,
     "glossary": glossary,
     "StreamingContext and DStream": lambda: names_of("dstreams", "StreamingContext", "DStream"),
     "other names of dstreams": lambda: _others("dstreams", without=_MAIN),

@@ -99,8 +99,8 @@ class Settings(StateSettings):
             ``stop`` ends the batch there, does not commit it and stops the context; a restart runs
             it again, whole. A failure to persist state stops the context in any case.
         state_values: how the values of stored state are written
-            (``spark.dstreams.state.values``). ``data``: plain data, which runs no code when it is
-            read; ``pickle``: any object.
+            (``spark.dstreams.state.values``). ``data``: plain data and instances of classes of
+            data, which runs no code when it is read; ``pickle``: any object.
         state_local_directory: path on each host where copies of stored state are kept, of this user
             alone; None: a directory below that for temporary files
             (``spark.dstreams.state.localDirectory``).
@@ -122,7 +122,8 @@ class Settings(StateSettings):
             never made. Input that waits, such as files and received blocks, is read in any case.
         window_inverse: when a window uses its inverse function (``spark.dstreams.window.inverse``).
             ``pyspark``: from five slides on, as ``pyspark.streaming`` does; shorter ones are made
-            anew. ``scala``: always, with the semantics of Scala's ReducedWindowedDStream. A window
+            anew. ``scala``: always, with the semantics of Scala's ReducedWindowedDStream: a
+            key of which all values left stays until ``filterFunc`` drops it. A window
             that was defined keeps its rule over restarts from its checkpoint.
         unpersist: unpersist RDDs that are no longer remembered (``spark.streaming.unpersist``).
         graceful_stop_timeout_ms: how long a graceful stop waits for receivers to end and to store
