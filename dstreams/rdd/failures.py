@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from linecache import getline
 from pathlib import Path
+from textwrap import dedent
 from traceback import walk_tb
 from types import CodeType, TracebackType
 from typing import Any, Final
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CRASHED = "Python worker exited unexpectedly"
+_NOT_STARTED = re.compile(
+    r"^Error from python worker:\n(.*?)^PYTHONPATH was:$", re.DOTALL | re.MULTILINE
+)
 _FILE_NOT_FOUND = re.compile(r"^Caused by: (java\.io\.FileNotFoundException: .*)$", re.MULTILINE)
 _STOPPING = ("checkpoint.", f"{OutputConflictError.__module__}.{OutputConflictError.__name__}")
 _NO_WORDS = re.compile(
@@ -106,7 +110,13 @@ def class_of(error: BaseException) -> str:
 
 def _raised_in_job(error: BaseException) -> str:
     text = _text_of_job(error)
-    said = _worker_exception(text) or _missing_file(text) or _crash(text) or _first_line(text)
+    said = (
+        _no_start(text)
+        or _worker_exception(text)
+        or _missing_file(text)
+        or _crash(text)
+        or _first_line(text)
+    )
     return masked(said)
 
 
@@ -271,6 +281,15 @@ def _worker_exception(text: str) -> str | None:
         elif not in_frames and not _NO_WORDS.match(line):
             message.append(line.strip())
     return " ".join(message) or None
+
+
+def _no_start(text: str) -> str | None:
+    """Return what a worker wrote that could not be started, which Spark moves in by two columns."""
+    written = _NOT_STARTED.search(text)
+    if written is None:
+        return None
+    words = dedent(written[1])
+    return f"a Python worker could not be started: {_worker_exception(words) or words.strip()}"
 
 
 def _missing_file(text: str) -> str | None:

@@ -117,6 +117,17 @@ class Told(Exception):  # noqa: N818 - not an error of ours
             "\tat x\nCaused by: java.io.FileNotFoundException: File a is gone\n\tat y",
             "java.io.FileNotFoundException: File a is gone",
         ),
+        (
+            "An error\n: org.apache.spark.SparkException: \nError from python worker:\n"
+            "  Traceback (most recent call last):\n    File 'a', line 1, in <module>\n"
+            "      import b\n  ImportError: cannot import name 'c' from 'b'\nPYTHONPATH was:\n"
+            "  /lib/pyspark.zip\norg.apache.spark.SparkException: EOFException\n\tat x",
+            "a Python worker could not be started: ImportError: cannot import name 'c' from 'b'",
+        ),
+        (
+            "x\nError from python worker:\n  python3: not found\nPYTHONPATH was:\n  /a\n\tat x",
+            "a Python worker could not be started: python3: not found",
+        ),
         ("only this", "only this"),
         ("", "unknown failure"),
         ("Traceback (most recent call last):\n  cut off", "  cut off"),
@@ -129,6 +140,8 @@ class Told(Exception):  # noqa: N818 - not an error of ours
         "jvm",
         "aborted",
         "no file",
+        "no start",
+        "no interpreter",
         "one line",
         "nothing",
         "cut off",
