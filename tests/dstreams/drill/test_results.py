@@ -88,6 +88,15 @@ def test_a_broken_promise(findings: OutputFindings) -> None:
     assert all(f"- {problem}" in text for problem in findings.problems)
 
 
+@pytest.mark.parametrize("problems", [(), ("'to 2' is in the output twice",)])
+def test_an_application_that_counts_no_records(problems: tuple[str, ...]) -> None:
+    """Its check returns texts: figures that nobody counted are not told."""
+    text = result_table(DrillResult(7, 3, (), 40, (), OutputFindings(problems=problems)))
+    assert f"problems that check found       {len(problems)}\n" in text
+    assert "records" not in text
+    assert "state" not in text
+
+
 def test_a_drill_that_could_not_go_on() -> None:
     """Clean outputs are not enough."""
     result = DrillResult(7, 1, (), 0, (), OutputFindings(), ("a driver ended by itself",))
