@@ -17,6 +17,7 @@ from dstreams.commands.common import (
     seed,
 )
 from dstreams.drill.command import DrillOptions, run_drill
+from dstreams.drill.steps import RUNTIME_STEPS, Step, step_named
 
 _STATUS = """\
 An application of yours is a Python file with four functions, each of which gets the directory of
@@ -29,6 +30,11 @@ the drill:
   is_done(directory)       says whether all input has been through
   check(directory)         returns what is wrong with the outputs: a list of texts
 
+The steps of a batch, in order, are plan.start, begin.start, begin.done, job.submit, state.start,
+state.done, out.start, out.done, commit.start, commit.done, clean.start and clean.done; those of a
+restart are rec.fence, rec.load and rec.replay. Between out.done and commit.start all outputs have
+run, and nothing says so yet.
+
 exit status:
   0    all promises held: nothing lost, nothing twice, all state equal
   1    they did not; the directory of the drill is kept
@@ -36,6 +42,9 @@ exit status:
   3    Java, Spark or, with --kafka, the client of Kafka is missing here
   130  interrupted by Ctrl-C
 """
+
+
+_KILLS = 20
 
 
 def add_drill(commands: Commands) -> None:
@@ -49,15 +58,18 @@ def add_drill(commands: Commands) -> None:
             "step of a batch, restarts it from its checkpoint, and compares all outputs with an "
             "oracle."
         ),
-        examples=["--kills 5", "--app app.py --kills 3 --seed 1"],
+        examples=[
+            "--kills 5",
+            "--app app.py --kills 3 --seed 1",
+            "--app app.py --step commit.start",
+        ],
         epilog=_STATUS,
     )
     drill.add_argument(
         "--kills",
         type=count,
-        default=20,
         metavar="N",
-        help="kills at random moments (default: %(default)s)",
+        help=f"kills at random moments (default: {_KILLS}; with --step none, or one before a restart)",
     )
     drill.add_argument(
         "--worker-kills",
@@ -71,6 +83,14 @@ def add_drill(commands: Commands) -> None:
     )
     drill.add_argument(
         "--no-steps", action="store_true", help="do not kill at each step of a batch as well"
+    )
+    drill.add_argument(
+        "--step",
+        type=_step,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="kill at this step, and at no other; may be given more than once",
     )
     what = drill.add_mutually_exclusive_group()
     what.add_argument("--app", type=file, metavar="app.py", help="an application of yours")
@@ -96,7 +116,7 @@ def add_drill(commands: Commands) -> None:
 def _drill(options: argparse.Namespace) -> int:
     chosen: int = SystemClock().now_ms() % 10**6 if options.seed is None else options.seed
     drill = DrillOptions(
-        options.kills,
+        _kills(options),
         chosen,
         options.app,
         at_steps=not options.no_steps,
@@ -107,5 +127,21 @@ def _drill(options: argparse.Namespace) -> int:
         kafka=options.kafka,
         worker_kills=options.worker_kills,
         is_quiet=options.quiet,
+        steps=tuple(options.step),
     )
     return SUCCEEDED if run_drill(drill, sys.stdout) else FAILED
+
+
+def _kills(options: argparse.Namespace) -> int:
+    if options.kills is not None or not options.step:
+        return options.kills or _KILLS
+    return int(any(step.in_restart for step in options.step))  # a restart needs a death before it
+
+
+def _step(text: str) -> Step:
+    try:
+        return step_named(text)
+    except KeyError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no step; those of a batch and of a restart are {', '.join(RUNTIME_STEPS)}"
+        ) from None

@@ -38,6 +38,8 @@ class DrillOptions:
     kafka: str | None = None
     worker_kills: int = 0
     is_quiet: bool = False
+    steps: tuple[Step, ...] = ()
+    """Those to be killed at; none: all of the drill's own job, unless *at_steps* is false."""
 
 
 def run_drill(options: DrillOptions, out: TextIO) -> bool:
@@ -77,6 +79,7 @@ def run_drill(options: DrillOptions, out: TextIO) -> bool:
         own = STEPS if options.kafka is None else STEPS_WITH_KAFKA
         own = STEPS_OF_A_QUERY if options.query else own
         steps: Sequence[Step] = own if options.at_steps and options.app is None else ()
+        steps = options.steps or steps
         plan = DrillPlan(
             directory,
             options.app,

@@ -101,6 +101,10 @@ STEPS_WITH_KAFKA = tuple(step for step in STEPS if step.function != _PUBLISH)
 """Those of a batch of the drill's own stream whose outputs are a topic and a database."""
 
 
+RUNTIME_STEPS = tuple(step.name for step in STEPS if not step.function)
+"""Names of those that every stream and query comes to, in order."""
+
+
 def step_named(name: str) -> Step:
     """Return the step of a name.
 

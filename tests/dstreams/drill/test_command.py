@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from dstreams.cli import main
+from dstreams.commands import drill as drill_command
 from dstreams.drill import command, kafka_job
 from dstreams.drill.application import KAFKA
 from dstreams.drill.campaign import Campaign, DrillPlan
 from dstreams.drill.command import DrillOptions, run_drill
 from dstreams.drill.results import DrillResult, OutputFindings
-from dstreams.drill.steps import STEPS, STEPS_OF_A_QUERY, STEPS_WITH_KAFKA
+from dstreams.drill.steps import RUNTIME_STEPS, STEPS, STEPS_OF_A_QUERY, STEPS_WITH_KAFKA
 from dstreams.errors import EnvironmentNotReadyError
 
 pytestmark = pytest.mark.spark
@@ -103,7 +104,7 @@ def test_the_exit_status(
     status: int,
 ) -> None:
     """Zero only when all promises held; the options arrive."""
-    seen = plans(OutputFindings(lost=lost))
+    seen = plans(OutputFindings(records=1, lost=lost))
     assert main(["drill", "--kills", "7", "--seed", "3", "--no-steps"]) == status
     assert [(plan.kills, plan.seed, list(plan.steps)) for plan in seen] == [(7, 3, [])]
     assert re.search(r"records lost +\d", capsys.readouterr().out)
@@ -118,8 +119,35 @@ def test_a_drill_of_the_query(plans: Callable[[OutputFindings], Plans]) -> None:
         main(["drill", "--query", "--app", __file__])
 
 
+def test_a_drill_at_one_step(plans: Callable[[OutputFindings], Plans], tmp_path: Path) -> None:
+    """It is killed there and nowhere else, an application of a user as well."""
+    seen = plans(OutputFindings())
+    assert main(["drill", "--step", "commit.start"]) == 0
+    assert main(["drill", "--step", "out.done", "--step", "rec.load", "--kills", "2"]) == 0
+    app = str(Path(__file__).parents[3] / "examples" / "exactly_once_database.py")
+    assert main(["drill", "--app", app, "--step", "rec.load"]) == 0
+    planned = [(plan.kills, [step.name for step in plan.steps]) for plan in seen]
+    assert planned == [(0, ["commit.start"]), (2, ["out.done", "rec.load"]), (1, ["rec.load"])]
+    assert seen[2].app == Path(app)
+
+
+def test_steps_of_the_help() -> None:
+    """The help names all that every stream comes to, in their order."""
+    text = " ".join(drill_command._STATUS.split())
+    text = text.partition("Between")[0]
+    found = re.findall(r"\b(?:plan|begin|job|state|out|commit|clean|rec)\.[a-z]+", text)
+    assert tuple(found) == RUNTIME_STEPS
+
+
 @pytest.mark.parametrize(
-    "wrong", [["--kills", "0"], ["--kills", "x"], ["--seed", "-1"], ["--app", "/no/such/file"]]
+    "wrong",
+    [
+        ["--step", "commit"],
+        ["--kills", "0"],
+        ["--kills", "x"],
+        ["--seed", "-1"],
+        ["--app", "/no/such/file"],
+    ],
 )
 def test_options_that_are_wrong(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A usage error, which says what is allowed."""
