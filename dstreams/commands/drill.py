@@ -69,7 +69,9 @@ def add_drill(commands: Commands) -> None:
         "--kills",
         type=count,
         metavar="N",
-        help=f"kills at random moments (default: {_KILLS}; with --step none, or one before a restart)",
+        help=(
+            f"kills at random moments (default: {_KILLS}; with --step none, or one before a restart)"
+        ),
     )
     drill.add_argument(
         "--worker-kills",

@@ -89,7 +89,9 @@ def run_drill(options: DrillOptions, out: TextIO) -> bool:
             query=options.query,
             worker_kills=options.worker_kills,
         )
-        report.tell(f"{options.kills + len(steps)} kills, seed {options.seed}, in {directory}")
+        total = options.kills + len(steps)
+        kills = "1 kill" if total == 1 else f"{total} kills"
+        report.tell(f"{kills}, seed {options.seed}, in {directory}")
         result = Campaign(plan, application, SystemClock(), report.tell, progress).run()
         progress.close()
         report.end(result)
