@@ -70,7 +70,8 @@ def add_drill(commands: Commands) -> None:
         type=count,
         metavar="N",
         help=(
-            f"kills at random moments (default: {_KILLS}; with --step none, or one before a restart)"
+            f"kills at random moments (default: {_KILLS}; with --step none, or one before a "
+            "restart)"
         ),
     )
     drill.add_argument(
