@@ -19,6 +19,20 @@ logger = logging.getLogger(__name__)
 ATTENTION_S = 10.0
 """How long a program has to notice by itself: by awaitTermination, getState or stop."""
 
+STATUSES = {
+    0: "the program came to its end, and so did its streams: stopped by it, or by a signal",
+    1: "an error came to the end of the program; or a stream failed, or left out what it had "
+    "received, and the program did not notice",
+    130: "Ctrl-C while no stream was running, or for the second time",
+    137: "killed by SIGKILL: by the system for want of memory, or by a service manager whose time "
+    "was up",
+    143: "ended by SIGTERM while it did not wait for its streams, or for the second time; or by us, "
+    "after a stream had failed and nobody noticed",
+}
+"""The exit statuses of a driver, as a shell shows them, beside those that the program gives."""
+
+_FAILED = 1
+
 _unseen: set[FailureWatchdog] = set()
 
 
@@ -85,4 +99,4 @@ def _end_in_failure() -> None:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-        os._exit(1)
+        os._exit(_FAILED)
