@@ -26,8 +26,8 @@ STATUSES = {
     130: "Ctrl-C while no stream was running, or for the second time",
     137: "killed by SIGKILL: by the system for want of memory, or by a service manager whose time "
     "was up",
-    143: "ended by SIGTERM while it did not wait for its streams, or for the second time; or by us, "
-    "after a stream had failed and nobody noticed",
+    143: "ended by SIGTERM while it did not wait for its streams, or for the second time; or after "
+    "a stream had failed and nobody noticed",
 }
 """The exit statuses of a driver, as a shell shows them, beside those that the program gives."""
 

@@ -197,13 +197,13 @@ class Shell:
         return 0
 
 
-def verified(run: Run, url: Path) -> tuple[list[str], Path | None, int | None]:
-    """Return the kinds of what is wrong, the first file of it, and the batch to go back to."""
+def verified(run: Run, url: Path) -> tuple[list[str], Path | None]:
+    """Return the kinds of what is wrong, and the first file of it."""
     status, data, _ = run("verify", url)
     problems = data["problems"]
     assert status == (3 if problems else 0)
     file = Path(problems[0]["file"].removeprefix("file://")) if problems else None
-    return [problem["damage"] for problem in problems], file, data.get("good_ms")
+    return [problem["damage"] for problem in problems], file
 
 
 def begin_restart(url: Path) -> None:
@@ -226,10 +226,9 @@ class Site:
     run_command: Run
     capsys: pytest.CaptureFixture[str]
 
-    def follow(self, way: str, url: Path | None = None) -> None:
+    def follow(self, way: str) -> None:
         """Run what stands below a heading of the runbook."""
-        _, file, good_ms = verified(self.run_command, url or self.url)
-        self.shell.set(FILE=file or "", MS="none" if good_ms is None else good_ms)
+        self.shell.set(FILE=verified(self.run_command, self.url)[1] or "")
         for command in blocks_below(way):
             self.shell.run(command)
         self.capsys.readouterr()
@@ -364,10 +363,9 @@ def test_a_state_that_nobody_had(
     last = replace(stores, partitions=tuple(partitions))
     owned.commits.commit(CommitRecord(STREAM, begun.batch_id, 5000, 2, {}, {}, (last,)))
     owned.lease.release()
-    kinds, _, good_ms = verified(run, stored)
-    assert set(kinds) == {Damage.WRONG_CONTENT.value}
+    assert set(verified(run, stored)[0]) == {Damage.WRONG_CONTENT.value}
     shell = Shell(monkeypatch)
-    shell.set(CHECKPOINT=stored, MS=good_ms)
+    shell.set(CHECKPOINT=stored)
     for command in blocks_below(GO_BACK):
         assert shell.run(command) == 0, command
 
