@@ -1,4 +1,4 @@
-"""What is written about metrics and alerts is what there is. No Spark."""
+"""What is written about metrics is what there is. No Spark."""
 
 from __future__ import annotations
 
@@ -23,10 +23,3 @@ def test_each_metric_has_its_row() -> None:
     assert [row.split(" | ") for row in rows] == [cells(metric) for metric in METRICS]
     assert f"first {SERIES} have series" in PAPER.replace("\n  ", " ")
     assert f"lowest numbers, {PARTITIONS} in all" in PAPER
-
-
-def test_each_alert_has_its_row() -> None:
-    """With what it means and what to do."""
-    rules = (DIRECTORY / "alerts.yml").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(DStreams\w+)` \| [^|]+ \| [^|]+ \|$", PAPER, re.MULTILINE)
-    assert rows == re.findall(r"- alert: (\w+)", rules)
