@@ -30,13 +30,18 @@ def add_run(commands: Commands) -> None:
             "makes has the settings of dstreams.tuned_conf, then those of spark-defaults.conf and "
             "of these options, then its own: the later ones win."
         ),
-        examples=["app.py", "--master local[4] app.py /data/app"],
+        examples=["app.py", "--as-spark app.py", "--master local[4] app.py /data/app"],
         epilog=_STATUS,
     )
     run.add_argument(
         "--quiet",
         action="store_true",
-        help="print neither how far a restart is nor where the page is",
+        help="print neither how far a restart is, nor where the page is, nor changed defaults",
+    )
+    run.add_argument(
+        "--as-spark",
+        action="store_true",
+        help="change none of Spark's defaults; the page of dstreams is off as well",
     )
     run.add_argument("--master", metavar="URL", help=f"Spark master (default: {DEFAULT_MASTER})")
     run.add_argument("--name", metavar="NAME", help="name of the application (default: the file's)")
@@ -63,4 +68,10 @@ def _run(options: argparse.Namespace) -> int:
         submitted["spark.app.name"] = options.name
     if submitted and "PYSPARK_GATEWAY_PORT" in os.environ:
         return complain("run", "give --master, --name and --conf to spark-submit", MISUSED)
-    return run_program(options.program, options.arguments, submitted, is_quiet=options.quiet)
+    return run_program(
+        options.program,
+        options.arguments,
+        submitted,
+        is_quiet=options.quiet,
+        is_as_spark=options.as_spark,
+    )

@@ -23,11 +23,13 @@ def run_program(
     submitted: Mapping[str, str],
     *,
     is_quiet: bool = False,
+    is_as_spark: bool = False,
 ) -> int:
     """Run the file *program* as the main program of this process.
 
     It sees the name, the arguments and the path that ``python PROGRAM ARGUMENTS...`` gives it. On a
-    terminal its restarts show how far they are, unless that is to be quiet.
+    terminal its restarts show how far they are, and which defaults of Spark are changed is told,
+    unless that is to be quiet.
 
     Returns:
         0, or 1 after an exception, whose traceback was printed.
@@ -40,7 +42,7 @@ def run_program(
     require_spark()
     modules.install()
     page.prints = not is_quiet
-    TunedSpark(submitted, program.name, not is_quiet).install()
+    TunedSpark(submitted, program.name, not is_quiet, is_as_spark).install()
     sys.argv[:] = [str(program), *arguments]
     if not getattr(sys.flags, "safe_path", False):  # python -P leaves it out as well
         sys.path[0] = str(program.resolve().parent)

@@ -3,22 +3,23 @@
 PySpark asks for its JVM in one place and starts a context on it in another, both methods of
 SparkContext; :class:`TunedSpark` stands in both. From the strongest: what the program sets, what
 the command line of ``dstreams run`` says, ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf`` as in
-every PySpark program, and at last the tuned settings.
+every PySpark program, and at last the tuned settings; they are told, and may be left as Spark has
+them.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 
+from dstreams.legacy.changed_defaults import PYTHON, changed_defaults
 from dstreams.rdd.context import (
     DEFAULT_MASTER,
     ERRORS_ONLY,
@@ -27,31 +28,37 @@ from dstreams.rdd.context import (
     environment,
     has_jvm,
     is_local_master,
+    jvm_options,
     launch_jvm,
     require_java,
-    spark_conf_directory,
     starting_spark,
     submit,
     tuned_settings,
 )
+from dstreams.rdd.machine_settings import MASTER, SUBMIT_ARGS, machine_settings
 from dstreams.settings import UI_ENABLED
 
-_SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
-_MASTER = "MASTER"  # where spark-submit looks when options and spark-defaults.conf have none
-_MASTER_IN_TEXT = re.compile(r"^(?:.*\s)?(?:--master|spark\.master)[\s=:]+(\S+)", re.MULTILINE)
 _OPTIONS = {"spark.master": "--master", "spark.app.name": "--name"}
-
-# As a property of the JVM, because spark-submit shows progress to us where nothing is said.
-_NO_PROGRESS = "-Dspark.ui.showConsoleProgress=false"
+_PYTHON, _PROGRESS = "spark.pyspark.python", "spark.ui.showConsoleProgress"
 
 
-@dataclass(frozen=True)
+@dataclass
 class TunedSpark:
-    """What a SparkContext gets that the program makes."""
+    """What a SparkContext gets that the program makes.
+
+    Args:
+        submitted: what the command line says.
+        app_name: name of an application that has none.
+        shows_progress: whether restarts show how far they are, and changed defaults are told.
+        is_as_spark: whether no default of Spark is changed.
+    """
 
     submitted: Mapping[str, str]
     app_name: str
     shows_progress: bool = True
+    is_as_spark: bool = False
+    _changed: dict[str, str] = field(default_factory=dict)
+    _has_told: bool = False
 
     def install(self) -> None:
         """Stand where every SparkContext of this process is made from now on."""
@@ -73,16 +80,24 @@ class TunedSpark:
                 ensure_initialized(instance=instance, gateway=gateway, conf=conf)
 
         def tune(context: SparkContext, jconf: Any) -> Any:
-            for key, value in tuned_settings(jconf.get("spark.master")).items():
-                jconf.setIfMissing(key, value)
-            jconf.setIfMissing(UI_ENABLED, "true")
-            shown = "true" if self.shows_progress else "false"
-            jconf.setIfMissing("spark.dstreams.showConsoleProgress", shown)
+            if not self.is_as_spark:
+                self._tune(jconf)
             return initialize(context, jconf)
 
         spark: Any = SparkContext
         spark._ensure_initialized = classmethod(ensure)
         spark._initialize_context = tune
+
+    def _tune(self, jconf: Any) -> None:
+        for key, value in {**tuned_settings(jconf.get("spark.master")), UI_ENABLED: "true"}.items():
+            if not jconf.contains(key):
+                jconf.set(key, value)
+                self._changed[key] = value
+        shown = "true" if self.shows_progress else "false"
+        jconf.setIfMissing("spark.dstreams.showConsoleProgress", shown)
+        if self.shows_progress and not self._has_told:
+            self._has_told = True
+            sys.stderr.write(changed_defaults(self._changed))
 
     def _launch(self, conf: SparkConf | None, master: str | None) -> Any:
         """Launch a JVM and return its gateway; None for PySpark to use that of spark-submit.
@@ -91,16 +106,20 @@ class TunedSpark:
             EnvironmentNotReadyError: there is no Java, or Spark does not start.
             KeyboardInterrupt: Ctrl-C was pressed meanwhile; the JVM is ended again.
         """
-        defaults = {"spark.app.name": self.app_name, JVM_OPTIONS: _jvm_options()}
-        given = {**defaults, **(dict(conf.getAll()) if conf is not None else {})}
-        choose_python({**self.submitted, **given}.get("spark.pyspark.python"))
+        of_machine = machine_settings()
+        given = dict(conf.getAll()) if conf is not None else {}
+        if not self.is_as_spark:
+            self._choose_python({**of_machine, **self.submitted, **given}.get(_PYTHON))
         if has_jvm():
             return None
         gateway = None
         try:
             with starting_spark():
                 require_java()
-                gateway = self._launch_jvm(given, master or self._known_master(given))
+                if self.is_as_spark:
+                    gateway = self._launch_as_spark(given)
+                else:
+                    gateway = self._launch_tuned(given, master, of_machine)
         except KeyboardInterrupt:
             if gateway is not None:
                 gateway.shutdown()
@@ -108,31 +127,39 @@ class TunedSpark:
             raise
         return gateway
 
-    def _known_master(self, given: Mapping[str, str]) -> str:
+    def _choose_python(self, named: str | None) -> None:
+        if named is None and PYTHON not in os.environ:
+            self._changed[PYTHON] = sys.executable
+        choose_python(named)
+
+    def _known_master(self, given: Mapping[str, str], of_machine: Mapping[str, str]) -> str | None:
         """Return the master that Spark will find where the program names none as an argument."""
-        master = given.get("spark.master") or self.submitted.get("spark.master")
-        if master is not None:
-            return master
-        texts = [os.environ.get(_SUBMIT_ARGS, "")]
-        with suppress(OSError):
-            texts.append((spark_conf_directory() / "spark-defaults.conf").read_text())
-        found = (_MASTER_IN_TEXT.search(text) for text in texts)
-        named = next((match.group(1) for match in found if match is not None), None)
-        return named or os.environ.get(_MASTER, DEFAULT_MASTER)
+        return {**of_machine, **self.submitted, **given}.get("spark.master")
 
-    def _launch_jvm(self, given: Mapping[str, str], master: str) -> Any:
+    def _launch_tuned(
+        self, given: Mapping[str, str], master: str | None, of_machine: Mapping[str, str]
+    ) -> Any:
+        known = master or self._known_master(given, of_machine)
+        if known is None:
+            self._changed["spark.master"] = DEFAULT_MASTER
+        tuned = {"spark.app.name": self.app_name, JVM_OPTIONS: jvm_options()}
+        left = {key: value for key, value in tuned.items() if key not in of_machine}
+        named = {**left, **self.submitted, **given}
+        if ERRORS_ONLY in named.get(JVM_OPTIONS, ""):
+            self._changed[JVM_OPTIONS] = ERRORS_ONLY
+        if JVM_OPTIONS in left and _PROGRESS not in {**of_machine, **named}:
+            self._changed[_PROGRESS] = "false"
+        conf = SparkConf(loadDefaults=False).setAll(list({**left, **given}.items()))
+        with environment({**self._arguments(), MASTER: os.environ.get(MASTER) or DEFAULT_MASTER}):
+            return launch_jvm(conf, is_local=is_local_master(known or DEFAULT_MASTER))
+
+    def _launch_as_spark(self, given: Mapping[str, str]) -> Any:
         conf = SparkConf(loadDefaults=False).setAll(list(given.items()))
-        variables = {
-            _SUBMIT_ARGS: _after_arguments(os.environ.get(_SUBMIT_ARGS), self.submitted),
-            _MASTER: os.environ.get(_MASTER, DEFAULT_MASTER),
-        }
-        with environment(variables):
-            return launch_jvm(conf, is_local=is_local_master(master))
+        with environment(self._arguments()):
+            return launch_gateway(conf)
 
-
-def _jvm_options() -> str:
-    has_own_logging = (spark_conf_directory() / "log4j2.properties").exists()
-    return _NO_PROGRESS if has_own_logging else f"{_NO_PROGRESS} {ERRORS_ONLY}"
+    def _arguments(self) -> dict[str, str]:
+        return {SUBMIT_ARGS: _after_arguments(os.environ.get(SUBMIT_ARGS), self.submitted)}
 
 
 def _after_arguments(arguments: str | None, settings: Mapping[str, str]) -> str:

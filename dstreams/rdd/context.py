@@ -37,6 +37,7 @@ from pyspark.java_gateway import launch_gateway
 
 from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd.failures import summarize
+from dstreams.rdd.machine_settings import machine_settings, spark_conf_directory
 from dstreams.rdd.socket_directory import socket_directory
 from dstreams.rdd.worker_python import is_ready
 
@@ -66,6 +67,9 @@ JVM_OPTIONS = "spark.driver.defaultJavaOptions"
 """The setting for options of a JVM that is launched."""
 ERRORS_ONLY = f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}"
 """Option by which the JVM logs errors only."""
+
+# As a property of the JVM, because spark-submit shows progress to us where nothing is said.
+_NO_PROGRESS = "-Dspark.ui.showConsoleProgress=false"
 
 _log = logging.getLogger(__name__)
 _of_command: dict[str, str] = {}
@@ -107,14 +111,17 @@ def context_like(earlier: Callable[[SparkConf], SparkConf]) -> SparkContext:
     require_spark()
     conf = earlier(SparkConf().setAll(list(_submitted().items())))
     if conf.contains(JVM_OPTIONS):  # it was tuned; addresses and sockets are each process's own
-        master = conf.get("spark.master", DEFAULT_MASTER) or ""
-        for key, value in tuned_settings(master, conf.get(_PYTHON, None)).items():
-            conf.setIfMissing(key, value)
+        of_machine = machine_settings()
+        master = conf.get("spark.master", None) or of_machine.get("spark.master", DEFAULT_MASTER)
+        python = conf.get(_PYTHON, None) or of_machine.get(_PYTHON)
+        for key, value in tuned_settings(master, python).items():
+            if key not in of_machine:
+                conf.setIfMissing(key, value)
     return _start(conf)
 
 
 def _start(conf: SparkConf) -> SparkContext:
-    choose_python(conf.get(_PYTHON, None))
+    choose_python(conf.get(_PYTHON, None) or machine_settings().get(_PYTHON))
     spark = None
     try:
         with starting_spark():
@@ -157,17 +164,28 @@ def tuned_conf(
 
     Args:
         app_name: name of the application.
-        master: Spark master. None: that of *conf* or spark-submit, else ``local[*,4]``.
-        conf: settings that win over these; what was given to spark-submit does too. The name and
-            master given as arguments win over both, as in :class:`pyspark.SparkContext`. Options
-            for the JVM are best given in ``spark.driver.extraJavaOptions``, which adds to ours.
+        master: Spark master. None: that of *conf*, spark-submit or the machine, else
+            ``local[*,4]``.
+        conf: settings that win over these; what was given to spark-submit, by
+            ``PYSPARK_SUBMIT_ARGS`` or in ``spark-defaults.conf`` does too. The name and master
+            given as arguments win over all, as in :class:`pyspark.SparkContext`. Options for the
+            JVM are best given in ``spark.driver.extraJavaOptions``, which adds to ours.
     """
     given = dict(conf.getAll() if isinstance(conf, SparkConf) else conf or {})
     given = {**_submitted(), **given, "spark.app.name": app_name}
-    given["spark.master"] = master or given.get("spark.master") or DEFAULT_MASTER
-    settings = tuned_settings(given["spark.master"], given.get(_PYTHON))
-    tuned = {JVM_OPTIONS: ERRORS_ONLY, **settings, **given}
-    return SparkConf().setAll(list(tuned.items()))
+    of_machine = machine_settings()
+    named = master or given.get("spark.master") or of_machine.get("spark.master")
+    given["spark.master"] = named or DEFAULT_MASTER
+    settings = tuned_settings(given["spark.master"], given.get(_PYTHON, of_machine.get(_PYTHON)))
+    tuned = {JVM_OPTIONS: jvm_options(), **settings}
+    left = {key: value for key, value in tuned.items() if key not in of_machine}
+    return SparkConf().setAll(list({**left, **given}.items()))
+
+
+def jvm_options() -> str:
+    """Return the options of a JVM that is launched: the logging of the machine is left as it is."""
+    has_own_logging = (spark_conf_directory() / "log4j2.properties").exists()
+    return _NO_PROGRESS if has_own_logging else f"{_NO_PROGRESS} {ERRORS_ONLY}"
 
 
 def tuned_settings(master: str, python: str | None = None) -> dict[str, str]:
@@ -272,12 +290,6 @@ def require_spark() -> None:
             f"pyspark {pyspark.__version__} is installed, but dstreams needs 3.5 or newer and "
             "older than 5; run: python -m pip install 'pyspark>=3.5,<5'"
         )
-
-
-def spark_conf_directory() -> Path:
-    """Return the directory where Spark looks for its configuration; it need not exist."""
-    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
-    return Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"))
 
 
 def require_java() -> None:

@@ -105,6 +105,18 @@ HELPERS = "from pyspark.streaming.context import StreamingContext as CONTEXT\n"
 
 
 PAGE = re.compile(r"dstreams: what runs is shown at http://127\.0\.0\.1:40\d\d\n")
+CHANGED = re.compile(
+    r"dstreams: not Spark's defaults \(--as-spark leaves them, --quiet says nothing\):\n((?:  .*\n)+)"
+)
+
+
+def changed_in(errors: str) -> set[str]:
+    """The settings that are told to be changed, which are told once."""
+    (lines,) = CHANGED.findall(errors)
+    return {
+        line.strip().partition(":")[0].partition("=")[0]
+        for line in re.findall(r"(?m)^  \S.*", lines)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +134,11 @@ def told(program: Path) -> dict[str, Any]:
     conf = ("--conf", "spark.python.task.killTimeout=5s")
     done = run(*options, *conf, str(program), *ARGUMENTS)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert PAGE.fullmatch(done.stderr)
+    assert PAGE.fullmatch(CHANGED.sub("", done.stderr))
+    # What the program and the command line say is none of it.
+    not_told = {"spark.master", "spark.python.task.killTimeout"}
+    assert changed_in(done.stderr).isdisjoint(not_told)
+    assert {"spark.port.maxRetries", "spark.dstreams.ui.enabled"} <= changed_in(done.stderr)
     facts: dict[str, Any] = json.loads(done.stdout)
     return facts
 
@@ -197,6 +213,68 @@ def test_settings_of_the_machine_win_over_tuned_ones(tmp_path: Path) -> None:
         assert settings["spark.dstreams.showConsoleProgress"] == "true"
         assert settings["spark.python.task.killTimeout"] == "5s"
         assert "spark.ui.enabled" not in settings
+    assert changed_in(done.stderr).isdisjoint({"spark.master", "spark.ui.showConsoleProgress"})
+
+
+DEFAULTS = """
+    import json
+    import os
+    from pyspark import SparkContext
+    spark = SparkContext()
+    print(json.dumps([spark.master, dict(spark.getConf().getAll()), os.environ.get("PYSPARK_PYTHON")]))
+    spark.stop()
+    SparkContext().stop()
+"""
+
+
+def test_the_defaults_that_are_changed(tmp_path: Path) -> None:
+    """They are told, once, before the program goes on; with --quiet they are not."""
+    program = write(tmp_path, DEFAULTS)
+    done = run(program)
+    assert done.returncode == 0, done.stderr
+    master, settings, _ = json.loads(done.stdout)
+    assert master == "local[*,4]"
+    told = changed_in(done.stderr)
+    assert told >= {
+        "spark.master",
+        "spark.driver.defaultJavaOptions",
+        "spark.driver.bindAddress",
+        "spark.ui.showConsoleProgress",
+        "spark.port.maxRetries",
+        "spark.python.task.killTimeout",
+        "spark.dstreams.ui.enabled",
+        "PYSPARK_PYTHON",
+    }
+    assert told - set(settings) == {"PYSPARK_PYTHON"}
+    assert max(map(len, done.stderr.splitlines())) <= 80
+    assert run("--quiet", "--master", "local[1]", program).stderr == ""
+
+
+def test_as_spark(tmp_path: Path) -> None:
+    """No default of Spark is changed; what the command line says holds."""
+    program = write(tmp_path, DEFAULTS)
+    given = ("--conf", "spark.of.options=a=b", "--conf", "spark.log.level=ERROR")
+    done = run("--as-spark", *given, program)
+    assert done.returncode == 0, done.stderr
+    master, settings, python = json.loads(done.stdout)
+    assert (master, python) == ("local[*]", None)
+    assert settings["spark.of.options"] == "a=b"
+    assert settings["spark.app.name"] == "pyspark-shell"
+    assert (
+        set(settings)
+        & {
+            "spark.driver.bindAddress",
+            "spark.driver.defaultJavaOptions",
+            "spark.dstreams.showConsoleProgress",
+            "spark.dstreams.ui.enabled",
+            "spark.port.maxRetries",
+            "spark.python.daemon.module",
+            "spark.python.task.killTimeout",
+            "spark.python.unix.domain.socket.enabled",
+        }
+        == set()
+    )
+    assert "dstreams" not in done.stderr
 
 
 def test_logging_of_the_machine(tmp_path: Path) -> None:
