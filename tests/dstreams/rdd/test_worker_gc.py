@@ -29,7 +29,7 @@ def test_worker_is_settled_once() -> None:
         class Node:
             pass
 
-        assert gc.get_freeze_count() == 0
+        at_start = gc.get_freeze_count()  # some, in Python 3.12
         settle_worker()
         first = gc.get_freeze_count()
         node = Node()
@@ -39,7 +39,8 @@ def test_worker_is_settled_once() -> None:
         del node
         assert gone() is not None
         gc.collect()
-        print(first > 1000, gc.get_freeze_count() <= first, gone() is None, gc.isenabled())
+        print(first - at_start > 1000, gc.get_freeze_count() <= first)
+        print(gone() is None, gc.isenabled())
         """
     )
     assert frozen.split() == ["True"] * 4

@@ -1,0 +1,82 @@
+"""Write what an environment with dstreams consists of, as CycloneDX.
+
+    python release/sbom.py PYTHON FILE
+
+PYTHON is that of the environment: dstreams is installed there, and what it requires. uPlot, which
+is in the wheel itself, is added. The jars of Spark, which are inside of PySpark, are not listed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "dstreams" / "ui" / "static"
+
+
+def main(python: str, file: str) -> None:
+    """Write the SBOM of the environment of *python* to *file*."""
+    bom = about_dstreams(described(python))
+    text = json.dumps(bom, indent=2) + "\n"
+    problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
+    if problem is not None:
+        sys.exit(f"the SBOM is no CycloneDX 1.6: {problem}")
+    Path(file).write_text(text, encoding="utf-8")
+    print(f"{len(bom['components'])} components")
+
+
+def described(python: str) -> dict[str, Any]:
+    """Return what CycloneDX says of an environment, the same each time."""
+    command = [sys.executable, "-m", "cyclonedx_py", "environment", "--sv", "1.6"]
+    command += ["--output-reproducible", "--no-validate", python]
+    found: dict[str, Any] = json.loads(subprocess.check_output(command))
+    return found
+
+
+def about_dstreams(bom: dict[str, Any]) -> dict[str, Any]:
+    """Return *bom* with dstreams as what it is of, and with what the page is drawn by."""
+    (subject,) = (part for part in bom["components"] if part["name"] == "dstreams")
+    others = [part for part in bom["components"] if part is not subject]
+    drawing = uplot()
+    for part in (subject, *others):  # a path of the machine that installed it helps nobody else
+        links = part.pop("externalReferences", [])
+        links = [link for link in links if not link["url"].startswith("file:")]
+        if links:
+            part["externalReferences"] = links
+    subject["purl"] = f"pkg:pypi/dstreams@{subject['version']}"
+    bom["metadata"]["component"] = subject
+    bom["components"] = [*others, drawing]
+    for dependency in bom["dependencies"]:
+        if dependency["ref"] == subject["bom-ref"]:
+            dependency.setdefault("dependsOn", []).append(drawing["bom-ref"])
+    bom["dependencies"].append({"ref": drawing["bom-ref"]})
+    return bom
+
+
+def uplot() -> dict[str, Any]:
+    """Return uPlot, of the version that its file names."""
+    text = (PAGE / "uplot.min.js").read_text(encoding="utf-8")
+    found = re.search(r"uPlot \(v([\d.]+)\)", text)
+    if found is None:
+        sys.exit("dstreams/ui/static/uplot.min.js does not say its version")
+    version = found[1]
+    return {
+        "type": "library",
+        "bom-ref": f"uplot=={version}",
+        "name": "uplot",
+        "version": version,
+        "purl": f"pkg:npm/uplot@{version}",
+        "licenses": [{"license": {"id": "MIT"}}],
+    }
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
