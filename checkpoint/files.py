@@ -105,6 +105,50 @@ class ReplaceableFiles(Files, Protocol):
 
 
 @dataclass(frozen=True)
+class FilesWithout:
+    """The files of *inner* as they would be without some of them, for who only reads.
+
+    Args:
+        inner: the files.
+        hidden: names of those that are taken for missing.
+    """
+
+    inner: Files
+    hidden: frozenset[str]
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        raise ValueError(f"{self.url} is only looked at, and nothing is written there")
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        self._require_shown(name)
+        return self.inner.read_chunks(name, chunk_bytes)
+
+    def read(self, name: str) -> bytes:
+        self._require_shown(name)
+        return self.inner.read(name)
+
+    def exists(self, name: str) -> bool:
+        return name not in self.hidden and self.inner.exists(name)
+
+    def list(self, prefix: str) -> Names:
+        return [name for name in self.inner.list(prefix) if name not in self.hidden]
+
+    def directories(self, directory: str = "") -> Names:
+        return self.inner.directories(directory)
+
+    def delete(self, name: str) -> None:
+        raise ValueError(f"{self.url} is only looked at, and nothing is deleted there")
+
+    def _require_shown(self, name: str) -> None:
+        if name in self.hidden:
+            raise FileNotFoundError(f"{self.url}/{name} is taken for missing")
+
+
+@dataclass(frozen=True)
 class FilesBelow:
     """The files of a directory among *inner*, under their names from there on.
 

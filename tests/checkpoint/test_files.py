@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import FilesBelow, LocalFiles, StorageRefusedError, open_existing, open_files
-from checkpoint.files import location
+from checkpoint.files import FilesWithout, location
 from checkpoint.fsspec_files import FsspecFiles
 from checkpoint.testing import check_files
 
@@ -88,6 +88,25 @@ def test_files_below_a_directory_are_files(tmp_path: Path) -> None:
     below.create("a", [b"x"])
     assert below.inner.list("") == ["in/side/a"]
     assert below.url == f"{below.inner.url}/in/side"
+
+
+def test_files_without_some_of_them(tmp_path: Path) -> None:
+    """Those that are hidden are missing in every way; nothing can be changed."""
+    inner = open_files(tmp_path)
+    for name in ("a/x", "a/y"):
+        inner.create(name, [name.encode()])
+    files = FilesWithout(inner, frozenset(["a/x"]))
+    assert (files.url, files.list(""), files.directories()) == (inner.url, ["a/y"], ["a"])
+    assert [files.exists(name) for name in ("a/x", "a/y", "a/z")] == [False, True, False]
+    assert files.read("a/y") == b"".join(files.read_chunks("a/y", 1)) == b"a/y"
+    for read in (files.read, lambda name: files.read_chunks(name, 1)):
+        with pytest.raises(FileNotFoundError, match="a/x is taken for missing"):
+            read("a/x")
+    with pytest.raises(ValueError, match="only looked at"):
+        files.create("b", [b""])
+    with pytest.raises(ValueError, match="only looked at"):
+        files.delete("a/y")
+    assert inner.list("") == ["a/x", "a/y"]
 
 
 def test_what_is_opened_to_be_read_is_not_made(tmp_path: Path) -> None:
