@@ -13,6 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dstreams.lazy_names import lazy_names
+from dstreams.shadowing import require_own_checkpoint
+
+require_own_checkpoint()
 
 if TYPE_CHECKING:
     from dstreams.dstream import DStream as DStream

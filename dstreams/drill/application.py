@@ -14,6 +14,7 @@ from typing import Any
 from dstreams import InvalidStreamError, StreamingContext
 from dstreams.callables import require_arity
 from dstreams.drill.results import OutputFindings
+from dstreams.shadowing import shadow_in
 from dstreams.structured import StreamSession
 
 INTERVAL = "DSTREAMS_DRILL_INTERVAL"
@@ -68,7 +69,8 @@ def load(file: Path | None, *, query: bool = False) -> Application:
         query: of these the structured query, not the stream.
 
     Raises:
-        InvalidStreamError: the file has not all of them, or they take other arguments.
+        InvalidStreamError: the file has not all of them, they take other arguments, or a file
+            beside it has the name of a package of dstreams.
     """
     own = _OWN_QUERY if query else _OWN_KAFKA if KAFKA in os.environ else _OWN
     module = importlib.import_module(own) if file is None else _module_of(file)
@@ -92,6 +94,10 @@ def load(file: Path | None, *, query: bool = False) -> Application:
 
 
 def _module_of(file: Path) -> Any:
+    directory = str(file.resolve().parent)
+    problem = shadow_in(directory)
+    if problem is not None:
+        raise InvalidStreamError(problem)
     # By its own name, so that functions of it can be found again where they are unpickled.
-    sys.path.insert(0, str(file.resolve().parent))
+    sys.path.insert(0, directory)
     return importlib.import_module(file.stem)

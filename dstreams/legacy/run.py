@@ -9,11 +9,12 @@ from pathlib import Path
 from traceback import TracebackException
 from types import TracebackType
 
-from dstreams.errors import EnvironmentNotReadyError, StreamError
+from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, StreamError
 from dstreams.legacy import modules
 from dstreams.legacy.spark import TunedSpark
 from dstreams.rdd.context import require_spark
 from dstreams.rdd.failures import make_brief
+from dstreams.shadowing import shadow_in
 from dstreams.ui.page import page
 
 
@@ -36,15 +37,20 @@ def run_program(
 
     Raises:
         EnvironmentNotReadyError: Java or Spark is missing on this machine.
+        InvalidStreamError: a file beside the program has the name of a package of dstreams.
         KeyboardInterrupt: the program was interrupted and did not handle it.
         SystemExit: the program ended by it.
     """
     require_spark()
+    is_searched = not getattr(sys.flags, "safe_path", False)  # python -P leaves it out as well
+    problem = shadow_in(str(program.resolve().parent)) if is_searched else None
+    if problem is not None:
+        raise InvalidStreamError(problem)
     modules.install()
     page.prints = not is_quiet
     TunedSpark(submitted, program.name, not is_quiet, is_as_spark).install()
     sys.argv[:] = [str(program), *arguments]
-    if not getattr(sys.flags, "safe_path", False):  # python -P leaves it out as well
+    if is_searched:
         sys.path[0] = str(program.resolve().parent)
     try:
         runpy.run_path(str(program), run_name="__main__")

@@ -40,6 +40,7 @@ from dstreams.rdd.failures import summarize
 from dstreams.rdd.machine_settings import machine_settings, spark_conf_directory
 from dstreams.rdd.socket_directory import socket_directory
 from dstreams.rdd.worker_python import is_ready
+from dstreams.shadowing import shadow_in
 
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 """Workers talk to the JVM over Unix sockets: without it a job waits about 40 ms a task, idle."""
@@ -120,7 +121,16 @@ def context_like(earlier: Callable[[SparkConf], SparkConf]) -> SparkContext:
     return _start(conf)
 
 
+def _require_unshadowed(conf: SparkConf) -> None:
+    # Workers of this machine are started as modules, so they search the working directory first.
+    if conf.get(WORKER_DAEMON, "").startswith("dstreams.") and "PYTHONSAFEPATH" not in os.environ:
+        problem = shadow_in(os.getcwd())
+        if problem is not None:
+            raise EnvironmentNotReadyError(f"Python workers would not start: {problem}")
+
+
 def _start(conf: SparkConf) -> SparkContext:
+    _require_unshadowed(conf)
     choose_python(conf.get(_PYTHON, None) or machine_settings().get(_PYTHON))
     spark = None
     try:
