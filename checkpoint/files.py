@@ -7,7 +7,7 @@ enough, and whatever does them right (:func:`checkpoint.testing.check_files`) ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -105,16 +105,16 @@ class ReplaceableFiles(Files, Protocol):
 
 
 @dataclass(frozen=True)
-class FilesWithout:
-    """The files of *inner* as they would be without some of them, for who only reads.
+class SomeFiles:
+    """The files of *inner* as they would be if there were some of them only, for who only reads.
 
     Args:
         inner: the files.
-        hidden: names of those that are taken for missing.
+        shows: says of a name whether that file is one of them; others are taken for missing.
     """
 
     inner: Files
-    hidden: frozenset[str]
+    shows: Callable[[str], bool]
 
     @property
     def url(self) -> str:
@@ -132,10 +132,10 @@ class FilesWithout:
         return self.inner.read(name)
 
     def exists(self, name: str) -> bool:
-        return name not in self.hidden and self.inner.exists(name)
+        return self.shows(name) and self.inner.exists(name)
 
     def list(self, prefix: str) -> Names:
-        return [name for name in self.inner.list(prefix) if name not in self.hidden]
+        return [name for name in self.inner.list(prefix) if self.shows(name)]
 
     def directories(self, directory: str = "") -> Names:
         return self.inner.directories(directory)
@@ -144,7 +144,7 @@ class FilesWithout:
         raise ValueError(f"{self.url} is only looked at, and nothing is deleted there")
 
     def _require_shown(self, name: str) -> None:
-        if name in self.hidden:
+        if not self.shows(name):
             raise FileNotFoundError(f"{self.url}/{name} is taken for missing")
 
 

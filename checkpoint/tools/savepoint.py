@@ -28,10 +28,11 @@ from checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
     Damage,
+    StorageRefusedError,
     UntrustedFileError,
 )
 from checkpoint.fencing import CLAIM, EPOCH_PREFIX, TAKEOVER, DriverProcess, claim_epoch, epoch_file
-from checkpoint.files import READ_CHUNK_BYTES, Files, is_path, location
+from checkpoint.files import READ_CHUNK_BYTES, Files, SomeFiles, is_path, location
 from checkpoint.framing import FileKind, Frames, read_frames, write_frames
 from checkpoint.graph_record import (
     GRAPH_PREFIX,
@@ -65,7 +66,7 @@ from checkpoint.tools.common import (
 )
 from checkpoint.tools.progress import SILENT, Progress
 from checkpoint.tools.times import moment
-from checkpoint.tools.verify import FOREIGN, verify_stream
+from checkpoint.tools.verify import verify_stream
 from checkpoint.tools.whole_files import reader_of
 from checkpoint.trust import require_trusted_file
 
@@ -86,7 +87,7 @@ refused, unless it is signed, or you vouch for it.
 """
 _LATE_PREFIXES = (COMMIT_PREFIX, EPOCH_PREFIX, GRAPH_PREFIX)
 _OTHER_EXPORT = "import another export; nothing of this one is left"
-_TRIES = 3  # a driver that is at work may delete what it does not need
+_TRIES = 5  # a driver that is at work may delete what it does not need
 
 
 class Savepoint(JsonRecord, frozen=True):
@@ -208,46 +209,60 @@ def export_stream(files: Files, target: Files, name: str, progress: Progress = S
     """
     if target.exists(name):
         raise AlreadyExistsError(f"{location(target, name)} exists already; give another name")
-    plan = read_plan(files)
-    if plan.stream_id is None:
-        raise UsageError(f"{files.url} holds no batch; there is nothing to export")
-    names = whole_files(files, progress)
-    header = Savepoint(plan.stream_id, plan.last_ms, len(names))
-    blocks = _blocks(files, progress.over(names, "writing the export"))
-    return target.create(name, write_frames(FileKind.EXPORT, header, blocks))
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):  # deleted since it was found
+            plan = read_plan(files)
+            if plan.stream_id is None:
+                raise UsageError(f"{files.url} holds no batch; there is nothing to export")
+            names = whole_files(files, progress)
+            header = Savepoint(plan.stream_id, plan.last_ms, len(names))
+            blocks = _blocks(files, progress.over(names, "writing the export"))
+            return target.create(name, write_frames(FileKind.EXPORT, header, blocks))
+    raise StorageRefusedError(
+        f"{files.url} cannot be exported while a driver is at work there: it deletes files before "
+        "they are read; export again, or stop it first"
+    )
 
 
 def whole_files(files: Files, progress: Progress = SILENT) -> list[str]:
-    """Return what :func:`needed_files` does, verified."""
+    """Return what :func:`needed_files` does, verified as what is there after an import.
+
+    A driver that is at work may delete what it needs no more while this looks.
+    """
     problems: list[Problem] = []
     for _ in range(_TRIES):
-        found = verify_stream(files, progress).problems
-        problems = [problem for problem in found if problem.remedy != FOREIGN]
+        names = needed_files(files, progress)
+        problems = verify_stream(SomeFiles(files, set(names).__contains__), progress).problems
         if not problems:
-            return needed_files(files, progress)
+            return names
     raise problems[0].error()
 
 
 def needed_files(files: Files, progress: Progress = SILENT) -> list[str]:
-    """Return the names of what a restart needs, in the order in which they can be imported."""
+    """Return the names of what a restart needs, in the order in which they can be imported.
+
+    What a record names and what is not there is left out; what was there a moment ago is not.
+    """
     lineage = read_lineage(files)
     commit_log, batch_log = CommitLog(files), BatchLog(files)
-    names: set[str] = set()
+    found: set[str] = set()
+    named: set[str] = set()
     counted = lineage.commits(commit_log.all_ids())
     for record_id in progress.over(counted, "reading commit records"):
-        names.add(commit_file(record_id))
-        names |= commit_log.read_record(record_id).file_names()
-    names |= set(map(begin_file, lineage.begins(batch_log.all_ids()).values()))
+        found.add(commit_file(record_id))
+        named |= commit_log.read_record(record_id).file_names()
+    found |= set(map(begin_file, lineage.begins(batch_log.all_ids()).values()))
     graphs = lineage.snapshots(all_graphs(files))
-    names |= set(map(graph_file, graphs))
+    found |= set(map(graph_file, graphs))
     rdds = files.list(RDDS_PREFIX)
-    names |= set(rdds).difference(rdds_of_no_graph(rdds, graphs, sys.maxsize))
+    found |= set(rdds).difference(rdds_of_no_graph(rdds, graphs, sys.maxsize))
     for takeover in lineage.takeovers:
-        names |= {epoch_file(takeover.epoch, TAKEOVER), epoch_file(takeover.epoch, CLAIM)}
+        found.add(epoch_file(takeover.epoch, TAKEOVER))
+        named.add(epoch_file(takeover.epoch, CLAIM))
     for prefix in (RECEIVED_PREFIX, INPUTS_PREFIX, STORE_PREFIX):
-        names |= set(files.list(prefix))
-    there = set(files.list(""))
-    return sorted(names & there, key=lambda name: (_is_late(name), name))
+        found |= set(files.list(prefix))
+    names = found | named.intersection(files.list(""))
+    return sorted(names, key=lambda name: (_is_late(name), name))
 
 
 def _is_late(name: str) -> bool:

@@ -11,7 +11,7 @@ import argparse
 from contextlib import suppress
 
 from checkpoint.errors import CheckpointError, Damage, UntrustedFileError
-from checkpoint.files import Files, FilesWithout, location
+from checkpoint.files import Files, SomeFiles, location
 from checkpoint.graph_record import all_graphs
 from checkpoint.recovery import read_plan
 from checkpoint.tools.command_parser import about
@@ -111,7 +111,7 @@ def _in_the_way(files: Files, findings: Verification, progress: Progress) -> tup
     hidden = frozenset(names[file] for file in wrong if file in names)
     if not hidden:
         return ()
-    without = FilesWithout(files, hidden)
+    without = SomeFiles(files, lambda name: name not in hidden)
     if restart_problem(without) is not None and newest_good(without, progress) is None:
         return ()
     return tuple(sorted(location(files, name) for name in hidden))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import FilesBelow, LocalFiles, StorageRefusedError, open_existing, open_files
-from checkpoint.files import FilesWithout, location
+from checkpoint.files import SomeFiles, location
 from checkpoint.fsspec_files import FsspecFiles
 from checkpoint.testing import check_files
 
@@ -90,12 +90,12 @@ def test_files_below_a_directory_are_files(tmp_path: Path) -> None:
     assert below.url == f"{below.inner.url}/in/side"
 
 
-def test_files_without_some_of_them(tmp_path: Path) -> None:
-    """Those that are hidden are missing in every way; nothing can be changed."""
+def test_some_of_the_files(tmp_path: Path) -> None:
+    """The others are missing in every way; nothing can be changed."""
     inner = open_files(tmp_path)
     for name in ("a/x", "a/y"):
         inner.create(name, [name.encode()])
-    files = FilesWithout(inner, frozenset(["a/x"]))
+    files = SomeFiles(inner, lambda name: name != "a/x")
     assert (files.url, files.list(""), files.directories()) == (inner.url, ["a/y"], ["a"])
     assert [files.exists(name) for name in ("a/x", "a/y", "a/z")] == [False, True, False]
     assert files.read("a/y") == b"".join(files.read_chunks("a/y", 1)) == b"a/y"

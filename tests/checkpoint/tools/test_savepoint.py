@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from checkpoint import StorageRefusedError, open_files, read_plan
+from checkpoint import CheckpointError, Files, StorageRefusedError, open_files, read_plan
 from checkpoint.errors import UntrustedFileError
 from checkpoint.open_location import open_files as open_any
 from checkpoint.testing import FaultyFiles, SimulatedCrash
 from checkpoint.tools import savepoint
-from checkpoint.tools.savepoint import import_stream
+from checkpoint.tools.savepoint import export_stream, import_stream
 from tests.checkpoint.tools.conftest import Run
-from tests.support.stream_model import STREAM, Driver, World, require_right
+from tests.support.stream_model import STREAM, Driver, PausedFiles, World, require_right
 
 
 def test_a_stream_goes_on_from_a_file(run: Run, url: Path, tmp_path: Path, world: World) -> None:
@@ -158,6 +158,36 @@ def test_a_failed_import_leaves_nothing(
     assert list((tmp_path / "other").iterdir()) == []
     monkeypatch.undo()
     assert run("import", tmp_path / "save", tmp_path / "other")[0] == 0
+
+
+@pytest.mark.parametrize("at", range(1, 160, 3))
+def test_an_export_beside_a_driver_is_one_that_can_be_imported(tmp_path: Path, at: int) -> None:
+    """Whatever a driver writes and deletes meanwhile: it is of one moment, or made again."""
+    stream = open_files(tmp_path / "checkpoint" / STREAM)
+    world = World()
+    driver = Driver(stream, world)
+    driver.run(7000)
+    paused = PausedFiles(stream, at, lambda: driver.run(driver.time_ms + 4000))
+    export_stream(cast("Files", paused), open_any(tmp_path), "save")
+    plan = import_stream(open_any(tmp_path), "save", open_files(tmp_path / "other" / STREAM))
+    assert plan.last_ms in (7000, 11000)
+    Driver(open_files(tmp_path / "other" / STREAM), World())
+
+
+def test_an_export_that_a_driver_is_always_ahead_of(tmp_path: Path) -> None:
+    """It is given up with an error that says what to do, and nothing is left of it."""
+    stream = open_files(tmp_path / "checkpoint" / STREAM)
+    driver = Driver(stream, World())
+    driver.run(7000)
+
+    def run_on() -> None:
+        driver.run(driver.time_ms + 6000)
+        paused.at = paused.count + 60
+
+    paused = PausedFiles(stream, 60, run_on)
+    with pytest.raises(CheckpointError):
+        export_stream(cast("Files", paused), open_any(tmp_path), "save")
+    assert not (tmp_path / "save").exists()
 
 
 @pytest.mark.parametrize("at", range(1, 120, 7))
