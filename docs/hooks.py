@@ -58,6 +58,12 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
     return _rewritten(markdown, Path(page.file.abs_src_path), Path(config.docs_dir))
 
 
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write the index of the search as a script, too: pages read from the disk load that."""
+    index = Path(config.site_dir, "search", "search_index.json")
+    index.with_suffix(".js").write_text(f"var __index = {index.read_text('utf-8')}", "utf-8")
+
+
 def _site_name(path: Path) -> str:
     name = f"{FILES}/{path.relative_to(ROOT).as_posix()}"
     return name if path.suffix == ".md" else f"{name}.md"

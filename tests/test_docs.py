@@ -113,26 +113,33 @@ def test_site_builds(site: Path) -> None:
 
 
 def test_site_is_searched(site: Path) -> None:
-    """In a browser the search finds a setting, and asks no other host; narrow pages fit."""
-    from tests.support.browser import Tab, running_browser, sync_api  # noqa: PLC0415 - skips
+    """The search finds a setting, from a server and from the disk, and asks no other host."""
+    from tests.support.browser import Tab, running_browser  # noqa: PLC0415 - skips
 
     handler = partial(QuietHandler, directory=str(site))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, running_browser() as browser:
         executor = ThreadPoolExecutor(1)
         executor.submit(server.serve_forever)
-        tab = Tab(browser, viewport={"width": 390, "height": 800}, color_scheme="dark")
         try:
-            page = tab.open(f"http://127.0.0.1:{server.server_port}/reference/settings.html")
-            assert page.evaluate("document.documentElement.scrollWidth") == 390
-            page.set_viewport_size({"width": 1300, "height": 800})
-            page.locator(".md-search__input").fill("onFailure")
-            found = page.locator(".md-search-result__link").first
-            sync_api.expect(found).to_contain_text("Settings")
-            assert tab.complaints == []
+            for base in (f"http://127.0.0.1:{server.server_port}", site.as_uri()):
+                tab = Tab(browser, viewport={"width": 390, "height": 800}, color_scheme="dark")
+                search(tab, f"{base}/reference/settings.html")
+                assert tab.complaints == []
+                tab.close()
         finally:
-            tab.close()
             server.shutdown()
             executor.shutdown()
+
+
+def search(tab: Any, url: str) -> None:
+    from tests.support.browser import sync_api  # noqa: PLC0415 - skips
+
+    page = tab.open(url)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.set_viewport_size({"width": 1300, "height": 800})
+    page.locator(".md-search__input").press_sequentially("onFailure")
+    found = page.locator(".md-search-result__link").first
+    sync_api.expect(found).to_contain_text("Settings")
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
