@@ -1,0 +1,1 @@
+"""Small projects to begin with: what ``dstreams new`` writes."""
