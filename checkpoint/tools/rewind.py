@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 
 from checkpoint.batch_log import BatchLog
 from checkpoint.commit_log import CommitLog, CommitRecord
@@ -25,6 +28,7 @@ from checkpoint.fencing import (
     require_unused,
 )
 from checkpoint.files import Files
+from checkpoint.graph_record import read_graph_in
 from checkpoint.inputs import blocks_of
 from checkpoint.lineage import Lineage, Takeover, lineage_from, read_lineage, write_takeover
 from checkpoint.record_files import RecordId
@@ -106,7 +110,9 @@ def add_rewind(commands: Commands) -> None:
 def _rewind(options: argparse.Namespace) -> CommandResult:
     files = open_stream_at(options.url, options.stream)
     require_unused(files, is_gone=options.driver_gone)
-    before, epoch = CommitLog(files).latest(), read_lineage(files).head
+    before, epoch = None, 0
+    with suppress(CorruptCheckpointError):  # it may be the newest record that is damaged
+        before, epoch = next(reversed(CommitLog(files).ids()), None), read_lineage(files).head
     target = _target(options, files)
     to_ms = target.record_id.time_ms
     if not options.dry_run:
@@ -115,7 +121,7 @@ def _rewind(options: argparse.Namespace) -> CommandResult:
         "url": files.url,
         "stream": target.stream_id,
         "to_ms": to_ms,
-        "from_ms": None if before is None else before.batch_time_ms,
+        "from_ms": None if before is None else before.time_ms,
         "from_epoch": epoch,
         "runs_again_ms": [begun.time_ms for begun in target.begins],
         "done": not options.dry_run,
@@ -147,7 +153,11 @@ def _target(options: argparse.Namespace, files: Files) -> Target:
 def newest_good(files: Files, progress: Progress = SILENT) -> Target | None:
     """Return the newest batch that counts after which a restart could begin; None for none."""
     with suppress(CheckpointError, FileNotFoundError):  # not even the records can be listed
-        times = CommitLog(files).times()
+        there = epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)
+        lineage = next(_lineages(files, there), None)
+        commit_ids = CommitLog(files).all_ids()
+        counted = () if lineage is None else lineage.commits(commit_ids)
+        times = [record_id.time_ms for record_id in counted]
         for time_ms in progress.over(times[::-1], "looking for a batch to go back to"):
             with suppress(CheckpointError, UsageError, FileNotFoundError, ValueError):
                 return plan_rewind(files, time_ms)
@@ -163,14 +173,14 @@ def _destination(text: str) -> int | str:
         raise argparse.ArgumentTypeError(f"{error}; or {NEWEST_GOOD}") from error
 
 
-def _undo(
-    options: argparse.Namespace, target: Target, before: CommitRecord | None, epoch: int
-) -> str:
+def _undo(options: argparse.Namespace, target: Target, before: RecordId | None, epoch: int) -> str:
     """Say how to go back to the batch that was the last one in the newest *epoch*."""
-    if before is None or before.record_id == target.record_id:
+    if before is None:
+        return "this cannot be undone: nobody knows any more which batch was the last one"
+    if before == target.record_id:
         return "it was the last batch before, too: there is nothing to undo"
-    back = ["rewind", "--to", iso(before.batch_time_ms)]
-    if before.batch_time_ms <= target.record_id.time_ms:  # the way there has one of that time
+    back = ["rewind", "--to", iso(before.time_ms)]
+    if before.time_ms <= target.record_id.time_ms:  # the way there has one of that time
         back += ["--epoch", str(epoch)]
     return f"to undo this, before the stream runs again: {command_line(options, *back)}"
 
@@ -191,7 +201,7 @@ def plan_rewind(files: Files, to_ms: int, epoch: int | None = None) -> Target:
         if not error.is_missing:
             raise
         raise UsageError(f"a restart cannot begin at {moment(to_ms)}: {error}") from error
-    _require_snapshots(files, record)
+    _require_snapshots(files, record, lineage)
     _require_received(files, record, plan)
     findings = Verification()
     verify_restart(files, log, plan, findings)
@@ -213,27 +223,65 @@ def _find(
 ) -> tuple[RecordId, Lineage, tuple[RecordId, ...]]:
     """Find the batch in the newest lineage that has it: what counts now comes first."""
     there = epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)
+    if of_epoch is not None:
+        lineage_from(files, of_epoch, there)  # or say what is wrong with it
     commit_ids, begin_ids = CommitLog(files).all_ids(), BatchLog(files).all_ids()
-    for epoch in reversed(there) if of_epoch is None else [of_epoch]:
-        lineage = lineage_from(files, epoch, there)
+    for lineage in _lineages(files, there if of_epoch is None else [of_epoch]):
         for record_id in lineage.commits(commit_ids):
             if record_id.time_ms == to_ms:
                 begins = lineage.begins(begin_ids)
                 later = (begun for time_ms, begun in begins.items() if time_ms > to_ms)
-                return record_id, lineage, tuple(later)
+                can_run_again = partial(_is_readable, BatchLog(files))
+                return record_id, lineage, tuple(takewhile(can_run_again, later))
     known = [record_id.time_ms for record_id in read_lineage(files).commits(commit_ids)]
     where = "" if of_epoch is None else f" in epoch {of_epoch}"
     near = nearest(known, to_ms)
     raise UsageError(f"no batch at {moment(to_ms)} is committed{where}; {near}")
 
 
-def _require_snapshots(files: Files, record: CommitRecord) -> None:
+def _lineages(files: Files, epochs: Sequence[int]) -> Iterator[Lineage]:
+    """Yield the lineages that these epochs head, as far as they can be read, the newest first."""
+    there = epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)
+    for epoch in reversed(epochs):
+        with suppress(CorruptCheckpointError, FileNotFoundError):
+            yield lineage_from(files, epoch, there)
+
+
+def _is_readable(log: BatchLog, record_id: RecordId) -> bool:
+    with suppress(CorruptCheckpointError, FileNotFoundError):
+        log.read_record(record_id)
+        return True
+    return False
+
+
+def _require_snapshots(files: Files, record: CommitRecord, lineage: Lineage) -> None:
     """Raise if a state had no snapshot then, and the batches that it could be made of are gone."""
     log = CommitLog(files)
-    ids = log.ids()
-    newest = log.read_record(ids[-1]) if ids else record
+    try:
+        ids = log.ids()
+        newest = log.read_record(ids[-1]) if ids else record
+    except CorruptCheckpointError:  # which may be what the rewind is for
+        _require_history(files, record, lineage)
+        return
     without = sorted(newest.newest_snapshots.keys() - record.newest_snapshots.keys())
     if without and log.read_record(ids[0]).previous is not None:
+        raise UsageError(
+            f"a restart cannot begin at {moment(record.batch_time_ms)}: the state of "
+            f"{', '.join(without)} had no snapshot yet, and the first batches are gone"
+        )
+
+
+def _require_history(files: Files, record: CommitRecord, lineage: Lineage) -> None:
+    """Raise if a state may have had its first snapshot later, and its first batches are gone.
+
+    Which states there are the graph says, where the record that would know cannot be read.
+    """
+    graph = read_graph_in(files, lineage)
+    with_state = () if graph is None else graph.with_state or ()
+    without = sorted(set(with_state).difference(record.newest_snapshots))
+    log = BatchLog(files)
+    begun = list(lineage.begins(log.all_ids()).values())
+    if without and (not begun or log.read_record(begun[0]).previous is not None):
         raise UsageError(
             f"a restart cannot begin at {moment(record.batch_time_ms)}: the state of "
             f"{', '.join(without)} had no snapshot yet, and the first batches are gone"

@@ -322,7 +322,7 @@ def test_no_place_for_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["dance"], "there is no command 'dance'; there are run, check, "),
+        (["dance"], "there is no command 'dance'; there are run, "),
         (["chekpoint"], "there is no command 'chekpoint'; did you mean 'checkpoint'?"),
         (["demo", "--megabytes", "much"], "'much' must be a number of megabytes, at least 0.01"),
         (["demo", "--megabytes", "0"], "'0' must be a number of megabytes, at least 0.01"),

@@ -471,3 +471,33 @@ def test_a_graph_is_read_once(url: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(LocalFiles, "read_chunks", counted)
     assert restart_problem(open_files(url / STREAM)) is None
     assert len([name for name in read if name.startswith("graph/")]) == 1
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["damaged", "lost"])
+def test_the_command_that_is_named_mends_it(
+    run: Run, url: Path, tmp_path: Path, is_lost: bool
+) -> None:
+    """Of each file: where a restart is refused, what verify names makes one possible."""
+    names = [path.relative_to(url / STREAM) for path in sorted((url / STREAM).rglob("*.*"))]
+    hopeless = set()
+    for number, name in enumerate(names):
+        copy = shutil.copytree(url, tmp_path / str(number))
+        path = copy / STREAM / name
+        if is_lost:
+            path.unlink()
+        else:
+            flip(0.5)(path)
+        status, data, _ = run("verify", copy)
+        if status == 0 or data["restart_refused"] is None:
+            continue
+        if data["command"] is None:
+            hopeless.add(str(name))
+            continue
+        assert run(*shlex.split(data["command"])[3:])[0] == 0, name
+        assert begin_restart(copy) == data["good_ms"], name
+    # All that comes later depends on the first takeover, on the graph, and on what was read.
+    damaged = set() if is_lost else {f"batches/000000000000{n}000-e1.begin" for n in (3, 4)}
+    assert hopeless == damaged | {
+        "epochs/0000000001.takeover",
+        "graph/0000000000000000-e1.graph",
+    }
