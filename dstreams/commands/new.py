@@ -50,14 +50,15 @@ def _run(options: argparse.Namespace) -> int:
     name = name_for(directory) if options.name is None else options.name
     files = write_project(Project(directory, name, options.kafka, _release()))
     listed = "".join(f"  {file}\n" for file in files)
+    here = Path(sys.executable)
     sys.stdout.write(f"""\
 {name} is in {directory}:
 {listed}
 What comes next:
   cd {directory}
-  python3 -m venv .venv && .venv/bin/pip install -e '.[dev]'
-  .venv/bin/python -m pytest
-  .venv/bin/dstreams drill --app drill.py --kills 5
+  {here} -m pip install -e '.[dev]'
+  {here} -m pytest
+  {here.with_name("dstreams")} drill --app drill.py --kills 5
 README.md says how it is run, and what to change.
 """)
     return SUCCEEDED
