@@ -260,17 +260,24 @@ def _state(options: argparse.Namespace, time_ms: int | None) -> OperatorState:
         files = require_trusted(files)
     log = CommitLog(files)
     record = record_at(log, time_ms)
+    states = list(_states(log, record, options.unpickle))
+    if not states:
+        raise UsageError(
+            f"no state is written as of the batch at {moment(record.batch_time_ms)}: that of "
+            "updateStateByKey and of windows is, at each checkpoint interval and after a graceful "
+            "stop, and until then a restart computes it from the input; or the stream has none"
+        )
     found = [
         state
-        for state in _states(log, record, options.unpickle)
+        for state in states
         if options.operator in (None, state.uid) and _is_store(state, options.store)
     ]
     if len(found) == 1:
         return _chosen(found[0], options.partition)
-    names = ", ".join(sorted({state.uid for state in _states(log, record, options.unpickle)}))
+    names = ", ".join(sorted({state.uid for state in states}))
     raise UsageError(
         f"{len(found)} states of the batch at {moment(record.batch_time_ms)} are meant; choose an "
-        f"--operator (or a --store of it): {names or 'there are none'}"
+        f"--operator (or a --store of it): {names}"
     )
 
 

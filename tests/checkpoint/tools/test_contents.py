@@ -270,6 +270,19 @@ def test_what_is_not_there_is_a_usage_error(run: Run, url: Path) -> None:
         assert said in error
 
 
+def test_a_batch_before_the_first_snapshot_has_no_state(run: Run, tmp_path: Path) -> None:
+    """It is said when there is one, and what a restart does until then."""
+    files = open_files(tmp_path)
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
+    owned.begins.begin(BeginRecord(STREAM, 0, 1000, 1, {}))
+    owned.commits.commit(CommitRecord(STREAM, 0, 1000, 1, {}, {}))
+    owned.lease.release()
+    status, _, error = run("read", tmp_path)
+    assert status == 2
+    assert "no state is written as of the batch at 1970-01-01T00:00:01Z (1000 ms): " in error
+    assert "at each checkpoint interval" in error
+
+
 def test_a_snapshot_that_is_older_than_the_batch_says_so(run: Run, url: Path) -> None:
     """Beside the rows: they are those of the batch that the snapshot is of."""
     status, shown, note = run("read", url, "--operator", "sums")
