@@ -6,13 +6,17 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from operator import add, iadd, itemgetter, sub
+from operator import add, attrgetter, iadd, itemgetter, sub
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
 
 from pyspark import RDD, StorageLevel
 from pyspark.rdd import portable_hash
 from pyspark.resultiterable import ResultIterable
 
+from dstreams.arrow.block_functions import BlockForm, MapBlockIterator, MapBlocks
+from dstreams.arrow.block_rdd import BlockTask, blocks_rdd
+from dstreams.arrow.rows import BLOCK_ROWS, BlocksToRows, RowsToBlocks
+from dstreams.arrow.schemas import is_record_class, schema_of
 from dstreams.callables import (
     call_site,
     describe,
@@ -79,6 +83,9 @@ from dstreams.state.state_spec import StateSpec
 from dstreams.state.update_function import UpdateFunction
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
     from dstreams.streaming_context import StreamingContext
 
 __all__ = ["DStream"]
@@ -99,6 +106,12 @@ Self = TypeVar("Self", bound="DStream[Any]")
 
 PartitionFunc: TypeAlias = "Callable[[K], int] | StablePartitioner | None"
 """Where a key belongs: a function, or a partitioner whole; None for the stable hash."""
+
+BlockSchema: TypeAlias = "pa.Schema | type | Mapping[str, Any] | StructType | str"
+"""Columns of blocks, as :meth:`DStream.toBlocks` takes them."""
+
+BlockFormName: TypeAlias = Literal["arrow", "pandas", "polars"]
+"""As what a function takes and returns blocks."""
 
 _SLIDES_OF_INVERSE = 5
 """From so many slides in a window on its inverse function is used, as in pyspark.streaming."""
@@ -519,6 +532,33 @@ class DStream(Generic[T_co]):
                 rdd.mapPartitionsWithIndex(with_ones), ones, partitioner, operation
             ),
         )
+
+    def toBlocks(self, schema: BlockSchema, blockRows: int = BLOCK_ROWS) -> BlockDStream:
+        """Return this stream's records in Arrow blocks, a column for each field.
+
+        A record is a tuple or list of the columns in order, a dict of their names, an object with
+        such attributes, or, where there is one column, its value. A dict may lack what may be null.
+
+        Args:
+            schema: the columns: a dataclass or NamedTuple, a dict of names and types (Python's or
+                Arrow's), a ``pyarrow.Schema``, or a schema of Spark's as StructType or text. A type
+                of Python holds no null unless it says ``| None``.
+            blockRows: records a block has at most; the last block of a partition has fewer.
+
+        Raises:
+            InvalidStreamError: *schema* is none, or *blockRows* is no positive integer.
+            EnvironmentNotReadyError: pyarrow is not installed.
+            UserFunctionError: in a batch, for a record that does not fit; it is named.
+        """
+        operation = self._operation("toBlocks")
+        COUNT.require(blockRows, f"blockRows of {operation}")
+        columns = schema_of(schema, operation)
+        return self._blocks(operation, RowsToBlocks(columns, operation, blockRows), columns)
+
+    def _blocks(self, operation: str, task: BlockTask, schema: pa.Schema | None) -> BlockDStream:
+        """Return the stream of the blocks that *task* makes of each partition."""
+        made = self._transformed(operation, partial(blocks_rdd, task=task))
+        return BlockDStream(made._node, self._ssc, schema)
 
     def saveAsTextFiles(self, prefix: str, suffix: str | None = None) -> None:
         """Write each RDD as a directory of text files named ``prefix-TIME_IN_MS[.suffix]``.
@@ -1467,6 +1507,115 @@ class DStream(Generic[T_co]):
         self._ssc._require_initialized("output operations cannot be added")
         operation = OutputOperation(self._node, func, self._operation(name))
         self._ssc._graph.outputs.append(operation)
+
+
+class BlockDStream(DStream["pa.RecordBatch"]):
+    """A stream whose elements are Arrow blocks: ``pyarrow.RecordBatch``, many records each.
+
+    :meth:`DStream.toBlocks` makes it. How many records a block has is nobody's promise; no block is
+    empty. What has no method here works on the blocks as elements: ``map(f)`` calls f for a block.
+
+    Attributes:
+        schema: the columns of the blocks, None where the function that makes them decides.
+    """
+
+    def __init__(self, node: Node, ssc: StreamingContext, schema: pa.Schema | None) -> None:
+        super().__init__(node, ssc)
+        self.schema = schema
+
+    def mapBlocks(
+        self,
+        f: Callable[[Any], Any],
+        schema: BlockSchema | None = None,
+        form: BlockFormName = "arrow",
+    ) -> BlockDStream:
+        """Return the stream of ``f(block)`` for each block; f may return an empty one.
+
+        Args:
+            f: ``block -> block``: a ``pyarrow.RecordBatch``, or by *form* a DataFrame. For a block
+                of Arrow it may return a ``pyarrow.Table`` as well.
+            schema: columns of what f returns, as for :meth:`DStream.toBlocks`; None: f decides.
+                Values are not converted; pandas' columns become Arrow's by it.
+            form: ``"arrow"``, ``"pandas"`` or ``"polars"``, which must be installed.
+
+        Raises:
+            InvalidStreamError: *f* takes another number of arguments, *schema* is none, or *form*
+                is unknown.
+            EnvironmentNotReadyError: the library of *form* is not installed.
+            UserFunctionError: in a batch, where f fails, returns no block, or one of another
+                schema, or a null where none may be; the first such row is named.
+        """
+        operation = self._operation("mapBlocks", f, "f(block) -> block")
+        columns = None if schema is None else schema_of(schema, operation)
+        task = MapBlocks(f, operation, BlockForm.checked(form, operation), columns)
+        return self._blocks(operation, task, columns)
+
+    def mapInArrow(
+        self, func: Callable[[Iterator[Any]], Iterable[Any]], schema: BlockSchema
+    ) -> BlockDStream:
+        """Return the blocks of ``func(iterator over the blocks of a partition)``.
+
+        Args:
+            func: ``iterator of pyarrow.RecordBatch -> iterator of pyarrow.RecordBatch``.
+            schema: columns of what it yields, as for :meth:`DStream.toBlocks`.
+
+        Raises:
+            As :meth:`mapBlocks`.
+
+        Semantics: ``DataFrame.mapInArrow`` of PySpark (4.3), without the conversion of types.
+        """
+        return self._map_iterator("mapInArrow", func, BlockForm.ARROW, schema)
+
+    def mapInPandas(
+        self, func: Callable[[Iterator[Any]], Iterable[Any]], schema: BlockSchema
+    ) -> BlockDStream:
+        """Return the blocks of ``func(iterator over the DataFrames of a partition)``.
+
+        Args:
+            func: ``iterator of pandas.DataFrame -> iterator of pandas.DataFrame``.
+            schema: columns of what it yields, as for :meth:`DStream.toBlocks`.
+
+        Raises:
+            As :meth:`mapBlocks`.
+
+        Semantics: ``DataFrame.mapInPandas`` of PySpark (4.3).
+        """
+        return self._map_iterator("mapInPandas", func, BlockForm.PANDAS, schema)
+
+    def _map_iterator(
+        self,
+        name: str,
+        func: Callable[[Iterator[Any]], Iterable[Any]],
+        form: BlockForm,
+        schema: BlockSchema,
+    ) -> BlockDStream:
+        operation = self._operation(name, func, "func(iterator of blocks) -> iterator of blocks")
+        columns = schema_of(schema, operation)
+        task = MapBlockIterator(func, operation, BlockForm.checked(form, operation), columns)
+        return self._blocks(operation, task, columns)
+
+    def toRows(self, recordClass: type[U] | None = None) -> DStream[U]:
+        """Return the records of the blocks: tuples, or instances of a class of records.
+
+        Args:
+            recordClass: a dataclass or NamedTuple whose fields are columns; the blocks may have
+                others. None: tuples of all columns in order.
+
+        Raises:
+            InvalidStreamError: *recordClass* is no such class.
+        """
+        operation = self._operation("toRows")
+        if recordClass is not None and not is_record_class(recordClass):
+            raise InvalidStreamError(
+                f"{operation} makes records of a dataclass or NamedTuple, got {recordClass!r}"
+            )
+        return self._each(operation, BlocksToRows(recordClass, operation), keeps_partitioning=False)
+
+    def count(self) -> DStream[int]:
+        """Return the number of records in all blocks of each batch."""
+        return self._transformed(
+            self._operation("count"), partial(count_all, size=attrgetter("num_rows"))
+        )
 
 
 class UpdateStateDStream(DStream[tuple[K, S]]):

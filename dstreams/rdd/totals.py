@@ -28,8 +28,13 @@ def reduce_all(
     return _in_one_place(rdd, _Reduce(func, operation), _ReduceParts(func, operation))
 
 
-def count_all(rdd: RDD[Any]) -> RDD[int]:
-    """Return the RDD of the number of elements, which is 0 also where there is no partition."""
+def count_all(rdd: RDD[Any], size: Callable[[Any], int] | None = None) -> RDD[int]:
+    """Return the RDD of the number of elements, which is 0 also where there is no partition.
+
+    With *size* it is the sum of the sizes of the elements.
+    """
+    if size is not None:
+        return _in_one_place(rdd, _AddSizes(size), _add_counts)
     if isinstance(rdd, BlockPairsRDD):
         return _in_one_place(rdd.blocks, _count_rows, _add_counts)
     return _in_one_place(rdd, _count, _add_counts)
@@ -68,6 +73,15 @@ def _reduced(func: Callable[[Any, Any], Any], elements: Iterable[Any], operation
         for first in iterator:
             return [reduce(func, iterator, first)]
     return []
+
+
+@dataclass(frozen=True)
+class _AddSizes:
+    size: Callable[[Any], int]
+
+    def __call__(self, _: int, elements: Iterable[Any]) -> Iterator[bytes]:
+        settle_worker()
+        return _to_the_place(sum(map(self.size, elements)))
 
 
 def _count(_: int, elements: Iterable[Any]) -> Iterator[bytes]:

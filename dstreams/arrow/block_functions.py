@@ -1,0 +1,168 @@
+"""Tasks that call a user's function with whole blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from dstreams.arrow.library import require
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.blocks import shorten
+from dstreams.rdd.failures import UserFunctionError, calling, function_of, summarize
+from dstreams.rdd.worker_gc import settle_worker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class BlockForm(str, Enum):
+    """As what a function takes and returns blocks."""
+
+    ARROW = "arrow"
+    PANDAS = "pandas"
+    POLARS = "polars"
+
+    @classmethod
+    def checked(cls, name: str, operation: str) -> BlockForm:
+        """Return the form of a name, of which the library is there."""
+        try:
+            form = cls(name)
+        except ValueError:
+            raise InvalidStreamError(
+                f"form of {operation} is {name!r}; use 'arrow', 'pandas' or 'polars'"
+            ) from None
+        require("pyarrow" if form is cls.ARROW else form.value, operation)
+        return form
+
+    def of_block(self, block: pa.RecordBatch) -> Any:
+        """Return what the function is given for a block."""
+        if self is BlockForm.PANDAS:
+            return block.to_pandas()
+        if self is BlockForm.POLARS:
+            return require("polars", "mapBlocks").from_arrow(block)
+        return block
+
+    def to_block(self, result: Any, schema: pa.Schema | None) -> pa.RecordBatch:
+        """Return the block for what the function gave.
+
+        Raises:
+            TypeError: it is something else.
+        """
+        arrow = require("pyarrow", "mapBlocks")
+        if self is BlockForm.PANDAS and _is_of(result, "pandas", "DataFrame"):
+            return arrow.RecordBatch.from_pandas(result, schema=schema, preserve_index=False)
+        if self is BlockForm.POLARS and _is_of(result, "polars", "DataFrame"):
+            result = result.to_arrow()
+        if isinstance(result, arrow.Table):
+            return _one_block(arrow, result)
+        if isinstance(result, arrow.RecordBatch):
+            return result
+        wanted = "a pyarrow.RecordBatch" if self is BlockForm.ARROW else f"a {self.value} DataFrame"
+        raise TypeError(f"it must return {wanted}, got {shorten(result)} ({type(result).__name__})")
+
+
+def _is_of(value: Any, library: str, name: str) -> bool:
+    kind = type(value)
+    return kind.__name__ == name and kind.__module__.partition(".")[0] == library
+
+
+def _one_block(arrow: Any, table: Any) -> pa.RecordBatch:
+    blocks = table.combine_chunks().to_batches()
+    if blocks:
+        return blocks[0]
+    return arrow.record_batch([arrow.array([], field.type) for field in table.schema], table.schema)
+
+
+@dataclass(frozen=True)
+class MapBlocks:
+    """Task: block -> func(block), of a schema if that was declared."""
+
+    func: Callable[[Any], Any]
+    operation: str
+    form: BlockForm = BlockForm.ARROW
+    schema: pa.Schema | None = None
+
+    def __call__(self, _: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
+        for block in blocks:
+            try:
+                made = self.form.to_block(self.func(self.form.of_block(block)), self.schema)
+                fitting = made if self.schema is None else fitted(made, self.schema)
+            except Exception as error:
+                raise self._failed(block, error) from error
+            if fitting.num_rows:
+                yield fitting
+
+    def _failed(self, block: pa.RecordBatch, error: Exception) -> UserFunctionError:
+        first = shorten(block.slice(0, 1).to_pylist()[0]) if block.num_rows else "no record"
+        return UserFunctionError(
+            f"{function_of(self.func, self.operation)} failed for a block of {block.num_rows:,} "
+            f"records, the first of which is {first}: {summarize(error)}"
+        )
+
+
+@dataclass(frozen=True)
+class MapBlockIterator:
+    """Task: iterator of blocks -> func(iterator), as ``mapInArrow`` and ``mapInPandas`` have it."""
+
+    func: Callable[[Iterator[Any]], Iterable[Any]]
+    operation: str
+    form: BlockForm
+    schema: pa.Schema
+
+    def __call__(self, _: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
+        remaining = iter(blocks)
+        with calling(self.operation, self.func):
+            for number, result in enumerate(self.func(map(self.form.of_block, remaining))):
+                try:
+                    made = fitted(self.form.to_block(result, self.schema), self.schema)
+                except Exception as error:
+                    raise UserFunctionError(
+                        f"{function_of(self.func, self.operation)}, block {number} of its "
+                        f"partition: {summarize(error)}"
+                    ) from error
+                if made.num_rows:
+                    yield made
+        for _ in remaining:  # a worker whose input is left unread is not used again
+            pass
+
+
+class SchemaMismatchError(ValueError):
+    """A block is not of the schema that was declared."""
+
+
+def fitted(block: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return *block* with the columns of *schema*, in its order; values are not converted.
+
+    Raises:
+        SchemaMismatchError: a column is missing, is one too many, is of another type, or has a
+            null where none may be; the message says the first row of it.
+    """
+    missing = [name for name in schema.names if name not in block.schema.names]
+    others = [name for name in block.schema.names if name not in schema.names]
+    if missing or others:
+        what = f"lacks the column {missing[0]!r}" if missing else f"has a column {others[0]!r}"
+        raise SchemaMismatchError(
+            f"the block {what}; declared are {', '.join(map(_named, schema))}"
+        )
+    columns = [block.column(name) for name in schema.names]
+    for column, field in zip(columns, schema, strict=True):
+        if column.type != field.type:
+            raise SchemaMismatchError(
+                f"the column {field.name!r} is {column.type}, and {field.type} was declared"
+            )
+        if column.null_count and not field.nullable:
+            row = column.is_null().index(True).as_py()
+            raise SchemaMismatchError(
+                f"the column {field.name!r} holds no null, and row {row} has one: "
+                f"{shorten(block.slice(row, 1).to_pylist()[0])}"
+            )
+    arrow = require("pyarrow", "a stream of blocks")
+    return arrow.record_batch(columns, schema=schema)
+
+
+def _named(field: Any) -> str:
+    return f"{field.name} {field.type}"

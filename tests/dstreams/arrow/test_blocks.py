@@ -1,0 +1,58 @@
+"""Streams of Arrow blocks: to blocks, functions over them, back to records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark import SparkContext
+
+from dstreams import DStream, InvalidStreamError
+from dstreams.dstream import BlockDStream
+from dstreams.testing import run_batches
+
+pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
+pc = pytest.importorskip("pyarrow.compute")
+
+Rows = list[list[Any] | None]
+
+
+class Word(NamedTuple):
+    text: str
+    number: int | None
+
+
+WORDS: Rows = [[("a", 1), ("b", None), ("c", 3)], [], None, [("ü", -1)]]
+
+
+def doubled(block: Any) -> Any:
+    return block.set_column(1, "number", pc.multiply(block.column("number"), 2))
+
+
+def test_there_and_back(sc: SparkContext) -> None:
+    seen = run_batches(sc, WORDS, lambda words: words.toBlocks(Word, 2).toRows(Word))
+    assert [sorted(batch or []) for batch in seen] == [
+        [Word("a", 1), Word("b", None), Word("c", 3)], [], [], [Word("ü", -1)],
+    ]  # fmt: skip
+
+
+OPERATIONS: dict[str, Callable[[BlockDStream], DStream[Any]]] = {
+    "mapBlocks": lambda blocks: blocks.mapBlocks(doubled).toRows(),
+    "mapBlocks twice": lambda blocks: blocks.mapBlocks(lambda b: b).mapBlocks(doubled).toRows(),
+    "of a schema": lambda blocks: blocks.mapBlocks(doubled, Word).toRows(),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=list(OPERATIONS))
+def test_functions_over_blocks(
+    sc: SparkContext, operation: Callable[[BlockDStream], DStream[Any]]
+) -> None:
+    seen = run_batches(sc, WORDS, lambda words: operation(words.toBlocks(Word)))
+    assert [sorted(batch or [], key=str) for batch in seen] == [
+        [("a", 2), ("b", None), ("c", 6)], [], [], [("ü", -2)],
+    ]  # fmt: skip
+
+
+def test_count(sc: SparkContext) -> None:
+    assert run_batches(sc, WORDS, lambda words: words.toBlocks(Word).count()) == [[3], [0], None, [1]]
