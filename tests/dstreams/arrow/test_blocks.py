@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 from pyspark import SparkContext
 
-from dstreams import DStream, InvalidStreamError
+from dstreams import DStream
 from dstreams.dstream import BlockDStream
 from dstreams.testing import run_batches
 
@@ -55,4 +55,9 @@ def test_functions_over_blocks(
 
 
 def test_count(sc: SparkContext) -> None:
-    assert run_batches(sc, WORDS, lambda words: words.toBlocks(Word).count()) == [[3], [0], None, [1]]
+    assert run_batches(sc, WORDS, lambda words: words.toBlocks(Word).count()) == [
+        [3],
+        [0],
+        None,
+        [1],
+    ]

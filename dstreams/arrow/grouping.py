@@ -1,0 +1,227 @@
+"""Records of blocks by key: which rows have which key, and what is made of the values of each.
+
+>>> import pyarrow as pa
+>>> records = pa.record_batch({"word": ["b", "a", "b"], "number": [1, 2, 3]})
+>>> numbers = number_keys([pa.array(["a"])], [records.column("word")])
+>>> numbers.known, numbers.of_rows.tolist(), numbers.new_rows.tolist()
+(1, [1, 0, 1], [0])
+>>> groups = GroupedValues(records, numbers.of_rows, 2)
+>>> groups.sum("number").to_pylist(), groups.count().to_pylist()
+([2, 4], [1, 2])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstreams.errors import InvalidStreamError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class KeyNumbers:
+    """A number for each key: those of the state come first, as they lie there, then new ones.
+
+    Attributes:
+        known: how many keys the state has.
+        of_rows: the number of the key of each record.
+        new_rows: the first record of each key that the state lacks, in the order of their numbers.
+    """
+
+    known: int
+    of_rows: NDArray[np.int64]
+    new_rows: NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        """How many keys there are in all."""
+        return self.known + len(self.new_rows)
+
+
+class DuplicateStateKeyError(ValueError):
+    """One key stands twice in a state."""
+
+
+def number_keys(
+    state: Sequence[pa.Array], records: Sequence[pa.Array], *, unique: bool = True
+) -> KeyNumbers:
+    """Number the keys of a state and of records; each is given as the columns of its keys.
+
+    Raises:
+        DuplicateStateKeyError: the state is not known to be *unique*, and has a key twice.
+    """
+    known = len(state[0]) if state else 0
+    codes = _codes([_column(pair) for pair in _pairs(state, records)])
+    if not unique:
+        _require_unique(codes[:known])
+    # Keys are numbered as they appear, so those of the state have the numbers of their rows.
+    of_rows = codes[known:]
+    new = of_rows[of_rows >= known]
+    if not len(new):
+        return KeyNumbers(known, of_rows, np.empty(0, np.int64))
+    _, first = np.unique(new, return_index=True)
+    return KeyNumbers(known, of_rows, np.flatnonzero(of_rows >= known)[first])
+
+
+def _pairs(state: Sequence[pa.Array], records: Sequence[pa.Array]) -> list[list[pa.Array]]:
+    if not state:
+        return [[column] for column in records]
+    return [list(pair) for pair in zip(state, records, strict=True)]
+
+
+def _column(parts: list[pa.Array]) -> pa.Array:
+    """Return the column of all parts; -0.0 equals 0.0 as a key."""
+    column = pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
+    if pa.types.is_floating(column.type):
+        return pc.add(column, pa.scalar(0.0, column.type))
+    return column
+
+
+def _codes(columns: list[pa.Array]) -> NDArray[np.int64]:
+    """Return the number of the key of each row, by the order in which the keys appear."""
+    codes = _encoded(columns[0])
+    for column in columns[1:]:
+        others = _encoded(column)
+        width = int(others.max(initial=0)) + 1
+        codes = _encoded(pa.array(codes * width + others))
+    return codes
+
+
+def _encoded(column: pa.Array) -> NDArray[np.int64]:
+    indices = pc.dictionary_encode(column, null_encoding="encode").indices
+    return np.asarray(indices.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _require_unique(codes: NDArray[np.int64]) -> None:
+    if len(codes) and int(codes.max()) + 1 < len(codes):
+        row = int(np.flatnonzero(codes != np.arange(len(codes)))[0])
+        raise DuplicateStateKeyError(
+            f"row {row} of the state has the key of row {int(codes[row])}; a key has one state"
+        )
+
+
+class GroupedValues:
+    """The records of a batch behind the keys that they belong to.
+
+    Each method answers with one value for each key, in the order of the keys, and null for a key
+    without records (a count of 0). Nulls among the values count for nothing, as in SQL.
+
+    Attributes:
+        records: the records, in the order in which they came, with all columns.
+        keys: for each record the number of its key: a row of the keys and of the state.
+    """
+
+    def __init__(self, records: pa.RecordBatch, keys: NDArray[np.int64], key_count: int) -> None:
+        self.records = records
+        self.keys = keys
+        self._key_count = key_count
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return self._key_count
+
+    def count(self, column: str | None = None) -> pa.Array:
+        """Return how many records each key has, or how many that are not null in a *column*."""
+        if column is None or not self._of(column).null_count:
+            return pa.array(self._counts)
+        keys = self.keys[_flags(pc.is_valid(self._of(column)))]
+        return pa.array(np.bincount(keys, minlength=self._key_count))
+
+    def sum(self, column: str) -> pa.Array:
+        """Return the sum of the values of a column of numbers: int64, float64 or decimal."""
+        return self._aggregated(column, "sum")
+
+    def min(self, column: str) -> pa.Array:
+        """Return the least value of a column."""
+        return self._aggregated(column, "min")
+
+    def max(self, column: str) -> pa.Array:
+        """Return the greatest value of a column."""
+        return self._aggregated(column, "max")
+
+    def mean(self, column: str) -> pa.Array:
+        """Return the mean of the values of a column of numbers."""
+        return self._aggregated(column, "mean")
+
+    def first(self, column: str) -> pa.Array:
+        """Return the value that came first, which may be null."""
+        return self._of(column).take(self._rows_or_null(self._offsets))
+
+    def last(self, column: str) -> pa.Array:
+        """Return the value that came last, which may be null."""
+        return self._of(column).take(self._rows_or_null(self._offsets + self._counts - 1))
+
+    def lists(self, column: str) -> pa.Array:
+        """Return the list of the values, nulls among them, in the order in which they came."""
+        offsets = pa.array(np.append(self._offsets, len(self.keys)).astype(np.int32))
+        return pa.ListArray.from_arrays(offsets, self._of(column).take(pa.array(self._order)))
+
+    def _of(self, column: str) -> pa.Array:
+        try:
+            return self.records.column(column)
+        except KeyError:
+            there_are = ", ".join(self.records.schema.names)
+            raise InvalidStreamError(
+                f"the records have no column {column!r}; there are {there_are}"
+            ) from None
+
+    def _aggregated(self, column: str, function: str) -> pa.Array:
+        values = self._of(column)
+        if function == "sum" and self._is_plain_int(values):
+            return self._int_sum(values)
+        table = pa.table({"key": self.keys, "value": values})
+        grouped = table.group_by("key", use_threads=False).aggregate([("value", function)])
+        made = grouped.column(f"value_{function}").combine_chunks()
+        places = np.full(self._key_count, -1, np.int64)
+        places[grouped.column("key").to_numpy()] = np.arange(len(grouped))
+        return made.take(pa.array(places, mask=places < 0))
+
+    def _is_plain_int(self, values: pa.Array) -> bool:
+        return bool(pa.types.is_int64(values.type) and not values.null_count)
+
+    def _int_sum(self, values: pa.Array) -> pa.Array:
+        """Return sums of integers where no addition can leave their range; half the time."""
+        numbers = values.to_numpy()
+        largest = max(abs(int(numbers.max(initial=0))), abs(int(numbers.min(initial=0))))
+        if largest * len(numbers) >= 2**53:
+            return self._checked_sum(values)
+        sums = np.bincount(self.keys, weights=numbers, minlength=self._key_count)
+        return pa.array(sums.astype(np.int64), mask=self._counts == 0)
+
+    def _checked_sum(self, values: pa.Array) -> pa.Array:
+        order = self._order
+        sums = np.zeros(self._key_count, object)
+        np.add.at(sums, self.keys[order], values.take(pa.array(order)).to_numpy().astype(object))
+        return pa.array(sums, pa.int64(), mask=self._counts == 0)
+
+    @cached_property
+    def _counts(self) -> NDArray[np.int64]:
+        return np.bincount(self.keys, minlength=self._key_count)
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64]:
+        """The records by key, those of one key in the order in which they came."""
+        return np.argsort(self.keys, kind="stable")
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        """For each key, how many records stand before its own in that order."""
+        return np.cumsum(self._counts) - self._counts
+
+    def _rows_or_null(self, places: NDArray[np.int64]) -> pa.Array:
+        lacks = self._counts == 0
+        rows = self._order[np.where(lacks, 0, places)] if len(self.keys) else places
+        return pa.array(rows, mask=lacks)
+
+
+def _flags(column: Any) -> NDArray[np.bool_]:
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.bool_)
