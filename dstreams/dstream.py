@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from operator import add, attrgetter, iadd, itemgetter, sub
@@ -17,6 +17,12 @@ from dstreams.arrow.block_functions import BlockForm, MapBlockIterator, MapBlock
 from dstreams.arrow.block_rdd import BlockTask, blocks_rdd
 from dstreams.arrow.rows import BLOCK_ROWS, BlocksToRows, RowsToBlocks
 from dstreams.arrow.schemas import is_record_class, schema_of
+from dstreams.arrow.state_update import (
+    BlockUpdate,
+    OfSide,
+    block_partitioner,
+    initial_blocks,
+)
 from dstreams.callables import (
     call_site,
     describe,
@@ -86,6 +92,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from dstreams.arrow.grouping import GroupedValues
     from dstreams.streaming_context import StreamingContext
 
 __all__ = ["DStream"]
@@ -109,6 +116,16 @@ PartitionFunc: TypeAlias = "Callable[[K], int] | StablePartitioner | None"
 
 BlockSchema: TypeAlias = "pa.Schema | type | Mapping[str, Any] | StructType | str"
 """Columns of blocks, as :meth:`DStream.toBlocks` takes them."""
+
+BlockUpdateFunc: TypeAlias = (
+    "Callable[[pa.RecordBatch, GroupedValues, pa.RecordBatch], pa.RecordBatch | pa.Table]"
+)
+"""``f(keys, values, state) -> state`` over blocks."""
+
+BlockStateFunc: TypeAlias = (
+    "Callable[[pa.RecordBatch, GroupedValues, pa.RecordBatch], tuple[Any, Any]]"
+)
+"""``f(keys, values, state) -> (state, output)`` over blocks."""
 
 BlockFormName: TypeAlias = Literal["arrow", "pandas", "polars"]
 """As what a function takes and returns blocks."""
@@ -1611,11 +1628,149 @@ class BlockDStream(DStream["pa.RecordBatch"]):
             )
         return self._each(operation, BlocksToRows(recordClass, operation), keeps_partitioning=False)
 
+    def updateStateByKey(  # type: ignore[override] # its function takes blocks
+        self,
+        updateFunc: BlockUpdateFunc,
+        numPartitions: int | None = None,
+        initial: pa.Table | pa.RecordBatch | None = None,
+        *,
+        key: str | Sequence[str],
+        state: BlockSchema,
+        uid: str | None = None,
+    ) -> BlockStateDStream:
+        """Return the stream of the state of every key, updated by each batch, in blocks.
+
+        The function is called once for each partition in every batch, with all of its keys. It runs
+        on numbers, texts and times as columns; nothing is called for a key or a record.
+
+        Args:
+            updateFunc: ``f(keys, values, state) -> state``. *keys* is a ``pyarrow.RecordBatch`` of
+                the key columns, each key once; *values* the records of the batch behind them
+                (:class:`~dstreams.arrow.GroupedValues`); *state* a RecordBatch of the state
+                columns, aligned with the keys, with nulls where a key has no state yet. It returns
+                the same for the state after the batch; a key whose columns are all null is dropped.
+            numPartitions: partitions of the state. None: the default parallelism.
+            initial: keys and state to begin with, each key once: a table with columns of both.
+            key: the column or columns of the key: numbers, texts, bytes or times.
+            state: columns of the state, as for :meth:`DStream.toBlocks`.
+            uid: name under which the state is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
+
+        Returns:
+            Stream of blocks with the columns of the key and of the state, one RDD for each batch
+            once there is a state. It is persisted, serialized in memory, and needs a checkpoint
+            directory.
+
+        Raises:
+            InvalidStreamError: the blocks have no declared schema, a key column is missing or of a
+                type that is no key, or an argument is not what it should be.
+            UserFunctionError: in a batch, where the function fails, or returns another number of
+                rows, another order of the keys, another schema, or a null where none may be.
+
+        State: one row for each key until the function drops it; each batch costs all of them.
+        Semantics: :meth:`DStream.updateStateByKey`, a block at a time.
+        """
+        operation = self._operation(
+            "updateStateByKey", updateFunc, "f(keys, values, state) -> state", 3
+        )
+        return self._with_block_state(
+            operation, updateFunc, numPartitions, initial, key, state, None, uid
+        )
+
+    def mapStateBlocks(
+        self,
+        f: BlockStateFunc,
+        numPartitions: int | None = None,
+        initial: pa.Table | pa.RecordBatch | None = None,
+        *,
+        key: str | Sequence[str],
+        state: BlockSchema,
+        output: BlockSchema,
+        uid: str | None = None,
+    ) -> MapStateBlocksDStream:
+        """Return what a function says of the keys of each batch, which have a state, in blocks.
+
+        The function is called once for each partition of a batch, with the keys that have records.
+
+        Args:
+            f: ``f(keys, values, state) -> (state, output)``, as for :meth:`updateStateByKey`;
+                *output* is a RecordBatch of any length, or None.
+            numPartitions: partitions of the state. None: the default parallelism.
+            initial: keys and state to begin with, each key once: a table with columns of both.
+            key: the column or columns of the key: numbers, texts, bytes or times.
+            state: columns of the state, as for :meth:`DStream.toBlocks`.
+            output: columns of the output, likewise.
+            uid: name under which the state is kept. None: one from its place.
+
+        Returns:
+            Stream of the blocks of output; its ``stateSnapshots()`` are the states of all keys.
+
+        Raises:
+            As :meth:`updateStateByKey`.
+
+        State: one row for each key until the function drops it. A batch costs a copy of all of
+            them, and calls for those that it touches.
+        """
+        operation = self._operation(
+            "mapStateBlocks", f, "f(keys, values, state) -> (state, output)", 3
+        )
+        made = self._with_block_state(operation, f, numPartitions, initial, key, state, output, uid)
+        columns = schema_of(output, operation)
+        said = made._blocks(operation, OfSide(Side.OUTPUT), columns)
+        return MapStateBlocksDStream(said._node, self._ssc, columns, made)
+
+    def _with_block_state(
+        self,
+        operation: str,
+        func: Callable[..., Any],
+        numPartitions: int | None,
+        initial: Any,
+        key: str | Sequence[str],
+        state: BlockSchema,
+        output: BlockSchema | None,
+        uid: str | None,
+    ) -> BlockStateDStream:
+        update = BlockUpdate.checked(func, operation, self.schema, key, state, output)
+        count = self._require_partitions(numPartitions, operation)
+        node = StateDStream(
+            parent=self._node,
+            update=update,
+            partitioner=block_partitioner(count),
+            preserves_partitioning=True,
+            initial=initial_blocks(initial, update, self._ssc.sparkContext),
+            operation=operation,
+        )
+        self._ssc._require_initialized("transformations cannot be added")
+        return BlockStateDStream(node, self._ssc, update.step.layout.schema)._named(uid)
+
     def count(self) -> DStream[int]:
         """Return the number of records in all blocks of each batch."""
         return self._transformed(
             self._operation("count"), partial(count_all, size=attrgetter("num_rows"))
         )
+
+
+class BlockStateDStream(BlockDStream):
+    """The state of ``updateStateByKey`` over blocks: a row for each key."""
+
+    def stateSnapshots(self) -> BlockDStream:
+        """Return the stream of the states of every key, after each batch: this one."""
+        return self
+
+
+class MapStateBlocksDStream(BlockDStream):
+    """What the function of ``mapStateBlocks`` says of each batch."""
+
+    def __init__(
+        self, node: Node, ssc: StreamingContext, schema: pa.Schema, state: BlockStateDStream
+    ) -> None:
+        super().__init__(node, ssc, schema)
+        self._state = state
+
+    def stateSnapshots(self) -> BlockDStream:
+        """Return the stream of the states of every key, after each batch."""
+        operation = self._operation("stateSnapshots")
+        return self._state._blocks(operation, OfSide(Side.STATE), self._state.schema)
 
 
 class UpdateStateDStream(DStream[tuple[K, S]]):

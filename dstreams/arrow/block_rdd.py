@@ -1,19 +1,31 @@
-"""RDDs of blocks."""
+"""RDDs of blocks, their shuffle by key, and the state that they are in frames."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from dstreams.arrow.block_serializer import BlockSerializer
+from dstreams.arrow.block_serializer import BlockSerializer, block_to_bytes
+from dstreams.rdd import jvm
+from dstreams.rdd.blocks import Side, shorten
+from dstreams.rdd.failures import UserFunctionError
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.worker_gc import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BlockTask: TypeAlias = "Callable[[int, Iterable[Any]], Iterator[pa.RecordBatch]]"
+
+FRAME_ROWS = 131_072
+"""Rows a frame has at most that is moved or kept."""
+
+_SIDE = b"dstreams.side"
 
 
 def blocks_rdd(rdd: RDD[Any], task: BlockTask) -> RDD[pa.RecordBatch]:
@@ -24,3 +36,135 @@ def blocks_rdd(rdd: RDD[Any], task: BlockTask) -> RDD[pa.RecordBatch]:
     blocks: RDD[pa.RecordBatch] = PipelinedRDD(rdd, task)
     blocks._jrdd_deserializer = BlockSerializer()
     return blocks
+
+
+def marked(block: pa.RecordBatch, side: Side) -> pa.RecordBatch:
+    """Return a block that says whether its rows are records of a batch or states."""
+    return block.replace_schema_metadata({_SIDE: side.name.encode()})
+
+
+def side_of(block: pa.RecordBatch) -> Side:
+    """Return what the rows of a block are; records of a batch where it does not say."""
+    name = (block.schema.metadata or {}).get(_SIDE, b"BATCH")
+    return Side[name.decode()]
+
+
+def frames_of_block(block: pa.RecordBatch, side: Side) -> Iterator[bytes]:
+    """Yield a block in frames, none of them empty."""
+    named = marked(block, side)
+    for start in range(0, named.num_rows, FRAME_ROWS):
+        yield block_to_bytes(named.slice(start, FRAME_ROWS))
+
+
+@dataclass(frozen=True)
+class BlockFrames:
+    """Layout of frames: blocks of Arrow, whose key is in some of their columns."""
+
+    keys: tuple[str, ...]
+
+    def frames(
+        self, rdd: RDD[Any], partitioner: StablePartitioner, side: Side, operation: str
+    ) -> RDD[bytes]:
+        if rdd.partitioner == partitioner and side is Side.STATE:
+            return jvm.frames_of(rdd)  # what :meth:`rdd` made of such frames
+        if rdd.partitioner == partitioner:
+            return jvm.as_frames(PipelinedRDD(rdd, _Mark(side), True), partitioner)
+        route = _Route(self.keys, partitioner.numPartitions, side, operation)
+        return jvm.shuffle_frames(PipelinedRDD(rdd, route), partitioner)
+
+    def rdd(self, frames: RDD[bytes]) -> RDD[pa.RecordBatch]:
+        return jvm.deserialized(frames, BlockSerializer())
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """Task: blocks that are where they belong -> frames of a side."""
+
+    side: Side
+
+    def __call__(self, _: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+        settle_worker()
+        return chain.from_iterable(frames_of_block(block, self.side) for block in blocks)
+
+
+@dataclass(frozen=True)
+class _Route:
+    """Task: blocks -> alternately a partition number and a frame that belongs there."""
+
+    keys: tuple[str, ...]
+    partitions: int
+    side: Side
+    operation: str
+
+    def __call__(self, _: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+        settle_worker()
+        for block in gathered(blocks, FRAME_ROWS, self.operation):
+            for target, part in self._parts(block):
+                for frame in frames_of_block(part, self.side):
+                    yield from jvm.addressed(target, frame)
+
+    def _parts(self, block: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        import numpy as np  # noqa: PLC0415 - where blocks are used
+        import pyarrow as pa  # noqa: PLC0415
+
+        from dstreams.arrow.key_hash import partitions_of  # noqa: PLC0415 - needs both
+
+        try:
+            places = partitions_of([block.column(name) for name in self.keys], self.partitions)
+        except (KeyError, TypeError) as error:
+            raise UserFunctionError(f"{self.operation}: {_said(error, block)}") from error
+        order = np.argsort(places, kind="stable")
+        ends = np.cumsum(np.bincount(places, minlength=self.partitions))
+        sorted_block = block.take(pa.array(order))
+        start = 0
+        for target, end in enumerate(ends.tolist()):
+            if end > start:
+                yield target, sorted_block.slice(start, end - start)
+            start = end
+
+
+def _said(error: Exception, block: pa.RecordBatch) -> str:
+    if isinstance(error, KeyError):
+        return f"the blocks have no key column {error}; they have {', '.join(block.schema.names)}"
+    return str(error)
+
+
+def gathered(
+    blocks: Iterable[pa.RecordBatch], rows: int, operation: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of *blocks* in blocks of so many rows or more, but for the last."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for block in blocks:
+        waiting.append(block)
+        count += block.num_rows
+        if count >= rows:
+            yield together(waiting, operation)
+            waiting, count = [], 0
+    if count:
+        yield together(waiting, operation)
+
+
+def together(blocks: list[pa.RecordBatch], operation: str) -> pa.RecordBatch:
+    """Return the rows of blocks, at least one, as one block.
+
+    Raises:
+        UserFunctionError: they are of two schemas.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - where blocks are used
+
+    if len(blocks) == 1:
+        return blocks[0]
+    first = blocks[0].schema
+    other = next((each for each in blocks if not each.schema.equals(first)), None)
+    if other is not None:
+        raise UserFunctionError(
+            f"{operation}: blocks of one stream must have one schema, got "
+            f"{shorten(first.to_string(show_schema_metadata=False))} and "
+            f"{shorten(other.schema.to_string(show_schema_metadata=False))}; declare it: "
+            "mapBlocks(f, schema)"
+        )
+    columns = [
+        pa.concat_arrays([block.column(number) for block in blocks]) for number in range(len(first))
+    ]
+    return pa.record_batch(columns, schema=first)

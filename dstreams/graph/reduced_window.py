@@ -12,6 +12,7 @@ from dstreams.graph.node import MEMORY_ONLY_SER, BatchView, Node
 from dstreams.graph.reduced import ReducedDStream
 from dstreams.graph.window_times import WindowTimes
 from dstreams.rdd.blocks import Side
+from dstreams.rdd.frame_layout import PAIR_FRAMES, FrameLayout
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD
 from dstreams.rdd.window_step import WindowFunctions, slide_window
@@ -65,6 +66,11 @@ class ReducedWindowedDStream(Node):
     def partitioner(self) -> StablePartitioner:
         """Where keys belong."""
         return self.reduced.partitioner
+
+    @property
+    def layout(self) -> FrameLayout:
+        """As what the window lies in its frames."""
+        return PAIR_FRAMES
 
     def parents_remember_ms(self, remember_ms: int) -> int:
         return remember_ms + self.times.window_ms

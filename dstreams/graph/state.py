@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD, StorageLevel
 
 from dstreams.graph.node import MEMORY_ONLY_SER, BatchView, ChildNode, Node
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import StateTask, cogroup_with_state, replay_batches
+from dstreams.rdd.frame_layout import FrameLayout
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
-from dstreams.state.update_function import UpdateFunction
+
+
+class StateUpdate(Protocol):
+    """What a batch does to a state, and as what that state lies in its frames."""
+
+    @property
+    def layout(self) -> FrameLayout: ...
+
+    def task(self, time_ms: int, unique: bool, partitioner: StablePartitioner | None) -> StateTask:
+        """Return the task that updates one partition of the state at a batch time.
+
+        The previous state holds each key once if it is *unique*; the new one claims *partitioner*.
+        """
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +61,7 @@ class StateDStream(ChildNode):
     default_storage: ClassVar[StorageLevel | None] = MEMORY_ONLY_SER
 
     parent: Node
-    update: UpdateFunction
+    update: StateUpdate
     partitioner: StablePartitioner
     preserves_partitioning: bool
     initial: RDD[Any] | None
@@ -66,7 +79,7 @@ class StateDStream(ChildNode):
             self.update.task(time_ms, self._is_unique(own), self._claimed),
             preserves_partitioning=self.preserves_partitioning,
         )
-        return BlockPairsRDD(blocks, Side.STATE)
+        return self.layout.rdd(blocks)
 
     def replay(
         self, own: RDD[Any] | None, times: Iterable[int], rdds: BatchView
@@ -90,7 +103,7 @@ class StateDStream(ChildNode):
         previous = self.initial if own is None else own
         state = None if previous is None else self._blocks(previous, Side.STATE)
         blocks = replay_batches(rdds.spark, self.partitioner, batches, state, tasks)
-        return BlockPairsRDD(blocks, Side.STATE)
+        return self.layout.rdd(blocks)
 
     def _is_unique(self, own: RDD[Any] | None) -> bool:
         """Whether a state holds each key once: only one that this stream left in place surely."""
@@ -100,5 +113,10 @@ class StateDStream(ChildNode):
     def _claimed(self) -> StablePartitioner | None:
         return self.partitioner if self.preserves_partitioning else None
 
-    def _blocks(self, pairs: RDD[Any], side: Side) -> RDD[bytes]:
-        return shuffle_pairs(pairs, self.partitioner, side, self.operation)
+    @property
+    def layout(self) -> FrameLayout:
+        """As what the state lies in its frames."""
+        return self.update.layout
+
+    def _blocks(self, records: RDD[Any], side: Side) -> RDD[bytes]:
+        return self.layout.frames(records, self.partitioner, side, self.operation)

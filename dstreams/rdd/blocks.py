@@ -51,10 +51,14 @@ MAX_ROWS: Final = 10_000
 
 
 class Side(IntEnum):
-    """What the values of a block are: new values of the batch, or states."""
+    """What the values of a block are: new values of the batch, states, or what a step gave besides.
+
+    Blocks of pairs are of the first two alone.
+    """
 
     BATCH = 0
     STATE = 1
+    OUTPUT = 2
 
 
 class Block(PairBlock):

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import RDD, SparkContext, StorageLevel
-from pyspark.serializers import NoOpSerializer
+from pyspark.serializers import NoOpSerializer, Serializer
 
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_python import require_workers
@@ -48,13 +48,20 @@ def as_frames(frames: RDD[bytes], partitioner: StablePartitioner | None) -> RDD[
 
 def frames_of(rdd: RDD[Any]) -> RDD[bytes]:
     """Return the serialized form of any RDD: what :func:`from_frames` makes an RDD of again."""
-    return _of_frames(rdd.context, rdd._jrdd, None)
+    return _of_frames(rdd.context, rdd._jrdd, partitioner_of(rdd))
 
 
 def from_frames(frames: RDD[bytes], like: RDD[Any]) -> RDD[Any]:
     """Return *frames* as the RDD they were taken from, with the serializer of *like*."""
     rdd: RDD[Any] = RDD(frames._jrdd, frames.context, like._jrdd_deserializer)
     rdd.partitioner = like.partitioner
+    return rdd
+
+
+def deserialized(frames: RDD[bytes], serializer: Serializer) -> RDD[Any]:
+    """Return the RDD of what *serializer* makes of each frame, partitioned as the frames are."""
+    rdd: RDD[Any] = RDD(frames._jrdd, frames.context, serializer)
+    rdd.partitioner = frames.partitioner
     return rdd
 
 
@@ -95,7 +102,7 @@ class LabelledFrames:
         return _of_frames(self.context, self._classes.value_of_pair(self._pairs), None)
 
 
-def partitioner_of(frames: RDD[bytes]) -> StablePartitioner | None:
+def partitioner_of(frames: RDD[Any]) -> StablePartitioner | None:
     """Return what *frames* claim to be partitioned by."""
     partitioner = frames.partitioner
     return partitioner if isinstance(partitioner, StablePartitioner) else None

@@ -31,8 +31,9 @@ from checkpoint import (
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, Side
 from dstreams.rdd.empty_partitions import empty_partitions
+from dstreams.rdd.frame_layout import FrameLayout
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD
 from dstreams.rdd.worker_gc import settle_worker
 
 NO_PARTITIONER = "none"
@@ -70,8 +71,9 @@ def read_state(
     files: Files,
     written: WrittenRdd,
     partitioner: StablePartitioner,
+    layout: FrameLayout,
     operation: str,
-) -> BlockPairsRDD:
+) -> RDD[Any]:
     """Return a state RDD that another driver wrote, placed by *partitioner*.
 
     Keys that another function or number of partitions has placed are shuffled; a state that was
@@ -81,10 +83,10 @@ def read_state(
     count = written.first.partition_count
     is_placed = (was, count) == (partitioner.name, partitioner.numPartitions)
     frames = _frames(spark, files, written, partitioner if is_placed else None)
-    pairs = BlockPairsRDD(frames, Side.STATE)
+    records = layout.rdd(frames)
     if is_placed or was == NO_PARTITIONER:
-        return pairs
-    return BlockPairsRDD(shuffle_pairs(pairs, partitioner, Side.STATE, operation), Side.STATE)
+        return records
+    return layout.rdd(layout.frames(records, partitioner, Side.STATE, operation))
 
 
 def _frames(

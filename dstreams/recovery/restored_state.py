@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from checkpoint import OperatorSnapshot, OwnedStream, StatePartition
 from checkpoint.tools.progress import SILENT, Progress
@@ -78,8 +79,10 @@ class RestoredState:
             if commit is not None:
                 written = self._written(uid, record_ms, commit)
                 files, spark = self.owned.lease.files, self.history.spark
-                partitioner = node.partitioner  # type: ignore[attr-defined]  # all these have one
-                rdd = read_state(spark, files, written, partitioner, node.operation)
+                placed: Any = node  # what is stateful has a partitioner, and a layout
+                rdd = read_state(
+                    spark, files, written, placed.partitioner, placed.layout, node.operation
+                )
             self.history.restore(node, time_ms, rdd)
             self.times.append((node, time_ms))
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from dstreams.callables import describe, require_arity
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.cogroup import ColumnStep, IteratorStep, StateTask
 from dstreams.rdd.failures import UserFunctionError
+from dstreams.rdd.frame_layout import PAIR_FRAMES, FrameLayout
 from dstreams.rdd.partitioner import StablePartitioner
 
 
@@ -42,6 +43,7 @@ class UpdateFunction:
     func: Callable[..., Any]
     form: UpdateForm
     operation: str
+    layout: ClassVar[FrameLayout] = PAIR_FRAMES
 
     @classmethod
     def checked(cls, func: Any, form: str, operation: str) -> UpdateFunction:
