@@ -1,0 +1,151 @@
+"""Random batches of all types: state in blocks is what a dict of rows has, however they are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from struct import unpack
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
+pc = pytest.importorskip("pyarrow.compute")
+pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
+
+from dstreams.arrow.block_rdd import _Route, frames_of_block  # noqa: E402 - needs pyarrow
+from dstreams.arrow.block_serializer import block_of_bytes  # noqa: E402
+from dstreams.arrow.rows import BlocksToRows, RowsToBlocks  # noqa: E402
+from dstreams.arrow.state_step import StateLayout, StateStep  # noqa: E402
+from dstreams.arrow.state_update import BlockUpdate  # noqa: E402
+from dstreams.rdd.blocks import Side  # noqa: E402
+
+KEYS = pa.schema({"text": pa.string(), "day": pa.date32()})
+SMALL = st.integers(0, 9)
+LISTS = st.lists(st.lists(st.none() | SMALL, max_size=2), max_size=2)
+MAPS = st.dictionaries(st.text(max_size=2), SMALL, max_size=2).map(lambda of: list(of.items()))
+TIMES = st.datetimes(
+    datetime.fromisoformat("1990-01-01"),
+    datetime.fromisoformat("2040-01-01"),
+    timezones=st.just(timezone.utc),
+)
+VALUES = {
+    "real": (pa.float64(), st.floats()),
+    "amount": (pa.decimal128(9, 2), st.decimals(-1000, 1000, places=2)),
+    "at": (pa.timestamp("us", "Europe/Berlin"), TIMES),
+    "list": (pa.list_(pa.list_(pa.int64())), LISTS),
+    "map": (pa.map_(pa.string(), pa.int64()), MAPS),
+    "span": (pa.duration("us"), st.timedeltas(timedelta(0), timedelta(9))),
+}
+COLUMNS = {name: kind for name, (kind, _) in VALUES.items()}
+RECORDS = pa.schema([*KEYS, *COLUMNS.items()])
+STATE = pa.schema([("count", pa.int64()), *COLUMNS.items()])
+PARTITIONS = 3
+
+ROW = st.tuples(
+    st.none() | st.sampled_from(["", "a", "ключ", "鍵", "a longer key"]),
+    st.none() | st.dates().map(lambda day: day.replace(month=1, day=1)),
+    *(st.none() | values for _, values in VALUES.values()),
+)
+
+
+def update(keys: Any, values: Any, state: Any) -> Any:
+    """Count the records of a key, keep the last of each column, and drop what has nine or more."""
+    count = pc.add(pc.fill_null(state.column("count"), 0), values.count())
+    touched = pc.greater(values.count(), 0)
+    lasts = [_chosen(touched, values.last(name), state.column(name)) for name in COLUMNS]
+    dropped = pc.greater_equal(count, 9)
+    columns = [
+        _chosen(pc.invert(dropped), each, pa.nulls(len(each), each.type))
+        for each in (count, *lasts)
+    ]
+    return pa.record_batch(columns, schema=STATE)  # fmt: skip
+
+
+def _chosen(flags: Any, left: Any, right: Any) -> Any:
+    """Take the left value where the flag is set: nested columns, too, which if_else has not."""
+    rows = pc.if_else(flags, pa.array(range(len(left))), pa.array(range(len(left), 2 * len(left))))
+    return pa.concat_arrays([left, right]).take(rows)
+
+
+def update_row(count: int | None, rows: list[tuple[Any, ...]], last: Any) -> Any:
+    count = (count or 0) + len(rows)
+    return None if count >= 9 else (count, *(rows[-1] if rows else last))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(ROW, max_size=12), max_size=4), st.integers(1, 5))
+def test_as_a_dict_of_rows(batches: list[list[tuple[Any, ...]]], rows_at_once: int) -> None:
+    to_blocks = RowsToBlocks(RECORDS, "toBlocks", rows_at_once)
+    step = StateStep(update, "updateStateByKey", StateLayout(KEYS, STATE))
+    task = BlockUpdate(step, RECORDS).task(0, True, None)
+    states: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+    expected: dict[Any, Any] = {}
+    for batch in batches:
+        route = _Route(("text", "day"), PARTITIONS, Side.BATCH, "updateStateByKey")
+        moved: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        for target, frame in _pairs(route(0, to_blocks(0, batch))):
+            moved[target].append(frame)
+        states = [
+            list(task(number, [*frames, *state]))
+            for number, (frames, state) in enumerate(zip(moved, states, strict=True))
+        ]
+        for key in dict.fromkeys([*expected, *(row[:2] for row in batch)]):
+            rows = [row[2:] for row in batch if row[:2] == key]
+            count, *last = expected.pop(key, (None,) * (1 + len(VALUES)))
+            after = update_row(count, rows, last)
+            if after is not None:
+                expected[key] = after
+        seen = [row for state in states for row in BlocksToRows()(0, map(block_of_bytes, state))]
+        assert len({row[:2] for row in seen}) == len(seen)
+        assert {row[:2]: comparable(row[2:]) for row in seen} == {
+            key: comparable(state) for key, state in expected.items()
+        }
+
+
+def _pairs(routed: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    for address in routed:
+        yield unpack("!q", address)[0], next(routed)
+
+
+def comparable(row: Any) -> str:
+    """Return a row as text: a NaN is one like another, and a time is that of any zone."""
+    return repr(list(map(_comparable, row)))
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).replace(fold=0)
+    return value
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(),
+            st.floats(),
+            st.none() | st.decimals(allow_nan=False, allow_infinity=False),
+        )
+    )
+)
+def test_no_value_becomes_another(rows: list[tuple[Any, ...]]) -> None:
+    """What comes back is what was put in, or there is an error that names the record."""
+    schema = pa.schema({"n": pa.int64(), "x": pa.float64(), "d": pa.decimal128(20, 4)})
+    try:
+        blocks = list(RowsToBlocks(schema, "toBlocks")(0, rows))
+    except Exception as error:
+        assert "toBlocks cannot put the record" in str(error)  # noqa: PT017 - most rows fit
+        return
+    back = list(BlocksToRows()(0, blocks))
+    assert [(n, repr(x), d) for n, x, d in back] == [(n, repr(x), d) for n, x, d in rows]
+    assert all(isinstance(d, Decimal | None) for *_, d in back)
+
+
+def test_a_block_over_many_frames() -> None:
+    block = pa.record_batch({"n": list(range(300_000))})
+    frames = list(frames_of_block(block, Side.STATE))
+    assert len(frames) == 3
+    assert sum(block_of_bytes(frame).num_rows for frame in frames) == 300_000
