@@ -566,6 +566,10 @@ class DStream(Generic[T_co]):
             InvalidStreamError: *schema* is none, or *blockRows* is no positive integer.
             EnvironmentNotReadyError: pyarrow is not installed.
             UserFunctionError: in a batch, for a record that does not fit; it is named.
+
+        >>> columns = {"word": str, "number": int}
+        >>> run([[("a", 1), ("b", 2)]], lambda pairs: pairs.toBlocks(columns).count())
+        [[2]]
         """
         operation = self._operation("toBlocks")
         COUNT.require(blockRows, f"blockRows of {operation}")
@@ -1561,6 +1565,12 @@ class BlockDStream(DStream["pa.RecordBatch"]):
             EnvironmentNotReadyError: the library of *form* is not installed.
             UserFunctionError: in a batch, where f fails, returns no block, or one of another
                 schema, or a null where none may be; the first such row is named.
+
+        >>> columns = {"word": str, "number": int}
+        >>> def first_column(block):
+        ...     return block.select(["word"])
+        >>> run([[("a", 1)]], lambda p: p.toBlocks(columns).mapBlocks(first_column).toRows())
+        [[('a',)]]
         """
         operation = self._operation("mapBlocks", f, "f(block) -> block")
         columns = None if schema is None else schema_of(schema, operation)

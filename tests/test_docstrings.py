@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 RUN = (
     "dstreams.dstream",
     "dstreams.streaming_context",
+    "dstreams.arrow",
     "dstreams.rdd",
     "dstreams.structured.operators",
     "checkpoint",

@@ -84,6 +84,7 @@ def nothing3(keys: Any, values: Any, state: Any) -> Any:
 
 @pytest.mark.parametrize(("define", "says"), DEFINITIONS.values(), ids=list(DEFINITIONS))
 def test_what_cannot_be_defined(sc: SparkContext, define: Define, says: str) -> None:
+    """What is wrong is said before anything runs, with the operation and its line."""
     ssc = StreamingContext(sc, 1)
     try:
         blocks = ssc.queueStream(WORDS).toBlocks(Word)
@@ -179,11 +180,13 @@ FAILURES: dict[str, tuple[Define, str]] = {
 
 @pytest.mark.parametrize(("define", "says"), FAILURES.values(), ids=list(FAILURES))
 def test_what_fails_in_a_batch(sc: SparkContext, define: Define, says: str) -> None:
+    """A batch fails with the operation and the first row that is wrong."""
     with pytest.raises(Exception, match=says):
         run_batches(sc, WORDS, lambda words: define(words.repartition(1).toBlocks(Word)))
 
 
 def test_declared_by_annotation() -> None:
+    """What annotations of Python say becomes types of Arrow, nulls included."""
     from dstreams.arrow.schemas import schema_of  # noqa: PLC0415
 
     class Price(NamedTuple):

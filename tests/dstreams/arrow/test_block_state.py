@@ -61,6 +61,7 @@ def in_order(batches: list[list[Any] | None]) -> list[list[Any]]:
 
 
 def test_a_state_of_every_key(sc: SparkContext) -> None:
+    """The function sees every key in every batch, also in those without records."""
     seen = run_batches(
         sc,
         BATCHES,
@@ -70,6 +71,7 @@ def test_a_state_of_every_key(sc: SparkContext) -> None:
 
 
 def test_what_is_said_of_touched_keys(sc: SparkContext) -> None:
+    """The function is called for the keys that have records, and says of them what it will."""
     output = {"text": str | None, "now": pa.int64()}
     seen = run_batches(
         sc,
@@ -90,6 +92,7 @@ def test_what_is_said_of_touched_keys(sc: SparkContext) -> None:
 
 
 def test_states_behind_what_is_said(sc: SparkContext) -> None:
+    """The states of all keys are there behind what is said of some."""
     output = {"text": str | None, "now": pa.int64()}
     seen = run_batches(
         sc,

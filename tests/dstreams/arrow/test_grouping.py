@@ -85,6 +85,7 @@ PLACES = {
 
 
 def test_widths_do_not_matter() -> None:
+    """Equal numbers and texts have one place, in columns of whatever width."""
     numbers = [0, 1, 100, None]
     assert (
         len(
@@ -115,6 +116,7 @@ def test_widths_do_not_matter() -> None:
     ],
 )
 def test_what_cannot_be_a_key(column: Any, says: str) -> None:
+    """A key that equals nothing, or that has no place, is refused."""
     with pytest.raises(UnplaceableKeyError, match=says):
         hashes_of([column])
 
@@ -166,5 +168,6 @@ def test_keys_and_values_as_a_dict_has_them(state: list[Any], rows: list[Any]) -
 
 
 def test_a_state_with_a_key_twice() -> None:
+    """A key that stands twice in a state is named by its rows."""
     with pytest.raises(DuplicateStateKeyError, match="row 2 of the state has the key of row 0"):
         number_keys([pa.array(["a", "b", "a"])], [pa.array(["a"])], unique=False)

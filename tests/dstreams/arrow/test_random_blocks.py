@@ -79,6 +79,7 @@ def update_row(count: int | None, rows: list[tuple[Any, ...]], last: Any) -> Any
 @settings(max_examples=60)
 @given(st.lists(st.lists(ROW, max_size=12), max_size=4), st.integers(1, 5))
 def test_as_a_dict_of_rows(batches: list[list[tuple[Any, ...]]], rows_at_once: int) -> None:
+    """What blocks keep of each key is what a dict keeps of it, row by row."""
     to_blocks = RowsToBlocks(RECORDS, "toBlocks", rows_at_once)
     step = StateStep(update, "updateStateByKey", StateLayout(KEYS, STATE))
     task = BlockUpdate(step, RECORDS).task(0, True, None)
@@ -145,6 +146,7 @@ def test_no_value_becomes_another(rows: list[tuple[Any, ...]]) -> None:
 
 
 def test_a_block_over_many_frames() -> None:
+    """A block that is too long for one frame goes in several."""
     block = pa.record_batch({"n": list(range(300_000))})
     frames = list(frames_of_block(block, Side.STATE))
     assert len(frames) == 3
