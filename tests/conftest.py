@@ -127,7 +127,7 @@ def _nothing_is_left() -> Iterator[None]:
 
 def surroundings() -> dict[str, object]:
     """Return what the tests of a process share, apart from what PySpark sets for itself."""
-    own = ("PYTEST_", "SPARK_")
+    own = ("PYTEST_", "SPARK_", "_RJEM_")  # the last is what polars sets for its allocator
     return {
         "environment": {k: v for k, v in os.environ.items() if not k.startswith(own)},
         "directory": Path.cwd(),

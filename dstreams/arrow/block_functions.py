@@ -54,7 +54,8 @@ class BlockForm(str, Enum):
         if self is BlockForm.PANDAS and _is_of(result, "pandas", "DataFrame"):
             return arrow.RecordBatch.from_pandas(result, schema=schema, preserve_index=False)
         if self is BlockForm.POLARS and _is_of(result, "polars", "DataFrame"):
-            result = result.to_arrow()
+            table = result.to_arrow()
+            result = table.cast(arrow.schema([_narrow(arrow, field) for field in table.schema]))
         if isinstance(result, arrow.Table):
             return _one_block(arrow, result)
         if isinstance(result, arrow.RecordBatch):
@@ -66,6 +67,20 @@ class BlockForm(str, Enum):
 def _is_of(value: Any, library: str, name: str) -> bool:
     kind = type(value)
     return kind.__name__ == name and kind.__module__.partition(".")[0] == library
+
+
+def _narrow(arrow: Any, field: Any) -> Any:
+    """Return a field of polars, whose texts and lists are large ones, as others have it."""
+    types, kind = arrow.types, field.type
+    if types.is_large_string(kind):
+        return field.with_type(arrow.string())
+    if types.is_large_binary(kind):
+        return field.with_type(arrow.binary())
+    if types.is_large_list(kind):
+        return field.with_type(arrow.list_(_narrow(arrow, kind.value_field)))
+    if types.is_struct(kind):
+        return field.with_type(arrow.struct([_narrow(arrow, each) for each in kind]))
+    return field
 
 
 def _one_block(arrow: Any, table: Any) -> pa.RecordBatch:
