@@ -11,7 +11,7 @@ import argparse
 from contextlib import suppress
 
 from checkpoint.errors import CheckpointError, Damage, UntrustedFileError
-from checkpoint.files import Files, SomeFiles, location
+from checkpoint.files import Files
 from checkpoint.graph_record import all_graphs
 from checkpoint.recovery import read_plan
 from checkpoint.tools.command_parser import about
@@ -27,18 +27,10 @@ from checkpoint.tools.common import (
     open_stream_at,
     progress_of,
 )
-from checkpoint.tools.progress import Progress
 from checkpoint.tools.rewind import newest_good
 from checkpoint.tools.times import iso, moment
 from checkpoint.tools.verify import Note, Verification, restart_problem, verify_stream
 from checkpoint.trust import require_trusted
-
-_MOVE_AWAY = (
-    "where no copy is left, move what is damaged out of the checkpoint and verify again, as one "
-    "can begin without"
-)
-_THERE = (Damage.DAMAGED, Damage.REPLACED, Damage.MISPLACED, Damage.ANOTHER_COPY)
-"""What is wrong with a file that is there, and says nothing that could be used."""
 
 
 def add_verify(commands: Commands) -> None:
@@ -62,7 +54,6 @@ def _verify(options: argparse.Namespace) -> CommandResult:
         refusal = restart_problem(files) if findings.problems else None
         good = newest_good(files, progress) if findings.problems else None
         good_ms = None if good is None else good.record_id.time_ms
-        in_the_way = _in_the_way(files, findings, progress) if refusal and good is None else ()
     data: dict[str, object] = {
         "url": files.url,
         "checked_files": findings.checked,
@@ -77,10 +68,7 @@ def _verify(options: argparse.Namespace) -> CommandResult:
     if findings.problems:
         data["good_ms"] = good_ms
         data["restart_refused"] = None if refusal is None else str(refusal)
-        data["in_the_way"] = list(in_the_way)
         lines.append(_way_back(files, refusal, good_ms))
-        if in_the_way:
-            lines.append(f"{_MOVE_AWAY}: {', '.join(in_the_way)}")
         command = _remedy(options, findings, refusal, good_ms)
         data["command"] = command
         if command is not None:
@@ -98,23 +86,6 @@ def _untrusted(files: Files) -> list[str]:
             except UntrustedFileError as error:
                 return [Note.UNTRUSTED(error=error)]
     return []
-
-
-def _in_the_way(files: Files, findings: Verification, progress: Progress) -> tuple[str, ...]:
-    """Return the files without which a restart could begin, at once or after a rewind; or none.
-
-    A record that is damaged is refused; one that is missing is done without where others say the
-    same.
-    """
-    wrong = {problem.file for problem in findings.problems if problem.damage in _THERE}
-    names = {location(files, name): name for name in files.list("")}
-    hidden = frozenset(names[file] for file in wrong if file in names)
-    if not hidden:
-        return ()
-    without = SomeFiles(files, lambda name: name not in hidden)
-    if restart_problem(without) is not None and newest_good(without, progress) is None:
-        return ()
-    return tuple(sorted(location(files, name) for name in hidden))
 
 
 def _way_back(files: Files, refusal: Problem | None, good_ms: int | None) -> str:

@@ -144,12 +144,10 @@ CASES = {
     "a graph": Case(Damage.MISSING, lose("graph/*.graph"), (PUT_BACK,)),
     "the oldest takeover": Case(Damage.MISSING, lose("epochs/*1.takeover"), (PUT_BACK,)),
     "a damaged state file": Case(Damage.DAMAGED, flip("state/sums/*6000-p00001-*"), (GO_BACK,)),
-    "a damaged begin record": Case(
-        Damage.DAMAGED, flip("batches/*7000-e2.begin"), (MOVE_AWAY, GO_BACK)
-    ),
+    "a damaged begin record": Case(Damage.DAMAGED, flip("batches/*7000-e2.begin"), (GO_BACK,)),
     "a damaged commit record": Case(Damage.DAMAGED, flip("commits/*6000-e2.commit"), (GO_BACK,)),
-    "the newest commit record": Case(Damage.DAMAGED, flip("commits/*7000-e2.commit"), (MOVE_AWAY,)),
-    "a damaged takeover": Case(Damage.DAMAGED, flip("epochs/*2.takeover"), (MOVE_AWAY, GO_BACK)),
+    "the newest commit record": Case(Damage.DAMAGED, flip("commits/*7000-e2.commit"), (GO_BACK,)),
+    "a damaged takeover": Case(Damage.DAMAGED, flip("epochs/*2.takeover"), (GO_BACK, MOVE_AWAY)),
     "a damaged graph": Case(Damage.DAMAGED, flip("graph/*.graph"), (PUT_BACK,)),
     "an older claim": Case(Damage.DAMAGED, flip("epochs/*1.claim"), (MOVE_AWAY,)),
     "the end of a driver": Case(Damage.DAMAGED, flip("epochs/*2.released"), (MOVE_AWAY,)),

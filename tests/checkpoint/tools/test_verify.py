@@ -321,39 +321,6 @@ def test_what_a_restart_would_be_refused_for_is_said(
         assert begin_restart(url) == good_ms
 
 
-@pytest.mark.parametrize(
-    ("damaged", "good_ms"),
-    [
-        ("batches/0000000000007000-e2.begin", 6000),
-        ("commits/0000000000007000-e2.commit", 6000),
-        ("epochs/0000000002.takeover", 5000),
-        ("epochs/0000000001.takeover", None),
-        ("graph/0000000000000000-e1.graph", None),
-    ],
-)
-def test_a_damaged_record_that_is_in_the_way_is_named(
-    run: Run, url: Path, tmp_path: Path, damaged: str, good_ms: int | None
-) -> None:
-    """What is refused for its bytes may be done without; then moving it away is said to help."""
-    path = url / STREAM / damaged
-    flip(0.5)(path)
-    data, lines = run("verify", url)[1], run("verify", url, as_json=False)[1]
-    assert data["good_ms"] is None
-    assert data["in_the_way"] == ([] if good_ms is None else [f"file://{path}"])
-    assert any("move what is damaged out of" in line for line in lines) == (good_ms is not None)
-    path.rename(tmp_path / "aside")
-    data = run("verify", url)[1]
-    assert (data.get("good_ms") or begin_restart_or_none(url)) == good_ms
-
-
-def begin_restart_or_none(url: Path) -> int | None:
-    """Return the last batch of a restart, None where it is refused."""
-    try:
-        return begin_restart(url)
-    except CorruptCheckpointError:
-        return None
-
-
 def test_the_newest_stream_is_looked_at_also_where_its_graph_is_lost(run: Run, url: Path) -> None:
     """As a restart does: an older one that is whole is not what is meant."""
     newer = "stream-9000-00000002"
