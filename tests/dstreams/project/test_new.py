@@ -214,6 +214,38 @@ ssc.stop()
     assert f"[] {counts}\n'all' is counted 200 times, not 100\n" in said
 
 
+@pytest.mark.spark
+def test_topic(tmp_path: Path) -> None:
+    """With Kafka the values of a topic are counted; one without a value has no words."""
+    pytest.importorskip("confluent_kafka", reason="pip install -e '.[dev]'")
+    project = made(tmp_path / "app", "clicks", "localhost:9092")
+    (tmp_path / "run").mkdir()
+    said = run(
+        project,
+        sys.executable,
+        "-c",
+        f"""
+import os, sys
+sys.path.append({str(project)!r})
+import drill
+from clicks import stream
+from confluent_kafka import Producer
+from dstreams.demo.mock_cluster import MockCluster
+with MockCluster() as cluster:
+    os.environ["KAFKA"] = cluster.brokers
+    producer = Producer({{"bootstrap.servers": cluster.brokers}})
+    for line in ("to be or", "not to be", None):
+        producer.produce("lines", line)
+    producer.flush()
+    ssc = stream.setup({str(tmp_path / "run")!r})
+    ssc.step()
+    ssc.stop()
+print(sorted(drill.found({str(tmp_path / "run")!r}).items()))
+""",
+    )
+    assert said.endswith("[('be', 2), ('not', 1), ('or', 1), ('to', 2)]\n"), said
+
+
 @pytest.mark.slow
 def test_drill(tmp_path: Path) -> None:
     """The drill that the project's README names passes."""
