@@ -31,6 +31,7 @@ from tests.support.documentation import (
     run_page,
 )
 from tests.support.jvms import ENVIRONMENT
+from tests.support.shared_spark import forget_all
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +66,7 @@ def test_examples(
         sc = request.getfixturevalue("sc")
         monkeypatch.setattr(SparkContext, "stop", refused_stop)
         request.getfixturevalue("active_stopped")
+        forget_all(sc)  # what the page before has set
     if not page.needs_kafka:
         run_page(page, directory, sc, variables)
         return
@@ -341,6 +343,18 @@ $ false
 """
     run_page(read_page(text), directory, variables={"KAFKA": "broker:1"})
     assert (directory / "src" / "app.py").is_file()
+
+
+def test_files_of_background_programs(tmp_path: Path) -> None:
+    """A file that a program in the background writes to is there for the next command."""
+    directory = tmp_path / "page"
+    directory.mkdir()
+    shell = Shell(directory, {})
+    try:
+        assert shell.run("(sleep 0.3; echo late > late.txt; sleep 1000) & true")[0] == 0
+        assert (directory / "late.txt").exists()
+    finally:
+        shell.close()
 
 
 def test_background_programs_end(tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ BROKER = "localhost:9092"
 _FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,}|~{3,})\s*(?P<info>.*?)\s*$")
 _TITLE = re.compile(r'title="([^"]+)"')
 _COMMENT = re.compile(r"^<!--\s*(?P<word>not run|status|raises|needs)\b:?\s*(?P<rest>.*?)\s*-->$")
+_BACKGROUND = re.compile(r"(?<![&>])&(?![&>])")
+_WRITTEN_TO = re.compile(r">\s*([^\s&;|<>()]+)")
+# What librdkafka says of its own threads, in one run of many.
+_CHATTER = re.compile(r"^%[67]\|.*\n?", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -257,10 +261,17 @@ class Shell:
     def run(self, command: str) -> tuple[int, str]:
         """Return the exit status of a command, and what it printed."""
         state = shlex.quote(str(self._kept / "state"))
+        # What is left in the background has its files when the next command looks for them.
+        files = _WRITTEN_TO.findall(command) if _BACKGROUND.search(command) else []
+        waits = (
+            f"for _ in {{1..100}}; do [ -e {file} ] && break; sleep 0.1; done" for file in files
+        )
         script = (
             f"[ -e {state} ] && . {state}\n"
             f"{command}\n"
-            f"code=$?\n{{ export -p; printf 'cd %q\\n' \"$PWD\"; }} > {state}\nexit $code\n"
+            "code=$?\n"
+            + "".join(f"{wait}\n" for wait in waits)
+            + f"{{ export -p; printf 'cd %q\\n' \"$PWD\"; }} > {state}\nexit $code\n"
         )
         printed = self._kept / f"printed-{len(self._groups)}"
         with open(printed, "wb") as out, open(os.devnull, "rb") as nothing:
@@ -283,7 +294,8 @@ class Shell:
                     f"`{command}` runs after {LIMIT_S} s; so far it printed\n\n"
                     + printed.read_text(encoding="utf-8", errors="replace")
                 ) from None
-        return status, printed.read_text(encoding="utf-8", errors="replace")
+        text = printed.read_text(encoding="utf-8", errors="replace")
+        return status, _CHATTER.sub("", text)
 
     def close(self) -> None:
         """End what still runs in the background."""
