@@ -257,6 +257,7 @@ class Shell:
             **variables,
         }
         self._groups: list[int] = []
+        self._commands = 0
 
     def run(self, command: str) -> tuple[int, str]:
         """Return the exit status of a command, and what it printed."""
@@ -273,7 +274,7 @@ class Shell:
             + "".join(f"{wait}\n" for wait in waits)
             + f"{{ export -p; printf 'cd %q\\n' \"$PWD\"; }} > {state}\nexit $code\n"
         )
-        printed = self._kept / f"printed-{len(self._groups)}"
+        printed = self._kept / f"printed-{self._commands}"
         with open(printed, "wb") as out, open(os.devnull, "rb") as nothing:
             process = subprocess.Popen(
                 ["bash", "-c", script],
@@ -284,9 +285,13 @@ class Shell:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            self._groups.append(process.pid)
+            self._commands += 1
             try:
                 status = process.wait(LIMIT_S)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, 0)
+                    # Something is left of it: else its number may be that of others by the end.
+                    self._groups.append(process.pid)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
