@@ -458,7 +458,7 @@ _ADDED = frozenset(
         *("explain", "fileStream", "flatMapGroupsWithState", "getState", "latest"),
         *("mapGroupsWithState", "mapWithState", "progress", "rateStream", "receiverStream"),
         *("recentProgress", "removeStreamingListener", "restore", "saveToKafka", "show"),
-        *("socketStream", "stateClasses", "status", "step", "uiWebUrl"),
+        *("socketStream", "stateClasses", "status", "step", "toBlocks", "uiWebUrl"),
         *("_sc", "_ssc"),
     ]
 )

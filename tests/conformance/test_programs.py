@@ -301,6 +301,7 @@ NOT_COMPARED = frozenset(
         "mapWithState",
         "saveToKafka",
         "show",
+        "toBlocks",
     ]
 )
 

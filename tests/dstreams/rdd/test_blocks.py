@@ -28,7 +28,7 @@ from dstreams.rdd.blocks import (
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MIB = 1 << 20
-SIDES = st.sampled_from(Side)
+SIDES = st.sampled_from([Side.BATCH, Side.STATE])
 keys = st.one_of(st.text(), st.integers(), st.tuples(st.text(), st.integers()), st.none())
 plain = st.one_of(st.none(), st.integers(), st.text(), st.binary(), st.floats(allow_nan=False))
 values = st.recursive(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from dstreams.rdd.context import ERRORS_ONLY, JVM_OPTIONS, jvm_options, tuned_conf
 from dstreams.rdd.machine_settings import machine_settings
@@ -25,6 +26,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("PYSPARK_SUBMIT_ARGS", "MASTER", "PYSPARK_GATEWAY_PORT", "PYSPARK_PYTHON"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    # A JVM that runs already knows what it was started with.
+    monkeypatch.setattr(SparkContext, "_jvm", None)
     return tmp_path
 
 
