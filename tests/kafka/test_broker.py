@@ -85,7 +85,7 @@ def test_restarts_keep_what_there_was(kafka_broker: KafkaBroker) -> None:
     broker.start()
     broker.produce(topic, ["c"])
     broker.pause()
-    assert not broker.is_up(seconds=0.2)
+    wait_for(lambda: not broker.is_up(seconds=0.2))  # an answer may be under way
     broker.resume()
     wait_for(broker.is_up)
     assert broker.values(topic) == [b"a", b"b", b"c"]

@@ -194,7 +194,9 @@ class KafkaBroker(KafkaCluster):
 
     def pause(self) -> None:
         """Keep the broker from doing anything, with its connections open, by SIGSTOP."""
-        self._running().suspend()
+        process = self._running()
+        process.suspend()
+        wait_for(lambda: process.status() == psutil.STATUS_STOPPED)
 
     def resume(self) -> None:
         """Let a broker that was paused go on."""

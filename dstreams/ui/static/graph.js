@@ -192,6 +192,11 @@ export class Graph {
 
   // Records run from left to right where there is room for it, and down where there is none.
   #make(status, room) {
+    this.stateTexts = [];
+    if (!status.graph.length) { // of a driver that begins, which has not said yet what it runs
+      this.drawing.replaceChildren();
+      return;
+    }
     const { spots, paths, layers } = layout(status.graph);
     const across = 1 + Math.max(...[...spots.values()].map((one) => one.place), 0);
     const lying = layers.length * (BOX.width + GAP.along);
@@ -205,7 +210,6 @@ export class Graph {
     const along = layers.length * step.along - GAP.along;
     const wide = across * step.across - GAP.across;
     const [width, height] = isLying ? [along, wide] : [wide, along];
-    this.stateTexts = [];
     const edges = paths.map((path) => svg("path", {
       class: "edge", "marker-end": "url(#arrow)", d: line(path.map(at), isLying),
     }));
