@@ -288,19 +288,6 @@ def test_it_survives_a_restart_of_the_driver(browser: Any, application: Applicat
     assert {one for one in tab.complaints if "net::ERR_" not in one} == set()
 
 
-def test_a_driver_that_has_not_said_what_it_runs(
-    application: Application, server: PageServer, tab: Tab
-) -> None:
-    """A graph without a step is no drawing, and nothing complains."""
-    stream = ShownStream(application, Shown(graph=()))
-    page = tab.open(server.url)
-    stream.run()
-    expect(figure(page, "Newest batch")).to_have_text("0")
-    expect(page.locator(".graph svg")).to_have_count(0)
-    tab.close()
-    assert tab.complaints == []
-
-
 @pytest.mark.parametrize("kind", ["stream", "query"])
 def test_what_strangers_name_does_no_harm(
     application: Application, server: PageServer, tab: Tab, kind: Any
