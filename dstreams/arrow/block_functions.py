@@ -57,7 +57,7 @@ class BlockForm(str, Enum):
             table = result.to_arrow()
             result = table.cast(arrow.schema([_narrow(arrow, field) for field in table.schema]))
         if isinstance(result, arrow.Table):
-            return _one_block(arrow, result)
+            return one_block(result)
         if isinstance(result, arrow.RecordBatch):
             return result
         wanted = "a pyarrow.RecordBatch" if self is BlockForm.ARROW else f"a {self.value} DataFrame"
@@ -83,11 +83,16 @@ def _narrow(arrow: Any, field: Any) -> Any:
     return field
 
 
-def _one_block(arrow: Any, table: Any) -> pa.RecordBatch:
+def one_block(table: pa.Table) -> pa.RecordBatch:
+    """Return the rows of a table as one block."""
     blocks = table.combine_chunks().to_batches()
-    if blocks:
-        return blocks[0]
-    return arrow.record_batch([arrow.array([], field.type) for field in table.schema], table.schema)
+    return blocks[0] if blocks else empty_block(table.schema)
+
+
+def empty_block(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a block without rows."""
+    arrow = require("pyarrow", "a stream of blocks")
+    return arrow.record_batch([arrow.array([], field.type) for field in schema], schema=schema)
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstreams.arrow.key_hash import flags_of
 from dstreams.errors import InvalidStreamError
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class GroupedValues:
         """Return how many records each key has, or how many that are not null in a *column*."""
         if column is None or not self._of(column).null_count:
             return pa.array(self._counts)
-        keys = self.keys[_flags(pc.is_valid(self._of(column)))]
+        keys = self.keys[flags_of(pc.is_valid(self._of(column)))]
         return pa.array(np.bincount(keys, minlength=self._key_count))
 
     def sum(self, column: str) -> pa.Array:
@@ -221,7 +222,3 @@ class GroupedValues:
         lacks = self._counts == 0
         rows = self._order[np.where(lacks, 0, places)] if len(self.keys) else places
         return pa.array(rows, mask=lacks)
-
-
-def _flags(column: Any) -> NDArray[np.bool_]:
-    return np.asarray(column.to_numpy(zero_copy_only=False), np.bool_)

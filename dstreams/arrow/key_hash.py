@@ -65,7 +65,7 @@ def _of_column(column: pa.Array) -> Hashes:
     else:
         hashes = _mixed(_as_words(column))
     if column.null_count:
-        hashes = np.where(_flags(column.is_null()), _NULL, hashes)
+        hashes = np.where(flags_of(column.is_null()), _NULL, hashes)
     return hashes
 
 
@@ -138,5 +138,6 @@ def _mixed(words: Any) -> Hashes:
     return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
-def _flags(column: pa.Array) -> NDArray[np.bool_]:
+def flags_of(column: Any) -> NDArray[np.bool_]:
+    """Return a column of truth values, none of them null."""
     return np.asarray(column.to_numpy(zero_copy_only=False), np.bool_)

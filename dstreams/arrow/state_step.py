@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dstreams.arrow.block_functions import SchemaMismatchError, fitted
+from dstreams.arrow.block_functions import SchemaMismatchError, empty_block, fitted, one_block
 from dstreams.arrow.grouping import GroupedValues, KeyNumbers, number_keys
+from dstreams.arrow.key_hash import flags_of
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.failures import UserFunctionError, function_of, summarize
 
@@ -54,8 +55,7 @@ class StateLayout:
 
     def nothing(self) -> pa.RecordBatch:
         """Return the state of no key."""
-        schema = self.schema
-        return pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)
+        return empty_block(self.schema)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class StateStep:
     def _checked(self, keys: pa.RecordBatch, after: Any) -> list[pa.Array]:
         """Return the columns of the state that the function gave, one value for each key."""
         if isinstance(after, pa.Table):
-            after = _one_block(after)
+            after = one_block(after)
         if not isinstance(after, pa.RecordBatch):
             raise TypeError(
                 f"the state must be a pyarrow.RecordBatch, got {shorten(after)} "
@@ -159,7 +159,7 @@ class StateStep:
     def _fitted_output(self, output: Any) -> pa.RecordBatch | None:
         if self.output is None or output is None:
             return None
-        block = _one_block(output) if isinstance(output, pa.Table) else output
+        block = one_block(output) if isinstance(output, pa.Table) else output
         if not isinstance(block, pa.RecordBatch):
             raise TypeError(
                 f"the output must be a pyarrow.RecordBatch or None, got {shorten(output)} "
@@ -214,12 +214,8 @@ def _all_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
     """Return which rows are null in all columns; None: there are none."""
     if not all(column.null_count for column in columns):
         return None
-    gone = np.logical_and.reduce([_nulls(column) for column in columns])
+    gone = np.logical_and.reduce([flags_of(column.is_null()) for column in columns])
     return gone if gone.any() else None
-
-
-def _nulls(column: pa.Array) -> NDArray[np.bool_]:
-    return np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _require_whole_rows(keys: pa.RecordBatch, state: pa.RecordBatch, declared: pa.Schema) -> None:
@@ -228,7 +224,8 @@ def _require_whole_rows(keys: pa.RecordBatch, state: pa.RecordBatch, declared: p
     for column, field in zip(state.columns, declared, strict=True):
         if field.nullable or not column.null_count:
             continue
-        wrong = _nulls(column) if gone is None else _nulls(column) & ~gone
+        nulls = flags_of(column.is_null())
+        wrong = nulls if gone is None else nulls & ~gone
         if wrong.any():
             key = keys.slice(int(wrong.argmax()), 1).to_pylist()[0]
             raise SchemaMismatchError(
@@ -245,14 +242,4 @@ def _require_same_keys(given: pa.Array, returned: pa.Array, name: str) -> None:
     raise SchemaMismatchError(
         f"the column {name!r} of the keys came back in another order: row {row} was "
         f"{shorten(was)} and is {shorten(now)}"
-    )
-
-
-def _one_block(table: pa.Table) -> pa.RecordBatch:
-    blocks = table.combine_chunks().to_batches()
-    schema = table.schema
-    return (
-        blocks[0]
-        if blocks
-        else pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)
     )

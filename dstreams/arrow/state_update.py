@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD, SparkContext
 
-from dstreams.arrow.block_functions import SchemaMismatchError, fitted
+from dstreams.arrow.block_functions import SchemaMismatchError, empty_block, fitted
 from dstreams.arrow.block_rdd import BlockFrames, frames_of_block, side_of, together
 from dstreams.arrow.block_serializer import block_of_bytes
 from dstreams.arrow.library import require
@@ -153,18 +153,12 @@ class _StepTask:
             return
         state, output = step.next(
             together(states, step.operation) if states else None,
-            together(records, step.operation) if records else self._no_records(),
+            together(records, step.operation) if records else empty_block(self.update.records),
             unique=self.unique,
         )
         yield from frames_of_block(state, Side.STATE)
         if output is not None:
             yield from frames_of_block(output, Side.OUTPUT)
-
-    def _no_records(self) -> pa.RecordBatch:
-        import pyarrow as pa  # noqa: PLC0415 - where blocks are used
-
-        schema = self.update.records
-        return pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)
 
 
 @dataclass(frozen=True)
