@@ -19,13 +19,17 @@ import typing
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
 from dstreams.arrow.library import require
 from dstreams.errors import InvalidStreamError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+BlockSchema: TypeAlias = "pa.Schema | type | Mapping[str, Any] | StructType | str"
+"""Columns of blocks, as :meth:`~dstreams.DStream.toBlocks` takes them."""
 
 _OF_TYPES = {
     int: "int64",

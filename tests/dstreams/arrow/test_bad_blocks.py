@@ -10,7 +10,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams import InvalidStreamError, StreamingContext
-from dstreams.dstream import BlockDStream
+from dstreams.block_dstream import BlockDStream
 from dstreams.testing import run_batches
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
