@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 # Packages whose examples are run; others show programs that a network, a directory or the user's
 # own data belong to.
 RUN = (
+    "dstreams.block_dstream",
     "dstreams.dstream",
     "dstreams.streaming_context",
     "dstreams.arrow",
