@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -12,20 +12,34 @@ from dstreams.arrow.block_rdd import BlockTask, blocks_rdd
 from dstreams.arrow.rows import BlocksToRows
 from dstreams.arrow.schemas import BlockSchema, is_record_class, schema_of
 from dstreams.arrow.state_update import BlockUpdate, OfSide, block_partitioner, initial_blocks
+from dstreams.callables import require_function
 from dstreams.dstream import DStream
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.node import Node
 from dstreams.graph.state import StateDStream
+from dstreams.graph.window_times import WindowTimes
+from dstreams.graph.windowed import WindowedDStream
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.totals import count_all
+from dstreams.state.group_state import OutputMode
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import RDD
 
+    from dstreams.aggregates.aggregate import Aggregate
+    from dstreams.aggregates.by_key import AggregatesByKey
     from dstreams.arrow.grouping import GroupedValues
+    from dstreams.rdd.partitioner import StablePartitioner
     from dstreams.streaming_context import StreamingContext
 
-__all__ = ["BlockDStream", "BlockStateDStream", "MapStateBlocksDStream", "block_stream"]
+__all__ = [
+    "AggregateStateDStream",
+    "BlockDStream",
+    "BlockStateDStream",
+    "MapStateBlocksDStream",
+    "block_stream",
+]
 
 U = TypeVar("U")
 
@@ -274,6 +288,194 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         self._ssc._require_initialized("transformations cannot be added")
         return BlockStateDStream(node, self._ssc, update.step.layout.schema)._named(uid)
 
+    def aggregateByKey(
+        self,
+        key: str | Sequence[str],
+        numPartitions: int | None = None,
+        **aggregates: Aggregate,
+    ) -> BlockDStream:
+        """Return the aggregates of each key in every batch, in blocks.
+
+        Rows are aggregated where they are, one row for each key of 131,072 records is shuffled, and
+        these are merged.
+
+        Args:
+            key: the column or columns of the key: numbers, texts, bytes or times.
+            numPartitions: partitions of the result. None: the default parallelism.
+            aggregates: of :mod:`dstreams.aggregates`, by the name of their column of the result.
+
+        Returns:
+            Stream of blocks with the columns of the key and of the results, a row for each key.
+
+        Raises:
+            InvalidStreamError: the blocks have no declared schema, a column is missing, of a type
+                that is no key or that an aggregate cannot use, or two columns have one name.
+            UserFunctionError: in a batch, where a sum leaves the range of its type; the key and the
+                column are named.
+
+        Nulls count for nothing, as in SQL; NaN is greater than all numbers, as in Spark. Columns
+        of dictionaries come back as their values.
+
+        >>> from dstreams.aggregates import Count, Sum
+        >>> def totals(pairs):
+        ...     sales = pairs.toBlocks({"shop": str, "cents": int})
+        ...     return sales.aggregateByKey("shop", total=Sum("cents"), sales=Count()).toRows()
+        >>> run([[("a", 1), ("b", 2), ("a", 3)], []], totals)
+        [[('a', 4, 2), ('b', 2, 1)], []]
+        """
+        operation = self._operation("aggregateByKey")
+        of_keys, partitioner = self._aggregates(operation, key, aggregates, numPartitions)
+        merged = self._merged_partials(operation, of_keys, partitioner, final=True)
+        return BlockDStream(merged._node, self._ssc, of_keys.results)
+
+    def aggregateByKeyAndWindow(
+        self,
+        key: str | Sequence[str],
+        windowDuration: float,
+        slideDuration: float | None = None,
+        numPartitions: int | None = None,
+        **aggregates: Aggregate,
+    ) -> BlockDStream:
+        """Return the aggregates of each key in every window, in blocks.
+
+        The records of a batch are aggregated and shuffled once; what is kept of them, a row for
+        each key, is persisted, and is merged for each window that the batch is in.
+
+        Args:
+            key: as of :meth:`aggregateByKey`.
+            windowDuration: seconds.
+            slideDuration: seconds; None: this stream's slide.
+            numPartitions: partitions of the result. None: the default parallelism.
+            aggregates: as of :meth:`aggregateByKey`.
+
+        Returns:
+            Stream of blocks, as of :meth:`aggregateByKey`, one RDD for each window. A key is there
+            while a record of it is in the window.
+
+        Raises:
+            As :meth:`aggregateByKey`.
+
+        >>> from dstreams.aggregates import Max
+        >>> def highest(pairs):
+        ...     sales = pairs.toBlocks({"shop": str, "cents": int})
+        ...     return sales.aggregateByKeyAndWindow("shop", 2, highest=Max("cents")).toRows()
+        >>> run([[("a", 1)], [("b", 2)], [("a", 0)]], highest)
+        [[('a', 1)], [('a', 1), ('b', 2)], [('a', 0), ('b', 2)]]
+        """
+        from dstreams.aggregates.by_key import merged_rdd  # noqa: PLC0415 - needs numpy
+
+        operation = self._operation("aggregateByKeyAndWindow")
+        of_keys, partitioner = self._aggregates(operation, key, aggregates, numPartitions)
+        times = WindowTimes.of(windowDuration, slideDuration, self._node.slide_ms, operation)
+        batches = self._merged_partials(operation, of_keys, partitioner, final=False)
+        window = self._derived(WindowedDStream(batches._node, times, operation))
+        merged = window._transformed(
+            operation,
+            lambda rdd: merged_rdd(rdd, of_keys, partitioner, final=True),
+        )
+        return BlockDStream(merged._node, self._ssc, of_keys.results)
+
+    def aggregateStateByKey(
+        self,
+        key: str | Sequence[str],
+        numPartitions: int | None = None,
+        filterFunc: Callable[[Any], Any] | None = None,
+        *,
+        outputMode: Literal["complete", "update"] = "complete",
+        uid: str | None = None,
+        **aggregates: Aggregate,
+    ) -> AggregateStateDStream:
+        """Return the running aggregates of each key over all batches, in blocks.
+
+        Args:
+            key: as of :meth:`aggregateByKey`.
+            numPartitions: partitions of the state. None: the default parallelism.
+            filterFunc: called after each batch with a block of the results of all keys of a
+                partition: ``f(block) -> pyarrow array of truth values``. A key for which it is
+                false or null is dropped from the state.
+            outputMode: ``"complete"``: the result has all keys; ``"update"``: it has those keys
+                that have records in the batch.
+            uid: name under which the state is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
+            aggregates: as of :meth:`aggregateByKey`.
+
+        Returns:
+            Stream of blocks with the columns of the key and of the results;
+            its ``stateSnapshots()`` are those of all keys. It needs a checkpoint directory.
+
+        Raises:
+            As :meth:`aggregateByKey`.
+
+        State: one row of partial columns for each key until *filterFunc* drops it. A batch costs a
+            copy of all of them, and merges those that have records; all, with a *filterFunc*.
+
+        >>> from dstreams.aggregates import Mean
+        >>> def means(pairs):
+        ...     sales = pairs.toBlocks({"shop": str, "cents": int})
+        ...     return sales.aggregateStateByKey("shop", mean=Mean("cents")).toRows()
+        >>> run([[("a", 1)], [("b", 2)], [("a", 2)]], means)
+        [[('a', 1.0)], [('a', 1.0), ('b', 2.0)], [('a', 1.5), ('b', 2.0)]]
+        """
+        from dstreams.aggregates.by_key import (  # noqa: PLC0415 - needs numpy
+            MergedState,
+            StateResults,
+            partials_rdd,
+            state_update,
+        )
+
+        operation = self._operation("aggregateStateByKey")
+        of_keys, partitioner = self._aggregates(operation, key, aggregates, numPartitions)
+        if outputMode not in (OutputMode.Complete.value, OutputMode.Update.value):
+            raise InvalidStreamError(
+                f"outputMode of {operation} is {outputMode!r}; use 'complete' for all keys, or "
+                "'update' for those with records in the batch"
+            )
+        if filterFunc is not None:
+            require_function(filterFunc, operation, "filterFunc(block) -> array of truth values")
+        is_update = outputMode == OutputMode.Update.value
+        node = StateDStream(
+            parent=self._transformed(operation, partial(partials_rdd, aggregates=of_keys))._node,
+            update=state_update(MergedState(of_keys, filterFunc, is_update)),
+            partitioner=partitioner,
+            preserves_partitioning=True,
+            initial=None,
+            operation=operation,
+        )
+        state = BlockDStream(node, self._ssc, None)._named(uid)
+        every = block_stream(state, operation, StateResults(of_keys), of_keys.results)
+        if is_update:
+            said = block_stream(state, operation, OfSide(Side.OUTPUT), of_keys.results)
+            return AggregateStateDStream(said._node, state, every)
+        return AggregateStateDStream(every._node, state, every)
+
+    def _aggregates(
+        self,
+        operation: str,
+        key: str | Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        numPartitions: int | None,
+    ) -> tuple[AggregatesByKey, StablePartitioner]:
+        from dstreams.aggregates.by_key import AggregatesByKey  # noqa: PLC0415 - needs numpy
+
+        self._ssc._require_initialized("transformations cannot be added")
+        of_keys = AggregatesByKey.checked(operation, self.schema, key, aggregates)
+        return of_keys, block_partitioner(self._require_partitions(numPartitions, operation))
+
+    def _merged_partials(
+        self,
+        operation: str,
+        of_keys: AggregatesByKey,
+        partitioner: StablePartitioner,
+        *,
+        final: bool,
+    ) -> DStream[Any]:
+        from dstreams.aggregates.by_key import merged_rdd, partials_rdd  # noqa: PLC0415
+
+        def merged(rdd: RDD[Any]) -> RDD[Any]:
+            return merged_rdd(partials_rdd(rdd, of_keys), of_keys, partitioner, final)
+
+        return self._transformed(operation, merged)
+
     def count(self) -> DStream[int]:
         """Return the number of records in all blocks of each batch."""
         return self._transformed(
@@ -302,3 +504,21 @@ class MapStateBlocksDStream(BlockDStream):
         """Return the stream of the states of every key, after each batch."""
         operation = self._operation("stateSnapshots")
         return block_stream(self._state, operation, OfSide(Side.STATE), self._state.schema)
+
+
+class AggregateStateDStream(BlockDStream):
+    """The results of ``aggregateStateByKey``: of all keys, or of those with records."""
+
+    def __init__(self, node: Node, state: BlockDStream, every: BlockDStream) -> None:
+        super().__init__(node, every._ssc, every.schema)
+        self._state = state
+        self._every = every
+
+    def stateSnapshots(self) -> BlockDStream:
+        """Return the stream of the results of every key, after each batch."""
+        return self._every
+
+    def checkpoint(self, interval: float) -> AggregateStateDStream:
+        """Set how often the state is written to the checkpoint; *interval* is in seconds."""
+        self._state.checkpoint(interval)
+        return self

@@ -66,11 +66,9 @@ def number_keys(
         _require_unique(codes[:known])
     # Keys are numbered as they appear, so those of the state have the numbers of their rows.
     of_rows = codes[known:]
-    new = of_rows[of_rows >= known]
-    if not len(new):
-        return KeyNumbers(known, of_rows, np.empty(0, np.int64))
-    _, first = np.unique(new, return_index=True)
-    return KeyNumbers(known, of_rows, np.flatnonzero(of_rows >= known)[first])
+    greatest = np.maximum.accumulate(of_rows)
+    before = np.append(known - 1, greatest[:-1])[: len(of_rows)]
+    return KeyNumbers(known, of_rows, np.flatnonzero(of_rows > np.maximum(before, known - 1)))
 
 
 def _pairs(state: Sequence[pa.Array], records: Sequence[pa.Array]) -> list[list[pa.Array]]:

@@ -51,7 +51,7 @@ class BlockUpdate:
             raise InvalidStreamError(
                 f"{operation} needs blocks of a declared schema: mapBlocks(f, schema)"
             )
-        keys = _key_schema(key, records, operation)
+        keys = key_schema(key, records, operation)
         kept = schema_of(state, operation)
         twice = [name for name in kept.names if name in keys.names]
         if twice:
@@ -74,7 +74,12 @@ class BlockUpdate:
         return _StepTask(self, unique)
 
 
-def _key_schema(key: str | Sequence[str], records: pa.Schema, operation: str) -> pa.Schema:
+def key_schema(key: str | Sequence[str], records: pa.Schema, operation: str) -> pa.Schema:
+    """Return the columns of the key of *records*.
+
+    Raises:
+        InvalidStreamError: one is missing, comes twice, or is of a type that is no key.
+    """
     import pyarrow as pa  # noqa: PLC0415 - where blocks are used
 
     require("numpy", operation)

@@ -1,0 +1,186 @@
+"""Rows in groups, and what is computed of the rows of each group: no call for a row or a group.
+
+>>> groups = Groups(np.array([0, 1, 0]), 2)
+>>> groups.counts().tolist(), groups.int_sums(np.array([1, 2, 3])).tolist()
+([2, 1], [4, 2])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstreams.arrow.key_hash import flags_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Flags = NDArray[np.bool_]
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+_LOW = 0xFFFFFFFF
+_EXACT_IN_FLOATS = 2**53
+_DECIMAL_RANGE = 10**38
+
+
+class SumRangeError(OverflowError):
+    """A sum leaves the range of its type.
+
+    Attributes:
+        group: the first group whose sum does.
+        kind: the type.
+    """
+
+    def __init__(self, group: int, kind: Any) -> None:
+        super().__init__(f"the sum of group {group} leaves the range of {kind}")
+        self.group = group
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows, and to which group each of them belongs.
+
+    Attributes:
+        of_rows: the number of the group of each row.
+        count: how many groups there are.
+    """
+
+    of_rows: Ints
+    count: int
+
+    def where(self, flags: Flags) -> Groups:
+        """Return the same groups with some of the rows."""
+        return Groups(self.of_rows[flags], self.count)
+
+    def counts(self) -> Ints:
+        """Return how many rows each group has."""
+        return np.bincount(self.of_rows, minlength=self.count).astype(np.int64, copy=False)
+
+    def float_sums(self, numbers: NDArray[Any]) -> Floats:
+        """Return the sums of floats, each in the order of its rows."""
+        return np.bincount(self.of_rows, weights=numbers, minlength=self.count).astype(
+            np.float64, copy=False
+        )
+
+    def int_sums(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """Return the sums of 64-bit integers, signed or unsigned.
+
+        Raises:
+            SumRangeError: one leaves the range of its type.
+        """
+        largest = max(int(numbers.max(initial=0)), -int(numbers.min(initial=0))) * len(numbers)
+        if largest < _EXACT_IN_FLOATS:
+            return self.float_sums(numbers).astype(numbers.dtype)
+        if largest < 2**63:
+            return self._added(numbers)
+        signed = numbers.dtype == np.int64
+        high, low = numbers >> numbers.dtype.type(32), numbers & numbers.dtype.type(_LOW)
+        highs, lows = self._added(high.astype(np.int64)), self._added(low.astype(np.int64))
+        highs += lows >> 32
+        least, most = (-(2**31), 2**31 - 1) if signed else (0, _LOW)
+        self._require_range((highs < least) | (highs > most), pa.int64() if signed else pa.uint64())
+        of_kind = highs.astype(numbers.dtype) << numbers.dtype.type(32)
+        return np.asarray(of_kind | (lows & _LOW).astype(numbers.dtype))
+
+    def decimal_sums(self, column: pa.Array, present: Flags) -> pa.Array:
+        """Return the sums of decimals of 128 bits without nulls, null where none is *present*.
+
+        Raises:
+            SumRangeError: one has more than 38 digits.
+        """
+        kind = pa.decimal128(38, column.type.scale)
+        words = _words(column)
+        limbs = [words[:, 0] & _LOW, words[:, 0] >> 32, words[:, 1] & _LOW]
+        top = words[:, 1].view(np.int64) >> 32
+        sums = [self._added(limb.astype(np.int64)) for limb in limbs]
+        sums.append(self._added(top))
+        for place in range(3):
+            sums[place + 1] += sums[place] >> 32
+            sums[place] &= _LOW
+        self._require_range(abs(sums[3] + 0.5) > 2**31, kind)  # more than 128 bits
+        low = sums[0].view(np.uint64) | sums[1].view(np.uint64) << np.uint64(32)
+        high = sums[2] | sums[3] << 32
+        near = np.flatnonzero(abs(high.astype(np.float64) * 2.0**64) > 0.99 * _DECIMAL_RANGE)
+        wide = [abs((int(high[row]) << 64) + int(low[row])) >= _DECIMAL_RANGE for row in near]
+        beyond = np.zeros(self.count, np.bool_)
+        beyond[near] = wide
+        self._require_range(beyond, kind)
+        both = np.column_stack([low, high.view(np.uint64)])
+        flags = pa.array(present).buffers()[1]
+        return pa.Array.from_buffers(kind, self.count, [flags, pa.py_buffer(both.tobytes())])
+
+    def least(self, numbers: Ints) -> Ints:
+        """Return the least number of each group; the greatest there is for one without rows."""
+        least = np.full(self.count, np.iinfo(np.int64).max)
+        np.minimum.at(least, self.of_rows, numbers)
+        return least
+
+    def greatest(self, numbers: Ints) -> Ints:
+        """Return the greatest number of each group; the least there is for one without rows."""
+        greatest = np.full(self.count, np.iinfo(np.int64).min)
+        np.maximum.at(greatest, self.of_rows, numbers)
+        return greatest
+
+    def first_rows(self) -> Ints:
+        """Return the first row of each group, -1 for one without rows."""
+        rows = np.full(self.count, -1)
+        rows[self.of_rows[::-1]] = np.arange(len(self.of_rows))[::-1]
+        return rows
+
+    def last_rows(self) -> Ints:
+        """Return the last row of each group, -1 for one without rows."""
+        rows = np.full(self.count, -1)
+        rows[self.of_rows] = np.arange(len(self.of_rows))
+        return rows
+
+    def _added(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        sums = np.zeros(self.count, numbers.dtype)
+        np.add.at(sums, self.of_rows, numbers)
+        return sums
+
+    def _require_range(self, beyond: Flags, kind: Any) -> None:
+        if beyond.any():
+            raise SumRangeError(int(beyond.argmax()), kind)
+
+
+def _words(column: pa.Array) -> NDArray[np.uint64]:
+    """Return the low and the high half of each decimal of 128 bits."""
+    if not len(column):
+        return np.zeros((0, 2), np.uint64)
+    words = np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 2)
+    return words[column.offset : column.offset + len(column)]
+
+
+def numpy_of(column: pa.Array) -> NDArray[Any]:
+    """Return a column of numbers without nulls."""
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def valid_rows(groups: Groups, column: pa.Array) -> tuple[Groups, pa.Array]:
+    """Return the rows in which a column is not null, and their values."""
+    if not column.null_count:
+        return groups, column
+    flags = flags_of(column.is_valid())
+    return groups.where(flags), column.drop_null()
+
+
+def taken(column: pa.Array, rows: Ints) -> pa.Array:
+    """Return the values of some rows, null where the row is -1."""
+    return column.take(pa.array(rows, mask=rows < 0))
+
+
+def lists_of(values: pa.Array, sizes: Ints) -> pa.Array:
+    """Return values that lie one list after the other as lists of these sizes."""
+    offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
+
+
+def list_sizes(lists: pa.Array) -> Ints:
+    """Return how many values each list has, 0 for a null."""
+    return numpy_of(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
