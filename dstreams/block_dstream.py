@@ -458,8 +458,8 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         from dstreams.aggregates.by_key import AggregatesByKey  # noqa: PLC0415 - needs numpy
 
         self._ssc._require_initialized("transformations cannot be added")
-        of_keys = AggregatesByKey.checked(operation, self.schema, key, aggregates)
-        return of_keys, block_partitioner(self._require_partitions(numPartitions, operation))
+        partitioner = block_partitioner(self._require_partitions(numPartitions, operation))
+        return AggregatesByKey.checked(operation, self.schema, key, aggregates), partitioner
 
     def _merged_partials(
         self,

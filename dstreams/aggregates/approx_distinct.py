@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dstreams.aggregates.aggregate import Aggregate
 from dstreams.aggregates.groups import Groups, list_sizes, lists_of, numpy_of, valid_rows
-from dstreams.arrow.key_hash import hashes_of
+from dstreams.arrow.key_hash import UnplaceableKeyError, hashes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from dstreams.aggregates.groups import Floats, Ints
 
 _RANK_BITS = 6
-_LEAST_BITS, _MOST_BITS = 4, 18
-_ONE_REGISTER = 1.04
-"""The relative standard deviation of a sketch is this divided by the root of its registers."""
+_LEAST_BITS, _MOST_BITS = 7, 18
+_ONE_REGISTER = 1.07
+"""The relative standard deviation is below this divided by the root of the registers."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ApproxDistinct(Aggregate):
     """About how many values of a column are different, nulls not counted: int64.
 
     The result has a relative standard deviation of at most *relativeSD*: two of three are nearer
-    than that, 19 of 20 within twice of it. A key has ``(1.04 / relativeSD)**2`` registers, rounded
+    than that, 19 of 20 within twice of it. A key has ``(1.07 / relativeSD)**2`` registers, rounded
     up to a power of two, of 2 bytes each (4 if there are more than 1,024), and as many as it has
     different values where these are fewer. NaN equals NaN, and -0.0 equals 0.0.
     """
@@ -108,7 +108,12 @@ def _hashes(values: pa.Array) -> NDArray[np.uint64]:
     if pa.types.is_floating(values.type):
         floats = numpy_of(values).astype(np.float64) + 0.0
         values = pa.array(np.where(np.isnan(floats), np.nan, floats).view(np.int64))
-    return hashes_of([values])
+    try:
+        return hashes_of([values])
+    except UnplaceableKeyError:
+        raise TypeError(
+            f"values of {values.type} have no hash; use numbers, decimals, texts, bytes or times"
+        ) from None
 
 
 def _bit_lengths(words: NDArray[np.uint64]) -> Ints:
