@@ -31,6 +31,7 @@ RUN = (
     "dstreams.block_dstream",
     "dstreams.dstream",
     "dstreams.streaming_context",
+    "dstreams.aggregates.",
     "dstreams.arrow",
     "dstreams.rdd",
     "dstreams.structured.operators",
