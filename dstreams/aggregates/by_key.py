@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _SEEN = ".seen"
 _PLACE = ".place"
+_PLACES = 40  # bits of the place of a record in its partition
+_FEW_REPEATS = 0.9
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,9 @@ class AggregatesByKey:
         """Whether it counts in which order the records came."""
         return any(aggregate.is_ordered for aggregate in self.aggregates.values())
 
-    def partial(self, block: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a row of partial columns for each key of a block of records."""
-        keys, groups = self._grouped(block)
+    def partial(self, block: pa.RecordBatch, by_row: bool = False) -> pa.RecordBatch:
+        """Return a row of partial columns for each key, or *by_row* for each row, of a block."""
+        keys, groups = self._rows(block) if by_row else self._grouped(block)
         parts = []
         for name, aggregate in self.aggregates.items():
             columns = [_plain(block.column(each)) for each in aggregate.inputs]
@@ -150,6 +152,11 @@ class AggregatesByKey:
             with _Naming(self, name, None):
                 columns.append(aggregate.result(parts))
         return pa.record_batch(columns, schema=self.results)
+
+    def _rows(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch, Groups]:
+        columns = [_plain(block.column(name)) for name in self.keys.names]
+        groups = Groups(np.arange(block.num_rows), block.num_rows)
+        return pa.record_batch(columns, schema=self.keys), groups
 
     def _grouped(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch, Groups]:
         columns = [_plain(block.column(name)) for name in self.keys.names]
@@ -332,18 +339,27 @@ def merged_rdd(
 
 @dataclass(frozen=True)
 class _Partial:
-    """Task: blocks -> partial blocks, one for each that would fill a frame."""
+    """Task: blocks -> partial blocks, one for each that would fill a frame.
+
+    Where nearly every record has a key of its own, there is little to put together: after the first
+    block records become partial rows one by one, which costs a third, and all is left to the merge.
+    """
 
     aggregates: AggregatesByKey
+    rows_at_once: int = FRAME_ROWS
 
     def __call__(self, split: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker()
-        chunks = gathered(blocks, FRAME_ROWS, self.aggregates.operation)
-        for number, block in enumerate(chunks):
-            made = self.aggregates.partial(block)
+        start = split << _PLACES
+        has_repeats = True
+        for block in gathered(blocks, self.rows_at_once, self.aggregates.operation):
+            made = self.aggregates.partial(block, by_row=not has_repeats)
             if self.aggregates.is_ordered:
-                place = pa.array(np.full(made.num_rows, split << 32 | number))
-                made = made.append_column(_PLACE, place)
+                of_rows = 0 if has_repeats else np.arange(made.num_rows)
+                places = np.full(made.num_rows, start) + of_rows
+                made = made.append_column(_PLACE, pa.array(places))
+            start += block.num_rows
+            has_repeats = has_repeats and made.num_rows < _FEW_REPEATS * block.num_rows
             yield made
 
 

@@ -99,7 +99,10 @@ class StateStep:
             rows, of_rows = None, numbers.of_rows
             touched = everything
         else:
-            rows, of_rows = np.unique(numbers.of_rows, return_inverse=True)
+            is_touched = np.zeros(numbers.count, np.bool_)
+            is_touched[numbers.of_rows] = True
+            rows = np.flatnonzero(is_touched)
+            of_rows = (np.cumsum(is_touched) - 1)[numbers.of_rows]
             touched = everything.take(pa.array(rows))
         if not touched.num_rows:
             return everything, None

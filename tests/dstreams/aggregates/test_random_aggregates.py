@@ -152,22 +152,11 @@ def moved(batch: list[list[tuple[Any, ...]]], size: int) -> list[list[bytes]]:
     """The partial frames of a batch in each partition; later ones were delivered earlier."""
     frames: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     for split, rows in enumerate(batch):
-        partials = [
-            made
-            for number, block in enumerate(blocks_of(rows, size))
-            for made in placed(_Partial(BY_KEY)(split, [block]), number)
-        ]
+        partials = _Partial(BY_KEY, size)(split, blocks_of(rows, size))
         routed = _Route(tuple(KEYS), PARTITIONS, Side.BATCH, "test")(split, partials)
         for target, frame in addressed(routed):
             frames[target].insert(0, frame)
     return frames
-
-
-def placed(blocks: Iterator[Any], number: int) -> Iterator[Any]:
-    """Say of partial blocks that they are of another chunk of their partition."""
-    for block in blocks:
-        places = pa.array([place + number for place in block.column(".place").to_pylist()])
-        yield pa.record_batch([*block.columns[:-1], places], schema=block.schema)
 
 
 def addressed(routed: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
