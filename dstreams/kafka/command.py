@@ -80,7 +80,7 @@ def _parameters(question: OffsetsQuestion) -> KafkaParameters | None:
     if question.config is None and question.brokers is None:
         return None
     given = client_settings(question.brokers, question.config)
-    return KafkaParameters.of(given, "dstreams kafka")
+    return KafkaParameters.of(given, "the brokers to ask")
 
 
 def _stream(question: OffsetsQuestion) -> Files:

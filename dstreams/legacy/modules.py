@@ -18,6 +18,8 @@ from importlib.util import spec_from_loader
 from types import ModuleType
 from typing import Any
 
+from pyspark import StorageLevel
+
 from dstreams import DStream, StreamingContext, StreamingListener
 from dstreams.kafka import legacy as kafka
 from dstreams.kafka_io.decoders import utf8_decoder
@@ -59,6 +61,14 @@ _UNLISTED: Mapping[str, Mapping[str, Any]] = {
 }
 """What modules have beside, for who asks for it by name."""
 
+OLD_LEVELS: Mapping[str, StorageLevel] = {
+    "MEMORY_ONLY_SER": StorageLevel.MEMORY_ONLY,
+    "MEMORY_ONLY_SER_2": StorageLevel.MEMORY_ONLY_2,
+    "MEMORY_AND_DISK_SER": StorageLevel.MEMORY_AND_DISK,
+    "MEMORY_AND_DISK_SER_2": StorageLevel.MEMORY_AND_DISK_2,
+}
+"""Storage levels of PySpark up to 2.4, which were other names of these."""
+
 _ELSEWHERE = {
     "flume": (
         "Spark removed it in 3.0; let Flume's Kafka sink write to a topic and read that by "
@@ -88,6 +98,14 @@ def install() -> None:
         )
     for name in NAMES:
         import_module(name)
+    _add_old_levels()
+
+
+def _add_old_levels() -> None:
+    """Give the storage levels that PySpark has no more, by which programs persist streams."""
+    for name, level in OLD_LEVELS.items():
+        if not hasattr(StorageLevel, name):
+            setattr(StorageLevel, name, level)
 
 
 class _Finder(MetaPathFinder):

@@ -78,6 +78,7 @@ class _Reader(ast.NodeVisitor):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         }
         self._dicts = _dicts_of(program.tree)
+        self._is_replaced = _imports_dstreams(program.tree)
         self._globals = {
             (id(scope), name)
             for scope in _scopes_of(program.tree)
@@ -232,7 +233,7 @@ class _Reader(ast.NodeVisitor):
             above = [one for one in self._values(base) if one.kind in ("class", "local")]
             self._above[number] |= frozenset(above)
         owner = self._scopes[-1]
-        if node.name == "Java" and isinstance(owner, ast.ClassDef) and self._is_listener(owner):
+        if self._is_java_of_listener(node, owner):
             self.note("StreamingListener.Java", ANSWERS["StreamingListener.Java"], node.lineno)
             return  # the name of its interface is in it, and says nothing more
         self._inside(node, node.body)
@@ -260,6 +261,15 @@ class _Reader(ast.NodeVisitor):
 
     def _is_listener(self, node: ast.ClassDef) -> bool:
         return Value("class", "StreamingListener") in self._line_of(str(id(node)))
+
+    def _is_java_of_listener(self, node: ast.ClassDef, owner: ast.AST) -> bool:
+        """Whether a class is the part of a listener that names it to the JVM.
+
+        Where imports were replaced the listener is not known as one; its interface is.
+        """
+        if node.name != "Java" or not isinstance(owner, ast.ClassDef):
+            return False
+        return self._is_listener(owner) or "PythonStreamingListener" in ast.unparse(node)
 
     def _note_callback(self, owner: ast.ClassDef, node: _Definition) -> None:
         name = f"StreamingListener.{node.name}"
@@ -332,6 +342,9 @@ class _Reader(ast.NodeVisitor):
         if node.attr in _OF_STRUCTURED and owners <= OTHER:
             self.note(f"pyspark.sql: {node.attr}", table.STRUCTURED, line)
         self._note_java(node, line)
+        if node.attr in table.OLD_LEVELS and ast.unparse(node.value).endswith("StorageLevel"):
+            answer = table.OLD_LEVEL if self._is_replaced else table.OLD_LEVEL_UNDER_RUN
+            self.note(f"StorageLevel.{node.attr}", answer, line)
 
     def _note_member(self, owner: Value, name: str, line: int, *, is_sure: bool) -> None:
         if owner.kind == "module":
@@ -467,6 +480,16 @@ _ADDED = frozenset(
 
 def _all(values: Iterable[Values]) -> Values:
     return frozenset(one for some in values for one in some)
+
+
+def _imports_dstreams(tree: ast.Module) -> bool:
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.append(node.module or "")
+    return any(name.partition(".")[0] == "dstreams" for name in names)
 
 
 def _dicts_of(tree: ast.Module) -> dict[str, ast.expr]:

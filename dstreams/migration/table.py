@@ -250,7 +250,9 @@ _OF_KAFKA: Mapping[str, Answer] = {
         _KAFKA,
     ),
     "KafkaUtils.createDirectStream": differs(
-        f"{_READ_BY_OFFSETS} Partitions that are added are read too.", _KAFKA
+        f"{_READ_BY_OFFSETS} Partitions that are added are read too, unless fromOffsets says "
+        "which are read.",
+        _KAFKA,
     ),
     "KafkaUtils.createRDD": differs(f"{_READ_BY_OFFSETS} leaders has no effect.", _KAFKA),
     "Broker": SAME,
@@ -352,6 +354,15 @@ NO_CLASS_OF_THE_JVM = change(
     "Spark's own streaming is called through the JVM; here no class of it is used.",
     "Call what the StreamingContext has, in Python.",
 )
+OLD_LEVELS = tuple(
+    f"{name}_SER{copies}" for name in ("MEMORY_ONLY", "MEMORY_AND_DISK") for copies in ("", "_2")
+)
+"""Names of storage levels that PySpark had up to 2.4: those without _SER, by another name."""
+OLD_LEVEL_UNDER_RUN = differs(
+    "PySpark has it no more; dstreams run gives it, as the level without _SER, as it was in 2.4.",
+    instead="With imports replaced leave _SER out.",
+)
+OLD_LEVEL = change("PySpark has it no more since 3.0.", "Leave _SER out: it is the same level.")
 NO_JAR = change(
     "A jar of Spark's streaming is asked for, which is not needed, and which no other version of "
     "Spark can load.",

@@ -9,7 +9,7 @@ from dstreams.migration.answers import SAME, Answer, change, differs
 from dstreams.migration.table import NO_CLASS_OF_THE_JVM, NO_JAR
 from dstreams.settings import Settings
 
-_KEY = re.compile(r"\bspark\.streaming\.[A-Za-z.]*[A-Za-z]")
+_KEY = re.compile(r"(?<![\w.])spark\.streaming\.[A-Za-z.]*[A-Za-z]")
 _JAR = re.compile(r"\bspark-streaming[-_][\w.:-]+")
 _CLASS = re.compile(r"\borg\.apache\.spark\.streaming\b[\w.]*")
 

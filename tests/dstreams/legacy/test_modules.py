@@ -55,6 +55,7 @@ def test_every_way_of_importing_it() -> None:
         assert DStream is dstream.DStream is dstreams.DStream
         assert StreamingListener is listener.StreamingListener is dstreams.StreamingListener
         assert pyspark.streaming.util.rddToFileName("out", "txt", 1000) == "out-1000.txt"
+        assert pyspark.StorageLevel.MEMORY_ONLY_SER_2 is pyspark.StorageLevel.MEMORY_ONLY_2
         modules = {name for name in sys.modules if name.startswith("pyspark.streaming")}
         assert not any(getattr(sys.modules[name], "__file__", None) for name in modules), modules
         install()

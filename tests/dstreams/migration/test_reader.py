@@ -227,6 +227,34 @@ def test_listeners(tmp_path: Path) -> None:
     ]
 
 
+def test_a_listener_whose_imports_were_replaced(tmp_path: Path) -> None:
+    """Its class Java has no more to be changed than before."""
+    source = """
+        from dstreams import StreamingListener
+        class Mine(StreamingListener):
+            class Java:
+                implements = ["org.apache.spark.streaming.api.java.PythonStreamingListener"]
+    """
+    assert told(tmp_path, source) == [(4, "StreamingListener.Java", "differs")]
+
+
+@pytest.mark.parametrize(
+    ("imports", "kind"),
+    [
+        ("from pyspark.streaming import StreamingContext", "differs"),
+        ("from dstreams import StreamingContext", "change"),
+        ("from . import dstreams", "differs"),
+    ],
+)
+def test_storage_levels_that_are_gone(imports: str, kind: str, tmp_path: Path) -> None:
+    """PySpark 3.0 removed them; dstreams run gives them to programs that are as they were."""
+    source = "stream.persist(StorageLevel.MEMORY_AND_DISK_SER)"
+    name = "StorageLevel.MEMORY_AND_DISK_SER"
+    found = told(tmp_path, f"{imports}\nfrom pyspark import StorageLevel\n{source}\n")
+    assert (3, name, kind) in found
+    assert told(tmp_path, source.replace("_SER", "").replace("stream.", "pyspark.")) == []
+
+
 def test_the_line_of_a_chain(tmp_path: Path) -> None:
     """In a chain over several lines each name is in its own."""
     source = "(StreamingContext(sc, 1)\n    .queueStream([])\n    .map(f)\n    .pprint())"

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import streaming
+from pyspark import StorageLevel, streaming
 
 import dstreams
 from dstreams.kafka import legacy
-from dstreams.legacy.modules import NAMES
+from dstreams.legacy.modules import NAMES, OLD_LEVELS
 from dstreams.migration import table
 from dstreams.migration.answers import SAME, Answer, Kind
 from dstreams.migration.calls import MAY_HAVE_NO_BROKERS, NO_BROKERS
@@ -88,6 +88,13 @@ def found_here(name: str) -> bool:
         if attribute and not hasattr(value, attribute):
             return False
     return True
+
+
+def test_storage_levels_that_are_gone() -> None:
+    """Those that are told are those that dstreams run gives."""
+    assert set(table.OLD_LEVELS) == set(OLD_LEVELS)
+    for name, level in OLD_LEVELS.items():
+        assert level is getattr(StorageLevel, name.replace("_SER", ""))
 
 
 NOT_NEEDED = {"StreamingListener.Java"}
