@@ -38,12 +38,27 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the words, and end with an error if there is one that nobody knows."""
-        if args is not None and not any(map(_takes_the_rest, self._actions)):
+        if args is not None:
             # Before what is missing: it may be missing because it is misspelt.
-            self._require_known(word for word in _options_in(args) if self._is_unknown(word))
+            takes_rest = any(map(_takes_the_rest, self._actions))
+            own = self._before_the_rest(args) if takes_rest else args
+            self._require_known(word for word in _options_in(own) if self._is_unknown(word))
         found, rest = super().parse_known_args(args, namespace)
         self._require_known(rest)
         return found, rest
+
+    def _before_the_rest(self, args: Iterable[str]) -> list[str]:
+        """Return the options before the first word that is neither one nor a value of one."""
+        found: list[str] = []
+        words = iter(args)
+        for word in words:
+            if not word.startswith("-"):
+                break
+            found.append(word)
+            action = self._option_string_actions.get(word)
+            if action is not None and action.nargs is None:
+                next(words, None)  # its value
+        return found
 
     def _is_unknown(self, word: str) -> bool:
         return word.partition("=")[0] not in self._option_string_actions

@@ -337,6 +337,7 @@ def test_no_place_for_files(tmp_path: Path) -> None:
         (["demo", "--megabites", "9"], "no option '--megabites'; did you mean '--megabytes'?"),
         (["demo", "twice"], "'twice' is an argument too many; see dstreams demo --help"),
         (["drill", "--kils=3"], "there is no option '--kils'; did you mean '--kills'"),
+        (["run", "--masterr", "x", "app.py"], "no option '--masterr'; did you mean '--master'"),
         (["checkpoint", "rewind", "x", "--too", "1"], "no option '--too'; did you mean '--to'?"),
     ],
 )
