@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import RLock
 from typing import Any
 
@@ -42,6 +43,7 @@ class History:
         self._rdds: dict[Node, dict[int, RDD[Any] | None]] = {node: {} for node in plan.nodes}
         self._begin_ms: dict[Node, int] = {}
         self._gaps: list[tuple[int, int]] = []
+        self._resumed_ms: int | None = None
         self._withheld: dict[tuple[Node, int], Exception] = {}
         self._persisted_here: set[tuple[Node, RDD[Any]]] = set()
         self._lock = RLock()
@@ -150,6 +152,32 @@ class History:
         with self._lock:
             if (after_ms, time_ms) not in self._gaps:
                 self._gaps.append((after_ms, time_ms))
+
+    def resume(self, last_ms: int) -> None:
+        """Note that batches up to a time ran in an earlier run: their RDDs are made on demand."""
+        with self._lock:
+            self._resumed_ms = last_ms
+
+    def make_earlier(self, time_ms: int) -> None:
+        """Make what windows of a batch ask for of an earlier run, before anything of the batch.
+
+        So functions of ``transform`` are called for earlier batches first, as without a restart. A
+        program may keep what such a function saw last, as programs of Kafka keep offsets.
+        """
+        resumed_ms = self._resumed_ms
+        if resumed_ms is None:
+            return
+        firing = [node for node in self._plan.nodes if self._plan.fires(node, time_ms)]
+        asked = {
+            (earlier_ms, parent)
+            for node in firing
+            for earlier_ms in node.earlier_times(time_ms)
+            for parent in node.parents
+            if earlier_ms <= resumed_ms
+        }
+        for earlier_ms, parent in sorted(asked, key=lambda one: one[0]):
+            with suppress(Exception):  # who asks for it in the batch gets the error
+                self.at(parent, earlier_ms)
 
     def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
         """What a stream that asks for its own past stands on at *time_ms*; None for nothing."""

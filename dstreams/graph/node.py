@@ -9,6 +9,7 @@ from the whole graph is computed once, when it is frozen into a plan (:mod:`dstr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from traceback import walk_tb
 from typing import Any, ClassVar, Protocol
 
@@ -95,6 +96,10 @@ class Node(ABC):
     @abstractmethod
     def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         """Make the RDD for *time_ms*, a time at which the node fires; None for no RDD."""
+
+    def earlier_times(self, time_ms: int) -> Iterable[int]:
+        """Times before *time_ms* for which ``compute`` may ask parents there for their RDDs."""
+        return ()
 
     def parents_remember_ms(self, remember_ms: int) -> int:
         """How long parents must be remembered for this node to be remembered *remember_ms*."""

@@ -72,6 +72,10 @@ class ReducedWindowedDStream(Node):
         """As what the window lies in its frames."""
         return PAIR_FRAMES
 
+    def earlier_times(self, time_ms: int) -> Iterable[int]:
+        entered = [earlier_ms for earlier_ms in self.times.entered(time_ms) if earlier_ms < time_ms]
+        return [*self.times.left(time_ms), *entered]
+
     def parents_remember_ms(self, remember_ms: int) -> int:
         return remember_ms + self.times.window_ms
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,6 +42,9 @@ class WindowedDStream(ChildNode):
     @property
     def holder(self) -> Node:
         return self.parent.holder
+
+    def earlier_times(self, time_ms: int) -> Iterable[int]:
+        return [earlier_ms for earlier_ms in self.times.current(time_ms) if earlier_ms < time_ms]
 
     def parents_remember_ms(self, remember_ms: int) -> int:
         return remember_ms + self.times.window_ms

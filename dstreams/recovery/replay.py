@@ -84,6 +84,7 @@ def replay(
         commit_state(last.batch_id, last.batch_time_ms + 1)
     fault("rec.replay")
     again.make_up()
+    history.resume(committed.last_ms)
     in_flight = batches_in_flight(recovery, plan)
     logger.info(
         "stream %s goes on after the batch at %d ms; %d batches in flight run again",

@@ -133,6 +133,7 @@ class BatchRun:
         with steps("state", self._batch.batch_id):
             with self._timer.phase("state"):
                 self._bridge()
+                self._history.make_earlier(self._batch.time_ms)
                 self._make_states()
             with self._timer.phase("queryPlanning"):
                 jobs = self._generate()

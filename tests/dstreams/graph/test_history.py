@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 from pyspark import RDD, SparkContext, StorageLevel
@@ -15,6 +16,9 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.node import BatchView, Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import StreamGraph
+from dstreams.graph.reduced_window import ReducedWindowedDStream
+from dstreams.graph.window_times import WindowTimes
+from dstreams.graph.windowed import WindowedDStream
 from dstreams.sources.queue import QueueSource
 
 
@@ -252,3 +256,41 @@ def test_batches_from_before_a_gap_are_in_one_more_rdd(
     history.leave_out(after_ms, 10_000)
     found = [time_ms for time_ms in (6000, 8000) if history.at(node, time_ms) is not None]
     assert found == known_ms
+
+
+def test_what_windows_ask_of_an_earlier_run_is_made_first() -> None:
+    """Oldest first, whatever the order of windows; nothing of this run, and nothing without one."""
+    node = Made(lambda time_ms, rdds: cast(Any, SimpleNamespace(is_cached=True)))
+    short = WindowedDStream(node, WindowTimes(2000, 1000, 1000), "window at a.py:2")
+    long = WindowedDStream(node, WindowTimes(4000, 1000, 1000), "window at a.py:3")
+    history = history_of(cast(Any, None), short, long)
+    history.make_earlier(9000)
+    assert node.asked == []
+    history.resume(8000)
+    history.make_earlier(9000)
+    assert node.asked == [6000, 7000, 8000]
+    history.make_earlier(10_000)
+    assert node.asked == [6000, 7000, 8000]
+
+
+def test_what_cannot_be_made_first_is_an_error_of_who_asks() -> None:
+    """A failure before the batch does not end it."""
+
+    def fail(time_ms: int, rdds: BatchView) -> RDD[Any] | None:
+        raise ValueError(time_ms)
+
+    node = Made(fail)
+    window = WindowedDStream(node, WindowTimes(2000, 1000, 1000), "window at a.py:2")
+    history = history_of(cast(Any, None), window)
+    history.resume(8000)
+    history.make_earlier(9000)
+    with pytest.raises(ValueError, match="8000"):
+        history.at(window, 9000)
+    assert node.asked == [8000, 8000]
+
+
+def test_a_reduced_window_asks_for_what_left_and_entered() -> None:
+    """Of earlier batches: the one that it is made in is none of them."""
+    times = WindowTimes(3000, 2000, 1000)
+    node = ReducedWindowedDStream(cast(Any, None), cast(Any, None), times, "at a.py:2")
+    assert list(node.earlier_times(7000)) == [3000, 4000, 6000]
