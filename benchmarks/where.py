@@ -1,4 +1,4 @@
-"""Where the time and the processors of a batch go: a profile of the driver, the JVM and the workers.
+"""Where the time and the CPU of a batch go: a profile of the driver, the JVM and the workers.
 
 Each case runs in a process of its own, in a context as :func:`tuned_context` makes it. Beside them
 runs the yardstick: one Spark job with a shuffle and Python on both sides, on the same records. They
@@ -43,7 +43,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,8 @@ def name_of_call(command: str) -> str:
         return f"call {parts[2]}" if target == "o" else f"call {target}.{parts[2]}"
     if kind == "let go":
         return kind
-    return f"{kind} {' '.join(parts[1:3])}".rstrip(" e")
+    name = parts[1].rpartition(".")[2] if kind == "new" else " ".join(parts[1:3])
+    return f"{kind} {'' if kind == 'array' else name}".rstrip()
 
 
 def watch_driver(costs: Costs) -> None:
@@ -271,9 +272,15 @@ def context_of(settings: list[str], directory: str, *, is_watched: bool) -> Any:
 
 def serve(name: str, settings: list[str], directory: str, *, is_watched: bool) -> None:
     """Run batches as the lines of the standard input say, and tell what they took."""
+    from dstreams.rdd import jvm
+    from dstreams.rdd.job_labels import labelled_jobs
+
     case = CASES[name.removeprefix("yardstick-")]
     spark = context_of(settings, directory, is_watched=is_watched)
     run = batches_of(name, os.path.join(directory, "checkpoint"), spark)
+    around = ExitStack()  # as the thread of a stream has it, once
+    around.enter_context(jvm.rewriting_outputs(spark))
+    around.enter_context(labelled_jobs(spark))
     costs = Costs()
     if is_watched:
         watch_driver(costs)
@@ -308,7 +315,7 @@ def serve(name: str, settings: list[str], directory: str, *, is_watched: bool) -
                 ]
                 for step in [*costs.steps, "other threads"]
             }
-            told["names"] = [(n, c / count) for n, c in costs.names.most_common(14)]
+            told["names"] = [(n, c / count) for n, c in costs.names.most_common(40)]
             told["collected_ms"] = costs.collected_s / count * 1e3
             time.sleep(1)  # the event log is behind
             told["jobs"] = jobs_of(directory, events, count)
@@ -446,16 +453,13 @@ _PARTS = (
 
 def summary_of_tasks(tasks: list[list[float]], batches: int) -> dict[str, float]:
     """Add the tasks up, for a batch."""
-    summed = {
-        name: sum(task[1 + at] for task in tasks) / batches for at, name in enumerate(_PARTS)
-    }
+    summed = {name: sum(task[1 + at] for task in tasks) / batches for at, name in enumerate(_PARTS)}
     return {"tasks": len(tasks) / batches, **summed}
 
 
 def be_daemon() -> None:
     """Be the daemon of the workers, as dstreams has it, and write down what each task costs."""
-    import pyspark.worker as worker
-    from pyspark import daemon
+    from pyspark import daemon, worker
 
     from dstreams import worker_daemon
 
@@ -649,9 +653,7 @@ def compare(name: str, options: argparse.Namespace) -> None:
     case = CASES[name]
     sides = [Side("as it is", name, options.setting, is_watched=False)]
     for against in options.against:
-        sides.append(
-            Side(against, name, [*options.setting, *against.split()], is_watched=False)
-        )
+        sides.append(Side(against, name, [*options.setting, *against.split()], is_watched=False))
     for tree in options.tree:
         sides.append(Side(tree, name, options.setting, tree=tree, is_watched=False))
     batches = options.batches or (3 if name == "map1m" else 10)

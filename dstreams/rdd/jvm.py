@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from struct import Struct
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from py4j.clientserver import ClientServer
+from py4j.java_collections import ListConverter, MapConverter
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.serializers import NoOpSerializer, Serializer
@@ -24,11 +27,15 @@ from dstreams.rdd.worker_python import require_workers
 
 _LONG = Struct("!q")
 
+_MOST_SENT = 64
+
 _making_rdds_of_files = Lock()
+_is_rewriting: ContextVar[bool] = ContextVar("outputs are written again", default=False)
 
 # Classes that PySpark looks up anew for each RDD, at up to half a millisecond each, by asking the
 # view of the JVM for an attribute. What the view has as one it is not asked for again.
-_USED_BY_PYSPARK = ("PythonUtils", "PythonRDD", "SimplePythonFunction")
+_USED_BY_PYSPARK = ("PythonRDD", "PairwiseRDD", "PythonPartitioner")
+_UTILITIES, _FUNCTION = "PythonUtils", "SimplePythonFunction"
 
 
 def addressed(partition: int, frame: bytes) -> tuple[bytes, bytes]:
@@ -96,7 +103,8 @@ class LabelledFrames:
     def collect(self, label: int) -> list[bytes]:
         """Return the frames of one label, in one job, which computes all frames."""
         # The JVM looks them up itself: another stage of Python would cost as much as a small job.
-        return list(self._pairs.lookup(label))
+        found = self._pairs.lookup(label)
+        return [found.get(at) for at in range(found.size())]  # its iterator ends by an exception
 
     def frames(self) -> RDD[bytes]:
         return _of_frames(self.context, self._classes.value_of_pair(self._pairs), None)
@@ -188,18 +196,21 @@ def rewriting_outputs(spark: SparkContext) -> Iterator[None]:
 
     A batch that runs again writes its output again. The switch has no effect on other threads,
     where the program has set ``spark.hadoop.validateOutputSpecs`` itself, or where it has unpinned
-    the threads of Python from those of the JVM.
+    the threads of Python from those of the JVM. In a block inside of a block there is nothing to
+    do.
     """
     switch = _classes_of(spark).output_check_switch
-    if switch is None:
+    if switch is None or _is_rewriting.get():
         yield
         return
     before = switch.value()
     switch_to = getattr(switch, "value_$eq")
     switch_to(True)
+    token = _is_rewriting.set(True)
     try:
         yield
     finally:
+        _is_rewriting.reset(token)
         # Where the JVM has gone meanwhile there is nothing to switch.
         with suppress(Py4JError, OSError):
             switch_to(before)
@@ -219,13 +230,84 @@ def next_job_id(spark: SparkContext) -> int | None:
     return None if scheduler is None else int(scheduler.numTotalJobs())
 
 
+class _KeptClass(JavaClass):  # type: ignore[misc]
+    """A class of the JVM that is asked once for each of its methods."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        setattr(self, name, found)
+        return found
+
+
+class _Utilities(_KeptClass):
+    """PySpark's utilities, which say for each RDD how large a function may be in its task."""
+
+    def __init__(self, fqn: str, client: Any) -> None:
+        super().__init__(fqn, client)
+        self._threshold: tuple[str, int] = "", 0
+
+    def getBroadcastThreshold(self, context: Any) -> int:  # noqa: N802
+        # A setting of the context, which nobody changes once it is there.
+        name, known = context._get_object_id(), self._threshold
+        if known[0] != name:
+            ask = JavaClass.__getattr__(self, "getBroadcastThreshold")
+            known = self._threshold = name, int(ask(context))
+        return known[1]
+
+
+class _FunctionClass(_KeptClass):
+    """The class of the functions of RDDs: what nearly all have in common is sent once.
+
+    These are the environment of the workers and lists, which nobody changes in the driver: the JVM
+    sends copies to tasks. Each is made by a call, filled by one an entry, and let go by one more.
+    """
+
+    def __init__(self, fqn: str, client: Any) -> None:
+        super().__init__(fqn, client)
+        self._sent: dict[Any, Any] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        return super().__call__(*map(self._kept, arguments))
+
+    def _kept(self, argument: Any) -> Any:
+        """Return an argument as an object of the JVM that was sent before, where it can be."""
+        key = _content_of(argument)
+        if key is None:
+            return argument
+        sent = self._sent.get(key)
+        if sent is None:
+            if len(self._sent) >= _MOST_SENT:
+                self._sent.clear()
+            convert = MapConverter() if isinstance(argument, dict) else ListConverter()
+            sent = self._sent[key] = convert.convert(argument, self._gateway_client)
+        return sent
+
+
+def _content_of(argument: Any) -> Any:
+    """Return what tells collections of texts from each other; None for all other things."""
+    if isinstance(argument, dict):
+        pairs = tuple(argument.items())
+        return pairs if all(isinstance(text, str) for pair in pairs for text in pair) else None
+    if isinstance(argument, list) and all(isinstance(text, str) for text in argument):
+        return list, *argument
+    return None
+
+
+def keep_classes(jvm: Any) -> None:
+    """Let the view of a JVM keep the classes that PySpark asks it for with each RDD, once."""
+    for name in (*_USED_BY_PYSPARK, _UTILITIES, _FUNCTION):
+        if name not in vars(jvm):
+            kind = {_UTILITIES: _Utilities, _FUNCTION: _FunctionClass}.get(name, _KeptClass)
+            known = getattr(jvm, name)
+            setattr(jvm, name, kind(known._fqn, known._gateway_client))
+
+
 class _Classes:
     """The JVM's classes and partitioners that every batch needs: each look-up is a round trip."""
 
     def __init__(self, spark: SparkContext) -> None:
         jvm: Any = spark._jvm
-        for name in _USED_BY_PYSPARK:
-            setattr(jvm, name, getattr(jvm, name))
+        keep_classes(jvm)
         self.pairwise_rdd = jvm.PairwiseRDD
         self.value_of_pair = jvm.PythonRDD.valueOfPair
         self._python_partitioner = jvm.PythonPartitioner
@@ -279,6 +361,42 @@ def _classes_of(spark: SparkContext) -> _Classes:
 
 
 def _of_frames(spark: SparkContext, jrdd: Any, partitioner: StablePartitioner | None) -> RDD[bytes]:
-    frames: RDD[bytes] = RDD(jrdd, spark, NoOpSerializer())
+    frames = _FramesRDD(jrdd, spark)
     frames.partitioner = partitioner
     return frames
+
+
+class _FramesRDD(RDD[bytes]):
+    """An RDD of frames, with fewer calls of the JVM than one of PySpark."""
+
+    def __init__(self, jrdd: Any, spark: SparkContext) -> None:
+        super().__init__(_Unnumbered(), spark, NoOpSerializer())
+        self._jrdd = jrdd
+        self._partitions: int | None = None
+
+    def id(self) -> int:
+        jrdd: Any = self._jrdd
+        return int(jrdd.id())
+
+    def getNumPartitions(self) -> int:  # noqa: N802
+        if self._partitions is None:
+            jrdd: Any = self._jrdd
+            self._partitions = int(jrdd.getNumPartitions())
+        return self._partitions
+
+    def persist(self, storageLevel: StorageLevel = StorageLevel.MEMORY_ONLY) -> _FramesRDD:  # noqa: N803
+        jrdd: Any = self._jrdd
+        jrdd.persist(_classes_of(self.context).storage_level(self.context, storageLevel))
+        self.is_cached = True
+        return self
+
+    def _is_barrier(self) -> bool:
+        # Asked for each RDD that is made of this one, to tell the JVM, which knows it by itself.
+        return False
+
+
+class _Unnumbered:
+    """Stands for an RDD of the JVM that is not asked for its number: hardly anybody wants it."""
+
+    def id(self) -> None:
+        return None

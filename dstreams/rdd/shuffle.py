@@ -86,8 +86,11 @@ class BlockPairsRDD(PipelinedRDD):  # type: ignore[misc]
     def getStorageLevel(self) -> StorageLevel:  # noqa: N802
         return self.blocks.getStorageLevel()
 
+    def getNumPartitions(self) -> int:  # noqa: N802
+        return self.blocks.getNumPartitions()
+
     def count(self) -> int:
-        return sum(self.context.runJob(self.blocks, _count_rows))
+        return sum(PipelinedRDD(self.blocks, _count_rows).collect())
 
 
 def _unfold(_: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
@@ -96,7 +99,7 @@ def _unfold(_: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
     return chain.from_iterable(zip(block.keys(), block.values(), strict=True) for block in blocks)
 
 
-def _count_rows(frames: Iterable[bytes]) -> list[int]:
+def _count_rows(_: int, frames: Iterable[bytes]) -> list[int]:
     settle_worker()
     return [sum(Block(frame).rows for frame in frames)]
 

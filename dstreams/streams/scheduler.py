@@ -16,6 +16,7 @@ from pyspark import InheritableThread, SparkContext  # noqa: TID251
 
 from dstreams.clock import Clock
 from dstreams.errors import BatchFailedError, DurabilityError
+from dstreams.rdd import jvm
 from dstreams.rdd.failures import with_code
 from dstreams.rdd.job_labels import labelled_jobs
 from dstreams.settings import Settings
@@ -210,7 +211,8 @@ class Scheduler:
     def _run(self) -> None:
         try:
             self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
-            with labelled_jobs(self._spark):  # once: a batch has nothing to put back then
+            # Once: a batch has nothing to put back then.
+            with jvm.rewriting_outputs(self._spark), labelled_jobs(self._spark):
                 self._run_batches()
             if not self._broken.is_set():
                 with self._cancelling:  # what cancels the last batch leaves the copy alone
