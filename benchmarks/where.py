@@ -577,7 +577,7 @@ class Side:
 
 
 def take_turns(sides: list[Side], case: Case, rounds: int, batches: int) -> None:
-    """Warm the sides up, then let them run batches in turn."""
+    """Warm the sides up, then let them run batches in turn, and print where they stand."""
     for side in sides:
         side.ask(1)
     for _ in range(max(1, case.warm // batches)):
@@ -586,6 +586,8 @@ def take_turns(sides: list[Side], case: Case, rounds: int, batches: int) -> None
     for number in range(rounds):
         for side in sides if number % 2 == 0 else reversed(sides):
             side.take_turn(batches)
+        if number + 1 < rounds:
+            print_sides(sides, case)
 
 
 def profile(name: str, options: argparse.Namespace) -> None:

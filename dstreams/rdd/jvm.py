@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from py4j.clientserver import ClientServer
 from py4j.java_collections import ListConverter, MapConverter
-from py4j.java_gateway import JavaClass
+from py4j.java_gateway import JavaClass, JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.serializers import NoOpSerializer, Serializer
@@ -28,6 +28,8 @@ from dstreams.rdd.worker_python import require_workers
 _LONG = Struct("!q")
 
 _MOST_SENT = 64
+_SMALL_FUNCTION = 1 << 14
+_FEW_FRAMES = 16
 
 _making_rdds_of_files = Lock()
 _is_rewriting: ContextVar[bool] = ContextVar("outputs are written again", default=False)
@@ -82,6 +84,16 @@ def shuffle_frames(routed: RDD[bytes], partitioner: StablePartitioner) -> RDD[by
     return _of_frames(spark, moved, partitioner)
 
 
+def collect_frames(computed: RDD[bytes]) -> list[bytes]:
+    """Return the frames of an RDD of bytes with one frame a partition, in one job."""
+    frames = as_frames(computed, None)
+    if frames.getNumPartitions() > _FEW_FRAMES:
+        return frames.collect()
+    # PySpark's way, by a socket and a thread for it, takes about three times as long.
+    jrdd: Any = frames._jrdd
+    return _listed(jrdd.collect())
+
+
 class LabelledFrames:
     """Frames of two kinds that are computed together; their labels tell them apart.
 
@@ -103,11 +115,14 @@ class LabelledFrames:
     def collect(self, label: int) -> list[bytes]:
         """Return the frames of one label, in one job, which computes all frames."""
         # The JVM looks them up itself: another stage of Python would cost as much as a small job.
-        found = self._pairs.lookup(label)
-        return [found.get(at) for at in range(found.size())]  # its iterator ends by an exception
+        return _listed(self._pairs.lookup(label))
 
     def frames(self) -> RDD[bytes]:
         return _of_frames(self.context, self._classes.value_of_pair(self._pairs), None)
+
+
+def _listed(found: Any) -> list[bytes]:
+    return [found.get(at) for at in range(found.size())]  # its iterator ends by an exception
 
 
 def partitioner_of(frames: RDD[Any]) -> StablePartitioner | None:
@@ -256,18 +271,29 @@ class _Utilities(_KeptClass):
 
 
 class _FunctionClass(_KeptClass):
-    """The class of the functions of RDDs: what nearly all have in common is sent once.
+    """The class of the functions of RDDs: what was sent to the JVM is not sent again.
 
-    These are the environment of the workers and lists, which nobody changes in the driver: the JVM
-    sends copies to tasks. Each is made by a call, filled by one an entry, and let go by one more.
+    These are small functions without broadcast variables, and what nearly all functions have in
+    common: the environment of the workers and lists. Nobody changes them in the driver: the JVM
+    sends copies to tasks. A list is made by a call, filled by one an entry, and let go by one more.
     """
 
     def __init__(self, fqn: str, client: Any) -> None:
         super().__init__(fqn, client)
         self._sent: dict[Any, Any] = {}
+        self._functions: dict[Any, Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        return super().__call__(*map(self._kept, arguments))
+        sent = list(map(self._kept, arguments))
+        name = tuple(map(_name_of, sent))
+        if None in name:
+            return super().__call__(*sent)
+        function = self._functions.get(name)
+        if function is None:
+            if len(self._functions) >= _MOST_SENT:
+                self._functions.clear()
+            function = self._functions[name] = super().__call__(*sent)
+        return function
 
     def _kept(self, argument: Any) -> Any:
         """Return an argument as an object of the JVM that was sent before, where it can be."""
@@ -281,6 +307,15 @@ class _FunctionClass(_KeptClass):
             convert = MapConverter() if isinstance(argument, dict) else ListConverter()
             sent = self._sent[key] = convert.convert(argument, self._gateway_client)
         return sent
+
+
+def _name_of(argument: Any) -> Any:
+    """Return what tells arguments of functions from each other; None for those not to be kept."""
+    if isinstance(argument, bytearray):
+        return bytes(argument) if len(argument) <= _SMALL_FUNCTION else None
+    if isinstance(argument, JavaObject):
+        return JavaObject, argument._get_object_id()
+    return argument if isinstance(argument, str) else None
 
 
 def _content_of(argument: Any) -> Any:

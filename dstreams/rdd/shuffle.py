@@ -90,7 +90,8 @@ class BlockPairsRDD(PipelinedRDD):  # type: ignore[misc]
         return self.blocks.getNumPartitions()
 
     def count(self) -> int:
-        return sum(PipelinedRDD(self.blocks, _count_rows).collect())
+        counts = jvm.collect_frames(PipelinedRDD(self.blocks, _count_rows))
+        return sum(int.from_bytes(count, "big") for count in counts)
 
 
 def _unfold(_: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
@@ -99,9 +100,9 @@ def _unfold(_: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
     return chain.from_iterable(zip(block.keys(), block.values(), strict=True) for block in blocks)
 
 
-def _count_rows(_: int, frames: Iterable[bytes]) -> list[int]:
+def _count_rows(_: int, frames: Iterable[bytes]) -> list[bytes]:
     settle_worker()
-    return [sum(Block(frame).rows for frame in frames)]
+    return [sum(Block(frame).rows for frame in frames).to_bytes(8, "big")]
 
 
 @dataclass(frozen=True)

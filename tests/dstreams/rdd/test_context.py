@@ -20,6 +20,8 @@ from pyspark import SparkConf
 from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd import context
 from dstreams.rdd.context import (
+    JVM_OPTIONS,
+    ONE_COMPILER,
     UNIX_SOCKETS,
     require_java,
     require_spark,
@@ -274,6 +276,12 @@ def test_options_of_the_jvm_are_kept() -> None:
     assert ours is not None
     _, _, file = ours.partition("-Dlog4j2.configurationFile=file://")
     assert Path(file).is_file()
+
+
+def test_the_jvm_of_workers_has_one_compiler() -> None:
+    """With a local master only; what a caller says of it comes later, and wins."""
+    assert ONE_COMPILER in (tuned_conf("mine", "local[2]").get(JVM_OPTIONS) or "")
+    assert ONE_COMPILER not in (tuned_conf("mine", "spark://host:7077").get(JVM_OPTIONS) or "")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from pyspark import SparkContext
 
+from dstreams.rdd import jvm
 from dstreams.rdd.jvm import passing_over_missing_files
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 
 _KEY = "spark.files.ignoreMissingFiles"
 
@@ -32,3 +37,38 @@ def test_each_thread_makes_its_rdds_of_files_under_its_own_rule(sc: SparkContext
             {"false"},
         ]
     assert not conf.contains(_KEY)
+
+
+def test_workers_see_the_environment_as_it_is(
+    sc: SparkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent to the JVM before is not sent for an environment that has changed."""
+    jvm.keep_classes(sc._jvm)
+    for value in ("1", "2", "1"):
+        monkeypatch.setitem(sc.environment, "DSTREAMS_OF_A_TEST", value)
+        seen = sc.parallelize([0], 1).map(lambda _: os.environ["DSTREAMS_OF_A_TEST"])
+        assert seen.collect() == [value]
+
+
+def test_workers_have_the_broadcast_variables_of_their_function(sc: SparkContext) -> None:
+    """A function that has one is not taken for one without."""
+    jvm.keep_classes(sc._jvm)
+    one, two = sc.broadcast([1]), sc.broadcast([2])
+    numbers = sc.parallelize([10], 1)
+    assert numbers.map(lambda x: x).collect() == [10]
+    assert numbers.map(lambda x: x + one.value[0]).collect() == [11]
+    assert numbers.map(lambda x: x + two.value[0]).collect() == [12]
+
+
+def test_an_rdd_of_frames_is_one_like_others(sc: SparkContext) -> None:
+    """What it does not ask the JVM for ahead is there when somebody asks."""
+    blocks = shuffle_pairs(sc.parallelize([("a", 1), ("b", 2)], 2), StablePartitioner(3))
+    pairs = BlockPairsRDD(blocks)
+    assert (blocks.getNumPartitions(), pairs.getNumPartitions()) == (3, 3)
+    assert blocks.id() == blocks.id() != pairs.id()
+    pairs.persist()
+    assert blocks.is_cached
+    assert blocks.getStorageLevel().useMemory
+    assert (pairs.count(), sorted(pairs.collect())) == (2, [("a", 1), ("b", 2)])
+    pairs.unpersist()
+    assert not blocks.is_cached

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from dstreams.rdd.context import ERRORS_ONLY, JVM_OPTIONS, jvm_options, tuned_conf
+from dstreams.rdd.context import ERRORS_ONLY, JVM_OPTIONS, ONE_COMPILER, jvm_options, tuned_conf
 from dstreams.rdd.machine_settings import machine_settings
 
 DEFAULTS = """\
@@ -88,4 +88,4 @@ def test_logging_of_the_machine(machine: Path) -> None:
     assert ERRORS_ONLY in (tuned_conf("mine").get(JVM_OPTIONS) or "")
     (machine / "log4j2.properties").write_text("")
     assert ERRORS_ONLY not in jvm_options()
-    assert tuned_conf("mine").get(JVM_OPTIONS) == jvm_options()
+    assert tuned_conf("mine").get(JVM_OPTIONS) == f"{ONE_COMPILER} {jvm_options()}"
