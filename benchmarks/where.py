@@ -528,17 +528,18 @@ class Side:
         self.turns: list[float] = []
         self.last: dict[str, Any] = {}
         self._directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        environment = {**os.environ}
-        if tree:
-            environment["PYTHONPATH"] = os.path.abspath(tree)
+        # Workers begin as modules, which search the working directory first.
+        home = os.path.abspath(tree or Path(__file__).parents[1])
+        environment = {**os.environ, "PYTHONPATH": home}
         told = json.dumps([name, settings, self._directory.name, is_watched])
         self._child = subprocess.Popen(
-            [sys.executable, __file__, "--side", told],
+            [sys.executable, os.path.abspath(__file__), "--side", told],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if os.environ.get("SHOW_ERRORS") else subprocess.DEVNULL,
             text=True,
             env=environment,
+            cwd=home,
         )
 
     def ask(self, count: int) -> dict[str, Any]:
