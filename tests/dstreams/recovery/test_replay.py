@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from operator import add, sub
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +102,36 @@ def test_a_state_over_a_state(sc: SparkContext, tmp_path: Path, lives: tuple[int
     for batches in lives[1:]:
         run(StreamingContext.getOrCreate(str(tmp_path), never), batches)
     assert sums == [[("a", n * (n + 1) // 2)] for n in range(1, sum(lives) + 1)]
+
+
+transformed: list[datetime] = []
+"""The batches that a function of transform was called for."""
+
+
+def keep_time(time: datetime, rdd: Any) -> Any:
+    transformed.append(time)
+    return rdd
+
+
+def compare_time(time: datetime, rdd: Any) -> None:
+    rdd.collect()
+    sums.append((time, transformed[-1]))
+
+
+def test_transform_is_called_for_a_batch_after_those_before_it(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    """What it keeps is of the batch that runs: outputs store offsets of Kafka beside results."""
+    sums.clear()
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(tmp_path))
+    ticks = ssc.queueStream([[("a", 1)]] * 30, replayable=True).transform(keep_time)
+    ticks.updateStateByKey(total, 2).checkpoint(1).foreachRDD(compare_time)
+    ticks.reduceByKeyAndWindow(add, sub, 6, 1, 2).checkpoint(1).foreachRDD(compare_time)
+    ticks.window(4, 2).foreachRDD(compare_time)
+    run(ssc, 9)
+    transformed.clear()
+    run(StreamingContext.getOrCreate(str(tmp_path), never), 8)
+    assert len(sums) == 2 * 17 + 8
+    assert all(time == kept for time, kept in sums)
+    assert len(transformed) == len(set(transformed))
