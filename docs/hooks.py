@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -39,6 +40,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if path.suffix == ".md":
             waiting += _repository_files(path, pages)
             content = _rewritten(text, path, pages)
+        elif path.suffix == ".ipynb":
+            content = _notebook(path, text)
+            files.append(File.generated(config, f"{FILES}/{path.name}", content=text))
         else:
             name = path.relative_to(ROOT)
             language = LANGUAGES.get(path.suffix, "text")
@@ -62,6 +66,30 @@ def on_post_build(config: MkDocsConfig) -> None:
     """Write the index of the search as a script, too: pages read from the disk load that."""
     index = Path(config.site_dir, "search", "search_index.json")
     index.with_suffix(".js").write_text(f"var __index = {index.read_text('utf-8')}", "utf-8")
+
+
+def _notebook(path: Path, text: str) -> str:
+    """Return the cells of a notebook with their stored outputs, and where the file itself is."""
+    name = path.relative_to(ROOT)
+    up = "../" * (len(name.parts) - 1)
+    parts = [f"`{name}` of the repository, as it ran: [the file itself]({up}{path.name})."]
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"````python\n{source}\n````")
+        parts += [_cell_output(output) for output in cell["outputs"]]
+    title, _, rest = parts[1].partition("\n")
+    return "\n\n".join([title, parts[0], rest, *parts[2:]]) + "\n"
+
+
+def _cell_output(output: dict[str, Any]) -> str:
+    data = output.get("data", {})
+    if "text/html" in data:  # one line, so that nothing of it is taken for Markdown
+        return "<div>" + "".join(data["text/html"]).replace("\n", " ") + "</div>"
+    said = "".join(output.get("text") or data.get("text/plain", ""))
+    return f"````text\n{said.rstrip()}\n````"
 
 
 def _site_name(path: Path) -> str:

@@ -36,7 +36,7 @@ from dstreams.monitor.progress import RecentProgress, StreamingProgress, stream_
 from dstreams.monitor.status import StreamStatus
 from dstreams.pictures.statuses import status_html, stream_html
 from dstreams.pictures.tables import duration
-from dstreams.rdd.context import require_spark, warn_if_untuned
+from dstreams.rdd.context import require_running, require_spark, warn_if_untuned
 from dstreams.rdd.jvm import set_checkpoint_directory
 from dstreams.rdd.worker_python import use_driver_python
 from dstreams.receiving.receiver import Receiver
@@ -95,7 +95,7 @@ class StreamingContext:
 
     Raises:
         InvalidStreamError: *sparkContext* is none, or *batchDuration* is no positive duration.
-        EnvironmentNotReadyError: Spark is too old.
+        EnvironmentNotReadyError: Spark is too old, or *sparkContext* has been stopped.
 
     Semantics: pyspark.streaming.StreamingContext (4.3).
     """
@@ -115,6 +115,7 @@ class StreamingContext:
             raise InvalidStreamError(
                 f"sparkContext must be a SparkContext, got {type(sparkContext).__name__}"
             )
+        require_running(sparkContext)
         if batchDuration is None:
             raise InvalidStreamError(
                 "batchDuration is missing; give the seconds from one batch to the next"

@@ -137,9 +137,11 @@ def _type_of(kind: Any, where: str) -> tuple[pa.DataType, bool]:
     nested = _nested_type(kind, origin, args, where)
     if nested is not None:
         return nested, False
-    hint = (
-        "; say its precision: Annotated[Decimal, pa.decimal128(12, 2)]" if kind is Decimal else ""
-    )
+    hint = ""
+    if kind is Decimal:
+        hint = "; say its precision: Annotated[Decimal, pa.decimal128(12, 2)]"
+    elif isinstance(kind, str):
+        hint = "; give a type and not its name, such as str, or one of pyarrow, such as pa.int32()"
     raise InvalidStreamError(f"no Arrow type is known for {kind!r} of {where}{hint}")
 
 

@@ -11,6 +11,7 @@ from dstreams.pictures.tables import (
     MOST_ROWS,
     Cell,
     count,
+    counted,
     duration,
     size,
     table_html,
@@ -167,7 +168,7 @@ def batches_html(batches: Sequence[DrawnBatch]) -> str:
     """Return a table of batches with small bars, of many the newest."""
     if not batches:
         return frame(heading("no batches"))
-    return frame(heading(_plural(len(batches), "batch", "batches")), batch_rows_html(batches))
+    return frame(heading(counted(len(batches), "batch", "batches")), batch_rows_html(batches))
 
 
 def batch_rows_html(batches: Sequence[DrawnBatch]) -> str:
@@ -225,10 +226,6 @@ def _failed(batches: Iterable[DrawnBatch]) -> list[DrawnBatch]:
     return [batch for batch in batches if batch.failure is not None]
 
 
-def _plural(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
-
-
 # Progress, by the names of Spark ----------------------------------------------------------------
 
 _PROGRESS_NUMBERS = ("batch", "input rows", "rows/s", "took", "state rows")
@@ -241,7 +238,7 @@ def progress_html(progress: Sequence[Mapping[str, Any]]) -> str:
     shown = progress[-MOST_ROWS:]
     facts = [plain(shown[-1].get("name") or shown[-1].get("id") or "")]
     table = table_html(_progress_titles(shown), _progress_rows(shown), _PROGRESS_NUMBERS)
-    return frame(heading(_plural(len(progress), "batch", "batches"), *facts), table)
+    return frame(heading(counted(len(progress), "batch", "batches"), *facts), table)
 
 
 def progress_text(progress: Sequence[Mapping[str, Any]]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from dstreams.pictures.batches import DrawnBatch, batch_rows_html, batches_text, local_time
 from dstreams.pictures.graphs import DrawnNode, graph_svg, has_uid
 from dstreams.pictures.markup import frame, heading, note, plain, text
-from dstreams.pictures.tables import Cell, count, duration, size, table_html, table_text
+from dstreams.pictures.tables import Cell, count, counted, duration, size, table_html, table_text
 
 _MOST_PARTITIONS = 64
 
@@ -189,7 +189,8 @@ def _title(status: DrawnStatus) -> str:
 def _facts(status: DrawnStatus) -> list[str]:
     totals = status.totals
     every = "" if status.batch_ms is None else f"a batch each {duration(status.batch_ms)}"
-    ran = f"{count(_sum(totals.batches))} batches, {count(_sum(totals.records))} records"
+    batches = counted(_sum(totals.batches), "batch", "batches")
+    ran = f"{batches}, {counted(_sum(totals.records), 'record', 'records')}"
     return [status.phase, every, ran if totals.batches else "", status.message]
 
 

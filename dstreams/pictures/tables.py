@@ -100,6 +100,15 @@ def count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with what it counts.
+
+    >>> counted(1, "batch", "batches"), counted(2000, "batch", "batches")
+    ('1 batch', '2,000 batches')
+    """
+    return f"{number:,} {one if number == 1 else many}"
+
+
 def duration(ms: float) -> str:
     """Return a duration for people.
 

@@ -98,7 +98,8 @@ def tuned_context(
         conf: settings that win over the tuned ones.
 
     Raises:
-        EnvironmentNotReadyError: Java or PySpark is missing or too old, or Spark does not start.
+        EnvironmentNotReadyError: Java or PySpark is missing or too old, a SparkContext runs
+            already, or Spark does not start.
         KeyboardInterrupt: Ctrl-C was pressed meanwhile; Spark is stopped again.
     """
     require_spark()
@@ -136,6 +137,7 @@ def _require_unshadowed(conf: SparkConf) -> None:
 
 
 def _start(conf: SparkConf) -> SparkContext:
+    _require_no_other()
     _require_unshadowed(conf)
     choose_python(conf.get(_PYTHON, None) or machine_settings().get(_PYTHON))
     spark = None
@@ -313,6 +315,25 @@ def require_spark() -> None:
         raise EnvironmentNotReadyError(
             f"pyspark {pyspark.__version__} is installed, but dstreams needs 3.5 or newer and "
             "older than 5; run: python -m pip install 'pyspark>=3.5,<5'"
+        )
+
+
+def require_running(spark: SparkContext) -> None:
+    """Refuse a SparkContext that has been stopped, which answers with errors of its own."""
+    if spark._jsc is None:
+        raise EnvironmentNotReadyError(
+            f"the SparkContext of {spark.appName!r} has been stopped, as ssc.stop() does unless "
+            "stopSparkContext=False; start another one, such as tuned_context(name)"
+        )
+
+
+def _require_no_other() -> None:
+    running = SparkContext._active_spark_context
+    if running is not None:
+        raise EnvironmentNotReadyError(
+            f"a SparkContext runs in this process already, {running.appName!r} at "
+            f"{running.master}, and there can be one only: SparkContext.getOrCreate() returns it; "
+            "for other settings stop() it first"
         )
 
 

@@ -19,6 +19,7 @@ from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.waiting import wait_in_steps
 from dstreams.monitor.application import application
 from dstreams.monitor.monitor import Monitor
+from dstreams.rdd.context import require_running
 from dstreams.settings import Settings
 from dstreams.streams.cut_off import cut_off
 from dstreams.streams.engine import Engine
@@ -87,7 +88,7 @@ class LifeCycle:
             when = "started" if self.state is StreamingContextState.ACTIVE else "stopped"
             raise StreamLifecycleError(
                 f"{what} after the StreamingContext has been {when}; define everything before "
-                "start(), or create a new StreamingContext"
+                "start() or the first step(), or create a new StreamingContext"
             )
 
     def start(self, clock: Clock) -> bool:
@@ -135,7 +136,14 @@ class LifeCycle:
             return
         if scheduler is None or self.state is StreamingContextState.STOPPED:
             if self.state is not StreamingContextState.ACTIVE:
-                logger.warning("StreamingContext is not running, there is nothing to stop")
+                active = LifeCycle.active
+                other = (
+                    f"; another one is, started at {active._started_at}, which "
+                    "StreamingContext.getActive() returns"
+                    if active is not None
+                    else ""
+                )
+                logger.warning("StreamingContext is not running, there is nothing to stop%s", other)
             elif self.engine is not None:
                 self.engine.checkpoint_at_end(is_abandoned=not gracefully)
             self.finish()
@@ -216,8 +224,10 @@ class LifeCycle:
             if active is not None:
                 raise StreamLifecycleError(
                     "only one StreamingContext may be active in a process; the active one was "
-                    f"started at {active._started_at}"
+                    f"started at {active._started_at}; stop it first: "
+                    "StreamingContext.getActive().stop(stopSparkContext=False)"
                 )
+            require_running(self._spark)
             self._started_at = call_site()
             try:
                 open_engine = self._check()
@@ -252,6 +262,7 @@ class LifeCycle:
                 )
             if self.engine is None:
                 self._activate()
+            require_running(self._spark)
             self._stepping = threading.current_thread()
 
     def _run_steps(self, n: int) -> list[BatchInfo]:

@@ -36,6 +36,7 @@ DEFINITIONS: dict[str, tuple[Define, str]] = {
     "a schema": (lambda b: b.toRows().toBlocks(3), "toBlocks at .* needs a schema: .*; got 3"),
     "no column": (lambda b: b.toRows().toBlocks({}), "has no column"),
     "a type": (lambda b: b.toRows().toBlocks({"x": object}), "no Arrow type is known for <class"),
+    "a type's name": (lambda b: b.toRows().toBlocks({"x": "str"}), "'str' of .*; give a type"),
     "a precision": (lambda b: b.toRows().toBlocks({"x": Decimal}), "say its precision"),
     "a name": (lambda b: b.toRows().toBlocks({3: int}), "must have a text as name, got 3"),
     "twice": (

@@ -60,6 +60,7 @@ def story() -> tuple[dict[str, Any], str, str]:
     done = run_python(
         """
         import json, os, socket, sys, threading, urllib.request
+        from dstreams import EnvironmentNotReadyError, StreamingContext
         from dstreams.rdd.context import (
             context_like, tuned_conf, tuned_context, warn_if_untuned,
         )
@@ -93,7 +94,19 @@ def story() -> tuple[dict[str, Any], str, str]:
             return list(records)
 
         total = sc.parallelize(range(4), 1).mapPartitionsWithIndex(fail_once).sum()
-        sc.stop()
+        refusals = []
+        late = StreamingContext(sc, 1)
+        late.queueStream([[1]]).pprint()
+        for refused in (
+            lambda: tuned_context("too many"),
+            sc.stop,
+            lambda: StreamingContext(sc, 1),
+            late.step,
+        ):
+            try:
+                refused()
+            except EnvironmentNotReadyError as error:
+                refusals.append(str(error))
         second_sc = tuned_context("again", conf={
             "spark.master": "local[1]", "spark.python.unix.domain.socket.enabled": "false",
             "spark.python.task.killTimeout": "1s",
@@ -109,6 +122,7 @@ def story() -> tuple[dict[str, Any], str, str]:
         third_sc.stop()
         print(json.dumps({
             "cluster": cluster, "directories": directories, "total": total, "page": page,
+            "refusals": refusals,
             "first": first, "second": second, "third": third,
             "pythons": [sys.executable, os.environ["PYSPARK_PYTHON"],
                         os.environ["PYSPARK_DRIVER_PYTHON"], *pythons],
@@ -118,6 +132,18 @@ def story() -> tuple[dict[str, Any], str, str]:
     assert done.returncode == 0, done.stderr
     silent, _, rest = done.stderr.partition("FAILING\n")
     return json.loads(done.stdout), silent, rest
+
+
+@pytest.mark.spark
+def test_a_context_too_many_and_one_that_was_stopped(
+    story: tuple[dict[str, Any], str, str],
+) -> None:
+    """As in a notebook whose cells run again: what runs is named, and what to do."""
+    too_many, *stopped = story[0]["refusals"]
+    assert "'story' at local[2,2]" in too_many
+    assert "SparkContext.getOrCreate() returns it" in too_many
+    assert len(stopped) == 2
+    assert all("'story' has been stopped" in each for each in stopped)
 
 
 @pytest.mark.spark

@@ -312,6 +312,7 @@ def test_two_threads_on_one_checkpoint(make_ssc: MakeContext, tmp_path: Path, be
     (refused,) = (each for each in found if isinstance(each, Exception))
     assert isinstance(refused, StreamLifecycleError)
     assert "only one StreamingContext may be active" in str(refused)
+    assert "StreamingContext.getActive().stop(stopSparkContext=False)" in str(refused)
     assert len(list(tmp_path.glob("stream-*/epochs/*.claim"))) == 1
 
 
