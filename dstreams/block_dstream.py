@@ -280,7 +280,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         node = StateDStream(
             parent=self._node,
             update=update,
-            partitioner=block_partitioner(count),
+            partitioner=block_partitioner(count, update.step.layout.keys.names),
             preserves_partitioning=True,
             initial=initial_blocks(initial, update, self._ssc.sparkContext),
             operation=operation,
@@ -458,8 +458,9 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         from dstreams.aggregates.by_key import AggregatesByKey  # noqa: PLC0415 - needs numpy
 
         self._ssc._require_initialized("transformations cannot be added")
-        partitioner = block_partitioner(self._require_partitions(numPartitions, operation))
-        return AggregatesByKey.checked(operation, self.schema, key, aggregates), partitioner
+        count = self._require_partitions(numPartitions, operation)
+        of_keys = AggregatesByKey.checked(operation, self.schema, key, aggregates)
+        return of_keys, block_partitioner(count, of_keys.keys.names)
 
     def _merged_partials(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dstreams.aggregates.groups import Groups
+    from dstreams.arrow.groups import Groups
 
 
 class Aggregate(ABC):

@@ -20,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from dstreams.aggregates.aggregate import Aggregate
-from dstreams.aggregates.groups import Groups, list_sizes, lists_of, numpy_of, valid_rows
+from dstreams.arrow.groups import Groups, list_sizes, lists_of, numpy_of, valid_rows
 from dstreams.arrow.key_hash import UnplaceableKeyError, hashes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dstreams.aggregates.groups import Floats, Ints
+    from dstreams.arrow.groups import Floats, Ints
 
 _RANK_BITS = 6
 _LEAST_BITS, _MOST_BITS = 7, 18

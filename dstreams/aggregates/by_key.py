@@ -25,10 +25,10 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.aggregates.aggregate import Aggregate
-from dstreams.aggregates.groups import Groups, SumRangeError
 from dstreams.arrow.block_rdd import FRAME_ROWS, blocks_rdd, gathered, side_of, together
 from dstreams.arrow.block_serializer import BlockSerializer, block_of_bytes
 from dstreams.arrow.grouping import number_keys
+from dstreams.arrow.groups import Groups, SumRangeError
 from dstreams.arrow.key_hash import flags_of
 from dstreams.arrow.state_update import BlockUpdate, key_schema
 from dstreams.errors import InvalidStreamError
@@ -40,7 +40,7 @@ from dstreams.rdd.worker_gc import settle_worker
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dstreams.aggregates.groups import Ints
+    from dstreams.arrow.groups import Ints
 
 _SEEN = ".seen"
 _PLACE = ".place"

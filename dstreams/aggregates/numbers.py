@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstreams.aggregates.aggregate import Aggregate
-from dstreams.aggregates.groups import Groups, numpy_of, valid_rows
+from dstreams.arrow.groups import Groups, is_decimal, is_number, numpy_of, sums_of, valid_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dstreams.aggregates.groups import Floats
+    from dstreams.arrow.groups import Floats
 
 _MAX_DIGITS = 38
 _MORE_DIGITS = 4  # of a mean of decimals, as in Spark
@@ -62,15 +62,10 @@ class Sum(Aggregate):
         return (self.column,)
 
     def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        kind = columns[0].type
-        if not (_is_number(kind) or pa.types.is_duration(kind)):
-            raise TypeError(
-                f"values of {kind} cannot be summed; use integers, floats, decimals or durations"
-            )
-        return [_sums(groups, columns[0])]
+        return [sums_of(groups, columns[0])]
 
     def merge(self, groups: Groups, parts: Sequence[pa.Array]) -> list[pa.Array]:
-        return [_sums(groups, parts[0])]
+        return [sums_of(groups, parts[0])]
 
     def result(self, parts: Sequence[pa.Array]) -> pa.Array:
         return parts[0]
@@ -93,10 +88,10 @@ class Mean(Aggregate):
 
     def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:
         column = _number(columns[0], "have no mean")
-        return [_sums(groups, column), pa.array(valid_rows(groups, column)[0].counts())]
+        return [sums_of(groups, column), pa.array(valid_rows(groups, column)[0].counts())]
 
     def merge(self, groups: Groups, parts: Sequence[pa.Array]) -> list[pa.Array]:
-        return [_sums(groups, parts[0]), _counts(groups, parts[1])]
+        return [sums_of(groups, parts[0]), _counts(groups, parts[1])]
 
     def result(self, parts: Sequence[pa.Array]) -> pa.Array:
         sums, counts = parts
@@ -146,45 +141,15 @@ class Variance(Aggregate):
         return pc.divide(squares, divisors.cast(pa.float64()))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or _is_decimal(kind))
-
-
-def _is_decimal(kind: pa.DataType) -> bool:
-    """Return whether values are decimals of at most 128 bits."""
-    return bool(pa.types.is_decimal(kind) and not pa.types.is_decimal256(kind))
-
-
 def _number(column: pa.Array, lack: str) -> pa.Array:
     """Return a column whose sums are decimals or float64."""
-    if not _is_number(column.type):
+    if not is_number(column.type):
         raise TypeError(f"values of {column.type} {lack}; use integers, floats or decimals")
-    return column if _is_decimal(column.type) else column.cast(pa.float64(), safe=False)
-
-
-def _sums(groups: Groups, column: pa.Array) -> pa.Array:
-    kind = column.type
-    rows, values = valid_rows(groups, column)
-    present = rows.counts() > 0
-    if pa.types.is_floating(kind):
-        numbers = numpy_of(values).astype(np.float64, copy=False)
-        return _masked(rows.float_sums(numbers), ~present)
-    if pa.types.is_decimal(kind):
-        return rows.decimal_sums(values.cast(pa.decimal128(kind.precision, kind.scale)), present)
-    if pa.types.is_duration(kind):
-        sums = rows.int_sums(numpy_of(values.view(pa.int64())))
-        return _masked(sums, ~present).view(kind)
-    wide = np.uint64 if pa.types.is_uint64(kind) else np.int64
-    return _masked(rows.int_sums(numpy_of(values).astype(wide, copy=False)), ~present)
+    return column if is_decimal(column.type) else column.cast(pa.float64(), safe=False)
 
 
 def _counts(groups: Groups, counts: pa.Array) -> pa.Array:
     return pa.array(groups.int_sums(numpy_of(counts.fill_null(0))))
-
-
-def _masked(numbers: NDArray[Any], missing: NDArray[np.bool_]) -> pa.Array:
-    return pa.array(numbers, mask=missing, from_pandas=False)
 
 
 def _decimal_means(sums: pa.Array, counts: pa.Array) -> pa.Array:

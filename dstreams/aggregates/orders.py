@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstreams.aggregates.groups import numpy_of
+from dstreams.arrow.groups import numpy_of
 from dstreams.arrow.key_hash import is_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dstreams.aggregates.groups import Flags, Ints
+    from dstreams.arrow.groups import Flags, Ints
 
 _LEAST = np.int64(-(2**63))
 _NAN_BITS = np.float64("nan").view(np.int64)

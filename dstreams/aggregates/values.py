@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstreams.aggregates.aggregate import Aggregate
-from dstreams.aggregates.groups import Groups, list_sizes, lists_of, taken, valid_rows
 from dstreams.aggregates.orders import Ordered
+from dstreams.arrow.groups import Groups, list_sizes, lists_of, taken, valid_rows
 from dstreams.arrow.key_hash import flags_of
 
 if TYPE_CHECKING:
-    from dstreams.aggregates.groups import Ints
+    from dstreams.arrow.groups import Ints
 
 
 @dataclass(frozen=True)

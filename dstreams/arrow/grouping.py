@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstreams.arrow.groups import Groups, SumRangeError, sums_of
 from dstreams.arrow.key_hash import flags_of
 from dstreams.errors import InvalidStreamError
 
@@ -136,8 +137,18 @@ class GroupedValues:
         return pa.array(np.bincount(keys, minlength=self._key_count))
 
     def sum(self, column: str) -> pa.Array:
-        """Return the sum of the values of a column of numbers: int64, float64 or decimal."""
-        return self._aggregated(column, "sum")
+        """Return the sum of the values of a column of numbers: int64, float64 or decimal.
+
+        Raises:
+            OverflowError: a sum leaves the range of its type.
+        """
+        try:
+            return sums_of(Groups(self.keys, self._key_count), self._of(column))
+        except SumRangeError as error:
+            raise OverflowError(
+                f"the sum of the column {column!r} leaves the range of {error.kind} for the key in "
+                f"row {error.group} of the keys"
+            ) from error
 
     def min(self, column: str) -> pa.Array:
         """Return the least value of a column."""
@@ -175,32 +186,12 @@ class GroupedValues:
 
     def _aggregated(self, column: str, function: str) -> pa.Array:
         values = self._of(column)
-        if function == "sum" and self._is_plain_int(values):
-            return self._int_sum(values)
         table = pa.table({"key": self.keys, "value": values})
         grouped = table.group_by("key", use_threads=False).aggregate([("value", function)])
         made = grouped.column(f"value_{function}").combine_chunks()
         places = np.full(self._key_count, -1, np.int64)
         places[grouped.column("key").to_numpy()] = np.arange(len(grouped))
         return made.take(pa.array(places, mask=places < 0))
-
-    def _is_plain_int(self, values: pa.Array) -> bool:
-        return bool(pa.types.is_int64(values.type) and not values.null_count)
-
-    def _int_sum(self, values: pa.Array) -> pa.Array:
-        """Return sums of integers where no addition can leave their range; half the time."""
-        numbers = values.to_numpy()
-        largest = max(abs(int(numbers.max(initial=0))), abs(int(numbers.min(initial=0))))
-        if largest * len(numbers) >= 2**53:
-            return self._checked_sum(values)
-        sums = np.bincount(self.keys, weights=numbers, minlength=self._key_count)
-        return pa.array(sums.astype(np.int64), mask=self._counts == 0)
-
-    def _checked_sum(self, values: pa.Array) -> pa.Array:
-        order = self._order
-        sums = np.zeros(self._key_count, object)
-        np.add.at(sums, self.keys[order], values.take(pa.array(order)).to_numpy().astype(object))
-        return pa.array(sums, pa.int64(), mask=self._counts == 0)
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:

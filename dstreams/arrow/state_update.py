@@ -100,11 +100,11 @@ def key_schema(key: str | Sequence[str], records: pa.Schema, operation: str) -> 
     return pa.schema(fields)
 
 
-def block_partitioner(count: int) -> StablePartitioner:
-    """Return the partitioner of keys in blocks."""
+def block_partitioner(count: int, keys: Sequence[str]) -> StablePartitioner:
+    """Return the partitioner of keys in blocks; that of other columns is another one."""
     from dstreams.arrow.key_hash import BLOCK_HASH_NAME  # noqa: PLC0415 - needs numpy
 
-    return StablePartitioner(count, _hash_of_row, BLOCK_HASH_NAME)
+    return StablePartitioner(count, _hash_of_row, f"{BLOCK_HASH_NAME} of {', '.join(keys)}")
 
 
 def _hash_of_row(key: Any) -> int:

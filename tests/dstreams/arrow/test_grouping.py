@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
-pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
+np = pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
 
 from dstreams.arrow.grouping import (  # noqa: E402 - needs pyarrow
     DuplicateStateKeyError,
@@ -171,3 +171,12 @@ def test_a_state_with_a_key_twice() -> None:
     """A key that stands twice in a state is named by its rows."""
     with pytest.raises(DuplicateStateKeyError, match="row 2 of the state has the key of row 0"):
         number_keys([pa.array(["a", "b", "a"])], [pa.array(["a"])], unique=False)
+
+
+@pytest.mark.parametrize("values", [[2**62, 2**62], [2**62, None, 2**62]])
+def test_a_sum_beyond_its_range(values: list[Any]) -> None:
+    """No sum comes out on the other side of its range."""
+    records = pa.record_batch({"n": pa.array([1, *values])})
+    groups = GroupedValues(records, np.array([0] + [1] * len(values)), 2)
+    with pytest.raises(OverflowError, match=r"the sum of the column 'n' leaves .* int64 .* row 1"):
+        groups.sum("n")

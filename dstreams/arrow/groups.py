@@ -175,6 +175,50 @@ def taken(column: pa.Array, rows: Ints) -> pa.Array:
     return column.take(pa.array(rows, mask=rows < 0))
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether values are integers, floats or decimals of at most 128 bits."""
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or is_decimal(kind))
+
+
+def is_decimal(kind: pa.DataType) -> bool:
+    """Return whether values are decimals of at most 128 bits."""
+    return bool(pa.types.is_decimal(kind) and not pa.types.is_decimal256(kind))
+
+
+def sums_of(groups: Groups, column: pa.Array) -> pa.Array:
+    """Return the sums of a column, null for a group without a value.
+
+    Integers give int64 (uint64 gives uint64), floats float64, decimals decimal128(38, scale),
+    durations durations.
+
+    Raises:
+        SumRangeError: a sum leaves the range of its type.
+        TypeError: values of its type cannot be summed.
+    """
+    kind = column.type
+    if not (is_number(kind) or pa.types.is_duration(kind)):
+        raise TypeError(
+            f"values of {kind} cannot be summed; use integers, floats, decimals or durations"
+        )
+    rows, values = valid_rows(groups, column)
+    present = rows.counts() > 0
+    if pa.types.is_floating(kind):
+        numbers = numpy_of(values).astype(np.float64, copy=False)
+        return _masked(rows.float_sums(numbers), ~present)
+    if pa.types.is_decimal(kind):
+        return rows.decimal_sums(values.cast(pa.decimal128(kind.precision, kind.scale)), present)
+    if pa.types.is_duration(kind):
+        sums = rows.int_sums(numpy_of(values.view(pa.int64())))
+        return _masked(sums, ~present).view(kind)
+    wide = np.uint64 if pa.types.is_uint64(kind) else np.int64
+    return _masked(rows.int_sums(numpy_of(values).astype(wide, copy=False)), ~present)
+
+
+def _masked(numbers: NDArray[Any], missing: Flags) -> pa.Array:
+    return pa.array(numbers, mask=missing, from_pandas=False)
+
+
 def lists_of(values: pa.Array, sizes: Ints) -> pa.Array:
     """Return values that lie one list after the other as lists of these sizes."""
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
