@@ -33,7 +33,7 @@ from dstreams.arrow.key_hash import flags_of
 from dstreams.arrow.state_update import BlockUpdate, key_schema
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import Side, shorten
-from dstreams.rdd.failures import UserFunctionError, summarize
+from dstreams.rdd.failures import UserFunctionError, calling, function_of, summarize
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_gc import settle_worker
 
@@ -287,14 +287,16 @@ class MergedState:
 
     def _kept(self, results: pa.RecordBatch) -> NDArray[np.bool_]:
         assert self.keeps is not None  # noqa: S101 - for the type checker
-        flags = self.keeps(results)
+        with calling(self.aggregates.operation, self.keeps):
+            flags = self.keeps(results)
         if isinstance(flags, pa.ChunkedArray):
             flags = flags.combine_chunks()
         fits = isinstance(flags, pa.Array) and pa.types.is_boolean(flags.type)
         if not fits or len(flags) != results.num_rows:
-            raise TypeError(
-                f"filterFunc must return a pyarrow array of {results.num_rows:,} truth values, one "
-                f"for each row, got {shorten(flags)} ({type(flags).__name__})"
+            raise UserFunctionError(
+                f"{function_of(self.keeps, self.aggregates.operation)} must return a pyarrow array "
+                f"of {results.num_rows:,} truth values, one for each row, got {shorten(flags)} "
+                f"({type(flags).__name__})"
             )
         return flags_of(flags.fill_null(False))
 

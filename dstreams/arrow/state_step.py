@@ -120,6 +120,8 @@ class StateStep:
             result = self.func(keys, values, touched.select(self.layout.state.names))
             after, output = self._parts(result)
             return self._checked(keys, after), self._fitted_output(output)
+        except UserFunctionError:  # it says already what failed
+            raise
         except Exception as error:
             first = shorten(keys.slice(0, 1).to_pylist()[0])
             raise UserFunctionError(

@@ -160,7 +160,9 @@ def test_a_filter_that_gives_something_else(sc: SparkContext) -> None:
         blocks = rows.toBlocks(Sale)
         return blocks.aggregateStateByKey("shop", 1, lambda _: [True], total=Sum("cents"))
 
-    with pytest.raises(BatchFailedError, match="filterFunc must return a pyarrow array of 2"):
+    with pytest.raises(
+        BatchFailedError, match=r"aggregateStateByKey at .* must return a pyarrow array of 2 truth"
+    ):
         run_batches(sc, BATCHES[:1], dropped)
 
 
