@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 np = pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
 
+from dstreams import EnvironmentNotReadyError, InvalidStreamError, aggregates  # noqa: E402
 from dstreams.aggregates import (  # noqa: E402 - needs pyarrow
     ApproxDistinct,
     Count,
@@ -25,7 +27,6 @@ from dstreams.aggregates import (  # noqa: E402 - needs pyarrow
     Variance,
 )
 from dstreams.aggregates.by_key import AggregatesByKey, MergedState, state_update  # noqa: E402
-from dstreams.errors import InvalidStreamError  # noqa: E402
 from dstreams.rdd.failures import UserFunctionError  # noqa: E402
 
 NAN = math.nan
@@ -261,3 +262,12 @@ def test_registers_do_not_depend_on_the_cut() -> None:
         merged = of.merged(pa.concat_batches([*parts[::-1], *parts]))
         assert sorted(map(repr, merged.to_pylist())) == sorted(map(repr, whole.to_pylist()))
     assert whole.schema.field("made.registers").type == pa.list_(pa.uint16())
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for an aggregate where pyarrow is not is told what to install."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(EnvironmentNotReadyError, match=r"Sum needs pyarrow.*'dstreams\[arrow\]'"):
+        aggregates.__getattr__("Sum")
+    with pytest.raises(AttributeError, match="no attribute 'Median'"):
+        aggregates.__getattr__("Median")
