@@ -264,15 +264,18 @@ class MergedState:
             return pa.record_batch(after, schema=self.schema)
         whole = pa.record_batch([*keys.columns, *parts], schema=self.aggregates.partials)
         results = self.aggregates.results_of(whole)
+        if self.keeps is None:  # then all keys that it is called for have records
+            return pa.record_batch(after, schema=self.schema), results
+        kept = self._kept(results)
+        rows_kept = pa.array(np.arange(len(kept)), mask=~kept)
+        new_state = pa.record_batch(
+            [column.take(rows_kept) for column in after], schema=self.schema
+        )
+        if not self.says_results:
+            return new_state
         said = np.zeros(keys.num_rows, np.bool_)
         said[values.keys] = True
-        if self.keeps is not None:
-            kept = self._kept(results)
-            said &= kept
-            rows_kept = pa.array(np.arange(len(kept)), mask=~kept)
-            after = [column.take(rows_kept) for column in after]
-        new_state = pa.record_batch(after, schema=self.schema)
-        return (new_state, results.filter(pa.array(said))) if self.says_results else new_state
+        return new_state, results.filter(pa.array(said & kept))
 
     def _rows(self, values: Any, state: pa.RecordBatch) -> tuple[Groups, list[pa.Array]]:
         """Return the partial columns of the state, then of the batch, and the key of each row."""

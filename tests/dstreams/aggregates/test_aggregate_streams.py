@@ -137,20 +137,24 @@ def recent(block: Any) -> Any:
     return pc.greater_equal(hours, pc.subtract(pc.max(hours), 1))
 
 
-def test_keys_that_are_dropped(sc: SparkContext) -> None:
-    """A key that the filter drops is in no output, and begins anew when it comes again."""
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("complete", [[(1, 5)], [(1, 5), (2, 5)], [(2, 5), (3, 5)], [(2, 5), (3, 6)]]),
+        ("update", [[(1, 5)], [(2, 5)], [(3, 5)], [(3, 6)]]),
+    ],
+)
+def test_keys_that_are_dropped(sc: SparkContext, mode: Any, expected: list[Any]) -> None:
+    """A key that the filter drops is in no output, also where a record comes for it."""
     batches = [[(1, 5)], [(2, 5)], [(3, 5), (1, 7)], [(3, 1)]]
 
     def hours(rows: Any) -> Any:
-        blocks = rows.toBlocks({"hour": int, "cents": int})
-        return blocks.aggregateStateByKey("hour", 1, recent, total=Sum("cents")).toRows()
+        totals = rows.toBlocks({"hour": int, "cents": int}).aggregateStateByKey(
+            "hour", 1, recent, outputMode=mode, total=Sum("cents")
+        )
+        return totals.toRows()
 
-    assert in_order(run_batches(sc, batches, hours)) == [
-        [(1, 5)],
-        [(1, 5), (2, 5)],
-        [(2, 5), (3, 5)],
-        [(2, 5), (3, 6)],
-    ]
+    assert in_order(run_batches(sc, batches, hours)) == expected
 
 
 def test_a_filter_that_gives_something_else(sc: SparkContext) -> None:
