@@ -316,7 +316,9 @@ class LifeCycle:
     def _stop_on_signal(self) -> bool:
         if self.state is StreamingContextState.STOPPED:
             return False  # nobody waits for the streams any more, and the program is meant
-        logger.info("asked to end by a signal, stopping the streams")
+        graceful = self._settings.stop_gracefully_on_shutdown
+        second = "; a second signal stops them at once" if graceful else ""
+        logger.info("asked to end by a signal, stopping the streams%s", second)
         self._stop_at_exit()
         return self._was_awaited
 

@@ -116,6 +116,9 @@ class Scheduler:
             self._abandoned.set()
         else:
             self._is_graceful = True
+            waiting = len(self._unfinished)
+            if waiting > 1:
+                logger.warning("the streams stop after the %d batches that are due", waiting)
         self._stopping.set()
 
     def join(self, timeout_s: float) -> None:

@@ -238,16 +238,17 @@ def test_a_job_that_takes_too_long_is_cancelled(
 # Gracefully ----------------------------------------------------------------------------------
 
 
-def test_a_graceful_stop_runs_what_is_queued(
-    ssc: StreamingContext, clock: ManualClock, gate: Gate
+def test_a_graceful_stop_says_how_many_batches_it_runs(
+    ssc: StreamingContext, clock: ManualClock, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And no batch more: the source's two extra ticks are not imitated."""
+    """And runs no batch more: the source's two extra ticks are not imitated."""
     ssc.queueStream([[1], [2], [3], [4]]).foreachRDD(gate)
     ssc.start()
     clock.advance(3000)
     assert gate.entered.wait(60)
     wait_for(lambda: queued(ssc) == 2)
     stopping = in_background(ssc, stopGraceFully=True)
+    wait_for(lambda: "the streams stop after the 3 batches that are due" in caplog.text)
     gate.leave.set()
     stopping.join(60)
     assert not stopping.is_alive()
