@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
+from dstreams.arrow.block_functions import SchemaMismatchError, fitted
 from dstreams.arrow.library import require
 from dstreams.arrow.schemas import annotations_of, is_record_class
 from dstreams.rdd.blocks import shorten
@@ -25,6 +26,8 @@ from dstreams.rdd.worker_gc import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_NOTHING: Any = object()
 
 BLOCK_ROWS = 16_384
 """Records that are put into one block: enough for the cost of a call to vanish behind theirs."""
@@ -36,7 +39,7 @@ class RowsToBlocks:
 
     A record is a tuple or list of the columns in order, a mapping from their names, an object with
     attributes of these names, or, where there is one column, its value. A mapping may lack columns
-    that may be null.
+    that may be null. Elements that are blocks already stay as they are, if they fit the schema.
     """
 
     schema: pa.Schema
@@ -46,8 +49,27 @@ class RowsToBlocks:
     def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         settle_worker()
         remaining = iter(rows)
+        first = next(remaining, _NOTHING)
+        if isinstance(first, require("pyarrow", self.operation).RecordBatch):
+            yield from map(self._fitting, chain((first,), remaining))
+            return
+        if first is not _NOTHING:
+            remaining = chain((first,), remaining)
         while chunk := list(islice(remaining, self.rows_at_once)):
             yield self.block(chunk)
+
+    def _fitting(self, block: Any) -> pa.RecordBatch:
+        """Return an element that is a block, which it has to be."""
+        arrow = require("pyarrow", self.operation)
+        if not isinstance(block, arrow.RecordBatch):
+            raise UserFunctionError(
+                f"{self.operation}: blocks and records are mixed in one partition, after blocks "
+                f"comes {shorten(block)} ({type(block).__name__})"
+            )
+        try:
+            return fitted(block, self.schema)
+        except SchemaMismatchError as error:
+            raise UserFunctionError(f"{self.operation}: {error}") from error
 
     def block(self, rows: list[Any]) -> pa.RecordBatch:
         """Return one block of *rows*.
