@@ -26,6 +26,7 @@ FRAME_ROWS = 131_072
 """Rows a frame has at most that is moved or kept."""
 
 _SIDE = b"dstreams.side"
+_FEW = 1 << 16
 
 
 def blocks_rdd(rdd: RDD[Any], task: BlockTask) -> RDD[pa.RecordBatch]:
@@ -113,7 +114,9 @@ class _Route:
             places = partitions_of([block.column(name) for name in self.keys], self.partitions)
         except (KeyError, TypeError) as error:
             raise UserFunctionError(f"{self.operation}: {_said(error, block)}") from error
-        order = np.argsort(places, kind="stable")
+        # A stable sort of small numbers is one by their digits.
+        digits = places.astype(np.uint16) if self.partitions <= _FEW else places
+        order = np.argsort(digits, kind="stable")
         ends = np.cumsum(np.bincount(places, minlength=self.partitions))
         sorted_block = block.take(pa.array(order))
         start = 0

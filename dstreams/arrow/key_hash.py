@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
 
+_AT_ONCE = 16_384
+
 BLOCK_HASH_NAME = "block-hash-1"
 """Name of the hash in identities and on disk; another algorithm gets another name."""
 
@@ -61,9 +63,9 @@ def _of_column(column: pa.Array) -> Hashes:
     elif pa.types.is_decimal128(kind):
         words = np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 2)
         here = words[column.offset : column.offset + len(column)]
-        hashes = _mixed(_mixed(here[:, 0]) ^ here[:, 1])
+        hashes = _mixed(_mixed(here[:, 0].copy()) ^ here[:, 1])
     else:
-        hashes = _mixed(_as_words(column))
+        hashes = _mixed(_as_words(column).copy())  # may be a view of the column itself
     if column.null_count:
         hashes = np.where(flags_of(column.is_null()), _NULL, hashes)
     return hashes
@@ -109,33 +111,56 @@ def _of_bytes(column: pa.Array) -> Hashes:
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int64 if wide else np.int32)
     ends = ends[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    starts, sizes = ends[:-1], np.diff(ends)
-    hashes = sizes.astype(np.uint64) * _STEP
-    if data is None or not len(starts):
-        return _mixed(hashes)
-    raw = np.zeros(int(ends[-1]) + 8, np.uint8)  # so that the last word ends within it
-    raw[: ends[-1]] = np.frombuffer(data, np.uint8, int(ends[-1]))
-    words = np.lib.stride_tricks.as_strided(
-        np.ndarray((1,), np.dtype("<u8"), raw.data), (len(raw) - 7,), (1,)
-    )
-    rows = np.flatnonzero(sizes)
-    at = 0
-    while len(rows):
-        left = np.minimum(sizes[rows] - at, 8).astype(np.uint64)
-        unused = (np.uint64(8) - left) * np.uint64(8)
-        word = words[starts[rows] + at] << unused
-        hashes[rows] = _mixed(hashes[rows] ^ word)
-        at += 8
-        rows = rows[sizes[rows] > at]
+    hashes = np.diff(ends).astype(np.uint64)
+    hashes *= _STEP
+    if data is not None:
+        # Slices that stay in the processor's cache are hashed in half the time.
+        for start in range(0, len(hashes), _AT_ONCE):
+            _add_bytes(hashes[start : start + _AT_ONCE], ends[start : start + _AT_ONCE + 1], data)
     return _mixed(hashes)
 
 
+def _add_bytes(hashes: Hashes, ends: NDArray[np.int64], data: pa.Buffer) -> None:
+    """Mix the bytes of texts, which end and begin at *ends*, into their hashes."""
+    first, last = int(ends[0]), int(ends[-1])
+    raw = np.zeros(last - first + 8, np.uint8)  # so that the last word ends within it
+    raw[: last - first] = np.frombuffer(data, np.uint8, last - first, first)
+    words = np.lib.stride_tricks.as_strided(
+        np.ndarray((1,), np.dtype("<u8"), raw.data), (len(raw) - 7,), (1,)
+    )
+    starts, sizes = ends[:-1] - first, np.diff(ends)
+    rows: Any = slice(None)
+    at = 0
+    while True:
+        longer = sizes > at
+        if not longer.all():
+            rows = np.flatnonzero(longer) if isinstance(rows, slice) else rows[longer]
+            starts, sizes = starts[longer], sizes[longer]
+        if not len(sizes):
+            return
+        unused = np.minimum(sizes - at, 8)
+        np.subtract(8, unused, out=unused)
+        unused <<= 3
+        word = words[starts + at]
+        word <<= unused.view(np.uint64)
+        word ^= hashes[rows]
+        hashes[rows] = _mixed(word)
+        at += 8
+
+
 def _mixed(words: Any) -> Hashes:
-    """Return what splitmix64 makes of each word."""
-    mixed = words + _STEP
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
-    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+    """Return what splitmix64 makes of each word, in the place of *words*."""
+    mixed = np.asarray(words)
+    mixed += _STEP
+    shifted = mixed >> np.uint64(30)
+    mixed ^= shifted
+    mixed *= _FIRST
+    np.right_shift(mixed, np.uint64(27), out=shifted)
+    mixed ^= shifted
+    mixed *= _SECOND
+    np.right_shift(mixed, np.uint64(31), out=shifted)
+    mixed ^= shifted
+    return mixed
 
 
 def flags_of(column: Any) -> NDArray[np.bool_]:
