@@ -21,6 +21,7 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 [b'some records']
 """
 
+from checkpoint.arrow_blocks import arrow_metadata, arrow_side
 from checkpoint.batch_log import BeginRecord, begin_file
 from checkpoint.commit_log import (
     INPUTS_NEEDED_AFTER,
@@ -135,6 +136,8 @@ __all__ = [
     "StreamLog",
     "UntrustedFileError",
     "all_graphs",
+    "arrow_metadata",
+    "arrow_side",
     "began_ms",
     "begin_file",
     "blocks_in",

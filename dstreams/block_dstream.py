@@ -222,7 +222,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
             operation, updateFunc, numPartitions, initial, key, state, None, uid
         )
 
-    def mapStateBlocks(
+    def mapStateBlocks(  # type: ignore[override] # the columns are known by then
         self,
         f: BlockStateFunc,
         numPartitions: int | None = None,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from checkpoint.arrow_blocks import arrow_pairs, is_arrow_block
 from checkpoint.pair_blocks import PairBlock, PairForm, rows_of_fields
 from checkpoint.tools.instances import Instance
 from checkpoint.tools.unpickling import Opaque, Parts, TooManyPartsError
@@ -56,6 +57,9 @@ def pairs_of(payload: bytes, loads: Loads) -> Iterator[tuple[Any, Any]]:
 
 
 def _pairs(payload: bytes, loads: Loads) -> Iterator[tuple[Any, Any]]:
+    if is_arrow_block(payload):
+        yield from arrow_pairs(payload)
+        return
     block = _block_of(payload)
     if block is None:
         yield from map(_pair, _as_list(loads(payload)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
+from checkpoint import arrow_metadata, arrow_side
 from dstreams.arrow.block_serializer import BlockSerializer, block_to_bytes
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Side, shorten
@@ -20,12 +21,13 @@ from dstreams.rdd.worker_gc import settle_worker
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dstreams.arrow.state_layout import StateLayout
+
 BlockTask: TypeAlias = "Callable[[int, Iterable[Any]], Iterator[pa.RecordBatch]]"
 
 FRAME_ROWS = 131_072
 """Rows a frame has at most that is moved or kept."""
 
-_SIDE = b"dstreams.side"
 _FEW = 1 << 16
 
 
@@ -39,20 +41,19 @@ def blocks_rdd(rdd: RDD[Any], task: BlockTask) -> RDD[pa.RecordBatch]:
     return blocks
 
 
-def marked(block: pa.RecordBatch, side: Side) -> pa.RecordBatch:
-    """Return a block that says whether its rows are records of a batch or states."""
-    return block.replace_schema_metadata({_SIDE: side.name.encode()})
+def marked(block: pa.RecordBatch, side: Side, keys: Sequence[str] = ()) -> pa.RecordBatch:
+    """Return a block that says whether its rows are records of a batch or states of some keys."""
+    return block.replace_schema_metadata(arrow_metadata(side.name, keys))
 
 
 def side_of(block: pa.RecordBatch) -> Side:
     """Return what the rows of a block are; records of a batch where it does not say."""
-    name = (block.schema.metadata or {}).get(_SIDE, b"BATCH")
-    return Side[name.decode()]
+    return Side[arrow_side(block.schema.metadata) or Side.BATCH.name]
 
 
-def frames_of_block(block: pa.RecordBatch, side: Side) -> Iterator[bytes]:
+def frames_of_block(block: pa.RecordBatch, side: Side, keys: Sequence[str] = ()) -> Iterator[bytes]:
     """Yield a block in frames, none of them empty."""
-    named = marked(block, side)
+    named = marked(block, side, keys)
     for start in range(0, named.num_rows, FRAME_ROWS):
         yield block_to_bytes(named.slice(start, FRAME_ROWS))
 
@@ -61,7 +62,8 @@ def frames_of_block(block: pa.RecordBatch, side: Side) -> Iterator[bytes]:
 class BlockFrames:
     """Layout of frames: blocks of Arrow, whose key is in some of their columns."""
 
-    keys: tuple[str, ...]
+    layout: StateLayout
+    operation: str
 
     def frames(
         self, rdd: RDD[Any], partitioner: StablePartitioner, side: Side, operation: str
@@ -69,12 +71,39 @@ class BlockFrames:
         if rdd.partitioner == partitioner and side is Side.STATE:
             return jvm.frames_of(rdd)  # what :meth:`rdd` made of such frames
         if rdd.partitioner == partitioner:
-            return jvm.as_frames(PipelinedRDD(rdd, _Mark(side), True), partitioner)
-        route = _Route(self.keys, partitioner.numPartitions, side, operation)
+            return jvm.as_frames(PipelinedRDD(rdd, _Mark(side, self._keys), True), partitioner)
+        route = self.route(partitioner.numPartitions, side, operation)
         return jvm.shuffle_frames(PipelinedRDD(rdd, route), partitioner)
 
     def rdd(self, frames: RDD[bytes]) -> RDD[pa.RecordBatch]:
-        return jvm.deserialized(frames, BlockSerializer())
+        return jvm.deserialized(frames, StateSerializer(self.layout, self.operation))
+
+    def route(self, partitions: int, side: Side, operation: str) -> _Route:
+        """Return the task that addresses blocks to their partitions."""
+        return _Route(self._keys, partitions, side, operation)
+
+    @property
+    def _keys(self) -> tuple[str, ...]:
+        return tuple(self.layout.keys.names)
+
+
+class StateSerializer(BlockSerializer):
+    """Serializer of a state: blocks that an earlier program wrote get the columns of this one."""
+
+    def __init__(self, layout: StateLayout, operation: str) -> None:
+        self._layout = layout
+        self._operation = operation
+
+    def loads(self, obj: bytes) -> pa.RecordBatch:
+        block = super().loads(obj)
+        is_state = side_of(block) is Side.STATE
+        return self._layout.grown(block, self._operation) if is_state else block
+
+    def rows_of_frame(self, obj: bytes) -> int:
+        """Return how many keys a frame of the state has."""
+        block = super().loads(obj)
+        rows: int = block.num_rows
+        return rows if side_of(block) is Side.STATE else 0
 
 
 @dataclass(frozen=True)
@@ -82,10 +111,11 @@ class _Mark:
     """Task: blocks that are where they belong -> frames of a side."""
 
     side: Side
+    keys: tuple[str, ...]
 
     def __call__(self, _: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         settle_worker()
-        return chain.from_iterable(frames_of_block(block, self.side) for block in blocks)
+        return chain.from_iterable(frames_of_block(block, self.side, self.keys) for block in blocks)
 
 
 @dataclass(frozen=True)
@@ -99,9 +129,11 @@ class _Route:
 
     def __call__(self, _: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         settle_worker()
-        for block in gathered(blocks, FRAME_ROWS, self.operation):
+        # What a function had to say of a batch may lie among the states after it.
+        kept = (block for block in blocks if side_of(block) is not Side.OUTPUT)
+        for block in gathered(kept, FRAME_ROWS, self.operation):
             for target, part in self._parts(block):
-                for frame in frames_of_block(part, self.side):
+                for frame in frames_of_block(part, self.side, self.keys):
                     yield from jvm.addressed(target, frame)
 
     def _parts(self, block: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -147,23 +147,28 @@ def _array(arrow: Any, values: Any, field: Any) -> Any:
                 "a time with a zone was given; declare pa.timestamp('us', 'UTC') or another zone"
             )
     if types.is_nested(field.type):
-        values = [_plain(types, value, field.type) for value in values]
+        values = [_plain_of(types, value, field.type) for value in values]
     made = arrow.array(values, type=field.type)
     return made.combine_chunks() if isinstance(made, arrow.ChunkedArray) else made
 
 
-def _plain(types: Any, value: Any, kind: Any) -> Any:
+def plain_value(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of Python as Arrow takes it for a type."""
+    return _plain_of(require("pyarrow", "a value in a block").types, value, kind)
+
+
+def _plain_of(types: Any, value: Any, kind: Any) -> Any:
     """Return a nested value as Arrow takes it: records as dicts, mappings as pairs."""
     if value is None:
         return None
     if types.is_struct(kind):
         names = [field.name for field in kind]
         parts = zip(names, _fields_of(value, names), kind, strict=True)
-        return {name: _plain(types, part, field.type) for name, part, field in parts}
+        return {name: _plain_of(types, part, field.type) for name, part, field in parts}
     if types.is_map(kind):
-        return [(key, _plain(types, item, kind.item_type)) for key, item in dict(value).items()]
+        return [(key, _plain_of(types, item, kind.item_type)) for key, item in dict(value).items()]
     if types.is_nested(kind):
-        return [_plain(types, item, kind.value_type) for item in value]
+        return [_plain_of(types, item, kind.value_type) for item in value]
     return value
 
 

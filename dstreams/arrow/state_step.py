@@ -26,36 +26,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dstreams.arrow.block_functions import SchemaMismatchError, empty_block, fitted, one_block
+from dstreams.arrow.block_functions import SchemaMismatchError, fitted, one_block
 from dstreams.arrow.grouping import GroupedValues, KeyNumbers, number_keys
 from dstreams.arrow.key_hash import flags_of
+from dstreams.arrow.state_layout import StateLayout
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.failures import UserFunctionError, function_of, summarize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-@dataclass(frozen=True)
-class StateLayout:
-    """The columns of a state: those of its key, and those of what is kept for each key.
-
-    Attributes:
-        keys: columns of the key, at least one.
-        state: columns of the state, at least one; a key whose columns are all null has none.
-    """
-
-    keys: pa.Schema
-    state: pa.Schema
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the state as it is kept."""
-        return pa.schema([*self.keys, *(field.with_nullable(True) for field in self.state)])
-
-    def nothing(self) -> pa.RecordBatch:
-        """Return the state of no key."""
-        return empty_block(self.schema)
 
 
 @dataclass(frozen=True)

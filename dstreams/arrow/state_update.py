@@ -13,6 +13,7 @@ from dstreams.arrow.block_rdd import BlockFrames, frames_of_block, side_of, toge
 from dstreams.arrow.block_serializer import block_of_bytes
 from dstreams.arrow.library import require
 from dstreams.arrow.schemas import schema_of
+from dstreams.arrow.state_layout import StateLayout, defaults_of
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import StateTask
@@ -59,15 +60,20 @@ class BlockUpdate:
                 f"the column {twice[0]!r} of {operation} is of the key and of the state; the state "
                 "has the columns that are kept for a key"
             )
-        from dstreams.arrow.state_step import StateLayout, StateStep  # noqa: PLC0415 - needs numpy
+        from dstreams.arrow.state_step import StateStep  # noqa: PLC0415 - needs numpy
 
         said = None if output is None else schema_of(output, operation)
-        layout = StateLayout(keys, kept)
+        layout = StateLayout(keys, kept, defaults_of(state, kept, operation))
         return cls(StateStep(func, operation, layout, said, touches_all=output is None), records)
 
     @property
+    def columns(self) -> list[dict[str, object]]:
+        """Say in JSON which columns the state has."""
+        return self.step.layout.described()
+
+    @property
     def layout(self) -> BlockFrames:
-        return BlockFrames(tuple(self.step.layout.keys.names))
+        return BlockFrames(self.step.layout, self.step.operation)
 
     def task(self, time_ms: int, unique: bool, partitioner: StablePartitioner | None) -> StateTask:
         """Return the task that updates one partition of the state; the batch time is not asked."""
@@ -152,7 +158,9 @@ class _StepTask:
         step = self.update.step
         sides: dict[Side, list[Any]] = {side: [] for side in Side}
         for block in map(block_of_bytes, frames):
-            sides[side_of(block)].append(block)
+            side = side_of(block)
+            of_state = side is Side.STATE
+            sides[side].append(step.layout.grown(block, step.operation) if of_state else block)
         states, records = sides[Side.STATE], sides[Side.BATCH]
         if not states and not records:
             return
@@ -161,7 +169,7 @@ class _StepTask:
             together(records, step.operation) if records else empty_block(self.update.records),
             unique=self.unique,
         )
-        yield from frames_of_block(state, Side.STATE)
+        yield from frames_of_block(state, Side.STATE, step.layout.keys.names)
         if output is not None:
             yield from frames_of_block(output, Side.OUTPUT)
 

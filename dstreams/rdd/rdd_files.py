@@ -12,7 +12,7 @@ union needs no shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -50,9 +50,12 @@ class WrittenRdd:
 
 def write_rdd(rdd: RDD[Any], files: Files, first: StatePartition, epoch: int) -> WrittenRdd:
     """Compute *rdd* and write each partition to a file of its own, durably; one Spark job."""
-    counted = isinstance(rdd, BlockPairsRDD)
+    is_pairs = isinstance(rdd, BlockPairsRDD)
     frames = rdd.blocks if isinstance(rdd, BlockPairsRDD) else jvm.frames_of(rdd)
-    written = PipelinedRDD(frames, _Write(files, first, epoch, counted)).collect()
+    # A serializer that knows how many records a frame has says so by this method.
+    rows_of = getattr(rdd._jrdd_deserializer, "rows_of_frame", _no_rows)
+    write = _Write(files, first, epoch, _rows_of_block if is_pairs else rows_of)
+    written = PipelinedRDD(frames, write).collect()
     return WrittenRdd(first, tuple(written))
 
 
@@ -106,7 +109,7 @@ class _Write:
     files: Files
     first: StatePartition
     epoch: int
-    counted: bool
+    rows_of: Callable[[bytes], int]
 
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[FileRef]:
         settle_worker()
@@ -116,7 +119,16 @@ class _Write:
         yield write_state_file(self.files, identity, self._blocks(frames))
 
     def _blocks(self, frames: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
-        return ((frame, Block(frame).rows if self.counted else 0) for frame in frames)
+        return ((frame, self.rows_of(frame)) for frame in frames)
+
+
+def _rows_of_block(frame: bytes) -> int:
+    rows: int = Block(frame).rows
+    return rows
+
+
+def _no_rows(_: bytes) -> int:
+    return 0
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from dstreams.durations import batch_datetime
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.kernel.source import restart_refusal
+from dstreams.recovery.state_columns import added_columns, refused_columns
 from dstreams.sources.file_listing import before_wildcards, has_wildcards
 
 _Described = Mapping[str, Any]
@@ -93,6 +94,12 @@ def compare_graphs(
         f"input {uid} was {old[uid]['source']}, and is {new[uid]['source']} now"
         for uid in kept
         if "source" in old[uid] and old[uid]["source"] != new[uid].get("source")
+    ]
+    grown = {uid: added_columns(old[uid].get("columns"), new[uid].get("columns")) for uid in kept}
+    notes += [
+        f"the state of {uid} gets the columns {', '.join(names)}"
+        for uid, names in grown.items()
+        if names
     ]
     anew = begins_anew(before, now, plan)
     notes += [
@@ -213,6 +220,8 @@ def _refusals_of_part(
             f"{now['window_ms']} ms now, which cannot be made from its state; keep the window, or "
             "give another uid"
         )
+    else:
+        yield from refused_columns(uid, now["operation"], before.get("columns"), now.get("columns"))
 
 
 def _differs(before: _Described, now: _Described, fact: str) -> bool:

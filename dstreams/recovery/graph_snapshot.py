@@ -271,6 +271,7 @@ def _describe_node(plan: Plan, node: Node, began: Mapping[str, int]) -> dict[str
         "state": "stored" if is_in_store else "copied" if node.is_stateful else "none",
         "partitions": None if partitioner is None else partitioner.numPartitions,
         "partitioner": None if partitioner is None else partitioner.name,
+        "columns": getattr(getattr(node, "update", None), "columns", None),
         "slide_ms": node.slide_ms,
         "window_ms": times.window_ms if isinstance(times, WindowTimes) else None,
         "checkpoint_ms": planned.checkpoint_ms,

@@ -16,7 +16,7 @@ pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 pc = pytest.importorskip("pyarrow.compute")
 pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
 
-from dstreams.arrow.block_rdd import _Route, frames_of_block  # noqa: E402 - needs pyarrow
+from dstreams.arrow.block_rdd import frames_of_block  # noqa: E402 - needs pyarrow
 from dstreams.arrow.block_serializer import block_of_bytes  # noqa: E402
 from dstreams.arrow.rows import BlocksToRows, RowsToBlocks  # noqa: E402
 from dstreams.arrow.state_step import StateLayout, StateStep  # noqa: E402
@@ -82,11 +82,12 @@ def test_as_a_dict_of_rows(batches: list[list[tuple[Any, ...]]], rows_at_once: i
     """What blocks keep of each key is what a dict keeps of it, row by row."""
     to_blocks = RowsToBlocks(RECORDS, "toBlocks", rows_at_once)
     step = StateStep(update, "updateStateByKey", StateLayout(KEYS, STATE))
-    task = BlockUpdate(step, RECORDS).task(0, True, None)
+    update_of = BlockUpdate(step, RECORDS)
+    task = update_of.task(0, True, None)
     states: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     expected: dict[Any, Any] = {}
     for batch in batches:
-        route = _Route(("text", "day"), PARTITIONS, Side.BATCH, "updateStateByKey")
+        route = update_of.layout.route(PARTITIONS, Side.BATCH, "updateStateByKey")
         moved: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         for target, frame in _pairs(route(0, to_blocks(0, batch))):
             moved[target].append(frame)
