@@ -51,7 +51,7 @@ class UpdateFunction:
             known = UpdateForm(form)
         except ValueError:
             raise InvalidStreamError(
-                f"form of {operation} is {form!r}; use 'values', 'keyed' or 'iterator'"
+                f"form of {operation} is {form!r}; use 'values', 'keyed', 'iterator' or 'blocks'"
             ) from None
         count, shape = _SHAPES[known]
         require_arity(func, (count,), operation, shape)

@@ -147,7 +147,7 @@ def test_none_drops_a_key_and_nothing_else_does(form: str, falsy: Any) -> None:
             "value",
             "form of updateStateByKey at app.py:12 is 'value'; use 'values', 'keyed'",
         ),
-        (add, None, "is None; use 'values', 'keyed' or 'iterator'"),
+        (add, None, "is None; use 'values', 'keyed', 'iterator' or 'blocks'"),
         (add, ["values"], r"is \['values'\]; use"),
     ],
 )

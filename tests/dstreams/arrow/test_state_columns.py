@@ -1,0 +1,321 @@
+"""A state in blocks over changed programs: columns that come, what is refused, what tools see."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark import SparkContext
+
+from dstreams import DStream, InvalidStreamError, RestartError, StreamingContext
+from dstreams.cli import main
+from dstreams.testing import ManualClock, run_batches
+
+pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
+pc = pytest.importorskip("pyarrow.compute")
+pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
+
+from dstreams.arrow.state_layout import StateColumnsError, StateLayout, defaults_of  # noqa: E402
+
+PAIRS = {"text": str, "number": int}
+
+PROGRAM = """
+import sys
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstreams import StreamingContext
+from dstreams.testing import ManualClock
+
+version, checkpoint = int(sys.argv[1]), sys.argv[2]
+BATCHES = [[("a", 1), ("b", 2)], [("a", 3)], [("c", 5), ("a", 4)]]
+
+
+class Total(NamedTuple):
+    total: int
+
+
+class Grown(NamedTuple):
+    label: str = "old"
+    total: int = 0
+    least: int | None = None
+
+
+def add(keys, values, state):
+    total = pc.add(pc.fill_null(state.column("total"), 0), pc.fill_null(values.sum("number"), 0))
+    return pa.record_batch({"total": total})
+
+
+def add_and_label(keys, values, state):
+    total = add(keys, values, state).column("total")
+    label = pc.fill_null(state.column("label"), "new")
+    least = pc.min_element_wise(state.column("least"), values.min("number"))
+    return pa.record_batch({"label": label, "total": total, "least": least})
+
+
+def define():
+    ssc = StreamingContext.getActive() or StreamingContext(None, 1, clock=ManualClock())
+    ssc.checkpoint(checkpoint)
+    pairs = ssc.queueStream(BATCHES, replayable=True)
+    func, state, partitions = ((add, Total, 2), (add_and_label, Grown, 3))[version - 1]
+    states = pairs.updateStateByKey(
+        func, partitions, form="blocks", schema={"text": str, "number": int}, state=state,
+        uid="totals",
+    )
+    states.toRows().foreachRDD(lambda rdd: print(sorted(rdd.collect()), flush=True))
+    return ssc
+
+
+ssc = StreamingContext.restore(checkpoint, define)
+ssc.step(2 if version == 1 else 1)
+ssc.stop()
+"""
+
+
+def run(program: Path, version: int, checkpoint: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, str(program), str(version), str(checkpoint)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def rows_of(capsys: pytest.CaptureFixture[str], *words: object) -> list[Any]:
+    capsys.readouterr()
+    assert main(["checkpoint", "read", *map(str, words), "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return sorted((json.loads(line) for line in lines), key=lambda row: str(row["key"]))
+
+
+def test_a_changed_program_adds_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys of an earlier process have the declared defaults, also in other partitions."""
+    program, checkpoint = tmp_path / "app.py", tmp_path / "checkpoint"
+    program.write_text(PROGRAM, encoding="utf-8")
+    assert run(program, 1, checkpoint)[-1] == "[('a', 4), ('b', 2)]"
+    assert rows_of(capsys, checkpoint) == [
+        {"key": "a", "value": {"total": 4}},
+        {"key": "b", "value": {"total": 2}},
+    ]
+    assert rows_of(capsys, checkpoint, "--key", "b") == [{"key": "b", "value": {"total": 2}}]
+    after = "[('a', 'old', 8, 4), ('b', 'old', 2, None), ('c', 'new', 5, 5)]"
+    assert run(program, 2, checkpoint)[-1] == after
+    assert rows_of(capsys, checkpoint)[0] == {
+        "key": "a",
+        "value": {"label": "old", "total": 8, "least": 4},
+    }
+
+
+def add(keys: Any, values: Any, state: Any) -> Any:
+    """The running sum of each key."""
+    total = pc.add(pc.fill_null(state.column("total"), 0), pc.fill_null(values.sum("number"), 0))
+    return pa.record_batch({"total": total})
+
+
+def touched(keys: Any, values: Any, state: Any) -> Any:
+    after = add(keys, values, state)
+    columns = [*keys.columns, after.column("total")]
+    return after, pa.record_batch(columns, names=["text", "now"])
+
+
+Define = Callable[[DStream[Any]], Any]
+
+
+def totals(columns: Any = None, key: str = "text", state: Any = None) -> Define:
+    blocks = columns or PAIRS
+    return lambda pairs: pairs.toBlocks(blocks).updateStateByKey(
+        add, 2, key=key, state=state or {"total": int}, uid="totals"
+    )
+
+
+def setup(sc: SparkContext, directory: Path, define: Define) -> Callable[[], StreamingContext]:
+    def make() -> StreamingContext:
+        ssc = StreamingContext(sc, 1, clock=ManualClock())
+        ssc.checkpoint(str(directory))
+        pairs = ssc.queueStream([[("a", 1)], [("b", 2)], [("a", 3)]], replayable=True)
+        define(pairs).foreachRDD(lambda rdd: rdd.count())
+        return ssc
+
+    return make
+
+
+REFUSED: dict[str, tuple[Define, str]] = {
+    "another type": (
+        totals(state={"total": float}),
+        "the column 'total' of the state of 'totals' was int64, and is double in "
+        r"updateStateByKey at .*; keep its type and add a column of the new one, or give another",
+    ),
+    "a column that is gone": (
+        totals(state={"sum": int}),
+        r"the column 'total' \(int64\) of the state of 'totals' is not declared in .* any more; "
+        "declare it still",
+    ),
+    "another key": (
+        totals({"number": int, "text": str}, key="number"),
+        "the key of 'totals' was text string, and is number int64 in .*, so no key would be found",
+    ),
+    "another type of key": (
+        totals({"text": bytes, "number": int}),
+        "the key of 'totals' was text string, and is text binary in",
+    ),
+    "rows": (
+        lambda pairs: pairs.updateStateByKey(lambda values, state: state, 2, uid="totals"),
+        r"the state of 'totals' is kept in blocks, and .* keeps it in pairs; give another uid=, "
+        r"and let this state go \(allowRemoved=\['totals'\]\)",
+    ),
+}
+
+
+def test_what_is_refused_before_a_batch_runs(sc: SparkContext, tmp_path: Path) -> None:
+    """A state of other columns is named at restart, and is left as it is."""
+    ssc = setup(sc, tmp_path, totals())()
+    ssc.step(2)
+    ssc.stop(stopSparkContext=False)
+    for define, says in REFUSED.values():
+        with pytest.raises(RestartError, match=says):
+            StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, define))
+    grown = totals(state={"total": int, "count": pa.int64()})
+    report = StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, grown), dryRun=True)
+    assert "the state of totals gets the columns count" in str(report)
+    ssc = StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, totals()))
+    ssc.step(1)
+    ssc.stop(stopSparkContext=False)
+
+
+class Defaults(NamedTuple):
+    one: int = 7
+    word: str = "x"
+    none: float | None = None
+    items: list[int] = [1, 2]  # noqa: RUF012 - a default as programs have it
+
+
+@dataclass
+class Inner:
+    left: int
+    right: str
+
+
+@dataclass
+class Declared:
+    total: int
+    inner: Inner = field(default_factory=lambda: Inner(1, "r"))
+
+
+def test_defaults_that_are_declared() -> None:
+    """Those of a NamedTuple and of a dataclass, nested ones as well."""
+    from dstreams.arrow.schemas import schema_of  # noqa: PLC0415 - needs pyarrow
+
+    old = pa.record_batch({"key": ["a", "b"], "total": [1, 2]})
+    for declared, expected in (
+        (Defaults, {"one": 7, "word": "x", "none": None, "items": [1, 2]}),
+        (Declared, {"inner": {"left": 1, "right": "r"}}),
+    ):
+        state = schema_of(declared, "here")
+        if "total" not in state.names:
+            state = state.append(pa.field("total", pa.int64()))
+        keys = pa.schema([("key", pa.string())])
+        layout = StateLayout(keys, state, defaults_of(declared, state, "here"))
+        grown = layout.grown(old, "here")
+        assert grown.schema == layout.schema
+        assert grown.to_pylist() == [
+            {"key": "a", "total": 1, **expected},
+            {"key": "b", "total": 2, **expected},
+        ]
+
+
+def test_what_a_block_of_another_schema_is() -> None:
+    """Named where no description of the state was there to compare."""
+    layout = StateLayout(pa.schema([("key", pa.string())]), pa.schema([("total", pa.int64())]))
+    with pytest.raises(StateColumnsError, match="has a column 'sum', which is not declared"):
+        layout.grown(pa.record_batch({"key": ["a"], "sum": [1]}), "here")
+    with pytest.raises(StateColumnsError, match=r"'total' .* is string, and int64 is declared"):
+        layout.grown(pa.record_batch({"key": ["a"], "total": ["1"]}), "here")
+
+
+class Wrong(NamedTuple):
+    total: int = "none"  # type: ignore[assignment]
+
+
+def test_a_default_that_does_not_fit() -> None:
+    """It is refused where it is declared."""
+    with pytest.raises(InvalidStreamError, match="default 'none' of the column 'total' of here"):
+        defaults_of(Wrong, pa.schema([("total", pa.int64())]), "here")
+
+
+BATCHES = [[("a", 1), ("b", 2)], [("a", 3)]]
+
+
+def test_pairs_have_their_own_way_to_blocks(sc: SparkContext) -> None:
+    """By the first column of their schema."""
+    seen = run_batches(
+        sc,
+        BATCHES,
+        lambda pairs: pairs.updateStateByKey(
+            add, 2, form="blocks", schema=PAIRS, state={"total": int}
+        ).toRows(),
+    )
+    assert [sorted(batch) for batch in seen] == [[("a", 1), ("b", 2)], [("a", 4), ("b", 2)]]
+    said = run_batches(
+        sc,
+        BATCHES,
+        lambda pairs: pairs.mapStateBlocks(
+            touched, 2, schema=PAIRS, state={"total": int}, output={"text": str, "now": pa.int64()}
+        ).toRows(),
+    )
+    assert [sorted(batch) for batch in said] == [[("a", 1), ("b", 2)], [("a", 4)]]
+
+
+WRONG: dict[str, tuple[Define, str]] = {
+    "no columns": (
+        lambda pairs: pairs.updateStateByKey(add, form="blocks", schema=PAIRS),  # type: ignore[call-overload]
+        "in blocks needs schema=.* and state=",
+    ),
+    "columns of another form": (
+        lambda pairs: pairs.updateStateByKey(add, schema=PAIRS),  # type: ignore[call-overload]
+        "are columns of blocks; add form='blocks'",
+    ),
+    "a partition function": (
+        lambda pairs: pairs.updateStateByKey(  # type: ignore[call-overload]
+            add, form="blocks", schema=PAIRS, state={"total": int}, partitionFunc=hash
+        ),
+        "places the keys of blocks itself",
+    ),
+}
+
+
+@pytest.mark.parametrize(("define", "says"), WRONG.values(), ids=list(WRONG))
+def test_what_cannot_be_defined(sc: SparkContext, define: Define, says: str) -> None:
+    """What does not go with blocks is said in the definition."""
+    ssc = StreamingContext(sc, 1)
+    try:
+        with pytest.raises(InvalidStreamError, match=says):
+            define(ssc.queueStream(BATCHES))
+    finally:
+        ssc.stop(stopSparkContext=False)
+
+
+def test_blocks_as_they_come(sc: SparkContext) -> None:
+    """A stream whose elements are blocks already is one of blocks, if they fit."""
+    block = pa.record_batch({"text": ["a", "b"], "number": [1, 2]})
+    seen = run_batches(sc, [[block]], lambda blocks: blocks.toBlocks(PAIRS).toRows())
+    assert sorted(seen[0]) == [("a", 1), ("b", 2)]
+    with pytest.raises(
+        Exception, match=r"toBlocks at .*: the column 'number' is int64, and string"
+    ):
+        run_batches(sc, [[block]], lambda blocks: blocks.toBlocks({"text": str, "number": str}))
+    mixed = sc.parallelize([block, ("c", 1)], 1)
+    with pytest.raises(Exception, match="blocks and records are mixed in one partition"):
+        run_batches(sc, [mixed], lambda blocks: blocks.toBlocks(PAIRS))
