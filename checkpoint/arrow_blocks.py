@@ -14,7 +14,8 @@ pyarrow is needed to look into one, not to copy, check or move it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 _SIDE, _KEYS = b"dstreams.side", b"dstreams.keys"
@@ -45,16 +46,44 @@ def arrow_state(payload: bytes) -> Any | None:
 
     Raises ValueError: pyarrow is not installed, or there is no such block.
     """
+    with _ipc().open_stream(payload) as reader:
+        block = reader.read_next_batch()
+    return block if arrow_side(block.schema.metadata) == _STATE else None
+
+
+def _ipc() -> Any:
     try:
-        import pyarrow as pa  # noqa: PLC0415 - where there is such a state
+        from pyarrow import ipc  # noqa: PLC0415 - where there is such a state
     except ImportError as error:
         raise ValueError(
             f"the state is in Arrow blocks, and pyarrow cannot be imported here ({error}); "
             "pip install 'dstreams[arrow]'"
         ) from error
-    with pa.ipc.open_stream(payload) as reader:
-        block = reader.read_next_batch()
-    return block if arrow_side(block.schema.metadata) == _STATE else None
+    return ipc
+
+
+def write_arrow(payloads: Iterable[bytes], path: str) -> int:
+    """Write the blocks of a state into a new file of Arrow's, and return how many keys it has.
+
+    Raises ValueError: pyarrow is not installed, the state is in pairs, or it is empty; and OSError.
+    """
+    rows = 0
+    with ExitStack() as opened:
+        writer = None
+        for payload in payloads:
+            if not is_arrow_block(payload):
+                raise ValueError("the state is in pairs, not in Arrow blocks")
+            block = arrow_state(payload)
+            if block is None:
+                continue
+            if writer is None:
+                file = opened.enter_context(open(path, "xb"))
+                writer = opened.enter_context(_ipc().new_file(file, block.schema))
+            writer.write_batch(block)
+            rows += block.num_rows
+    if not rows:
+        raise ValueError("the state has no key, so nothing says its columns")
+    return rows
 
 
 def arrow_pairs(payload: bytes) -> Iterator[tuple[Any, Any]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from checkpoint.arrow_blocks import write_arrow
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.files import Files
 from checkpoint.recovery import NewestSnapshot
@@ -77,16 +78,23 @@ class OperatorState:
             return self._pairs_of_store(self.where)
         return self._pairs_of_snapshot(self.where)
 
+    def payloads(self) -> Iterator[bytes]:
+        """Yield the payloads of a snapshot; of a state in a store there are none."""
+        return iter(()) if isinstance(self.where, StoreCommit) else self._payloads_of(self.where)
+
     def _pairs_of_snapshot(self, newest: NewestSnapshot) -> Iterator[tuple[Any, Any]]:
         loads = pickle.loads if self.unpickle else plain_loads
+        for payload in self._payloads_of(newest):
+            yield from pairs_of(payload, loads)
+
+    def _payloads_of(self, newest: NewestSnapshot) -> Iterator[bytes]:
         snapshot = newest.snapshot
         if snapshot is None:
             return
         for ref, wanted in snapshot.partitions(self.stream_id, self.uid, newest.time_ms):
             if self.partition not in (None, wanted.partition):
                 continue
-            for payload in read_state_file(self.files, ref, wanted):
-                yield from pairs_of(payload, loads)
+            yield from read_state_file(self.files, ref, wanted)
 
     def _pairs_of_store(self, commit: StoreCommit) -> Iterator[tuple[Any, Any]]:
         for reader in self._readers(commit):
@@ -150,6 +158,11 @@ def add_read(commands: Commands) -> None:
         "--key", metavar="KEY", help="this key only: a Python literal, or else the text itself"
     )
     parser.add_argument("--limit", type=int, metavar="N", help="lines at most; all by default")
+    parser.add_argument(
+        "--arrow",
+        metavar="FILE",
+        help="write a state in Arrow blocks into this new file of Arrow's instead; needs pyarrow",
+    )
     parser.set_defaults(run=_read)
 
 
@@ -182,6 +195,8 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 
 def _read(options: argparse.Namespace) -> CommandResult:
     state = _state(options, options.at)
+    if options.arrow is not None:
+        return _written(state, options)
     shown = Shower().shown
     rows: Iterator[dict[str, Any]]
     if options.key is None:
@@ -193,6 +208,24 @@ def _read(options: argparse.Namespace) -> CommandResult:
             for key, value, timeout_ms in state.row(literal(options.key), options.key)
         )
     return CommandResult(rows=_counted(islice(rows, options.limit)), note=_age_of(state))
+
+
+def _written(state: OperatorState, options: argparse.Namespace) -> CommandResult:
+    if options.key is not None or options.limit is not None:
+        raise UsageError("--arrow writes the whole state; leave --key and --limit out")
+    if isinstance(state.where, StoreCommit):
+        raise UsageError(f"the state of {state.uid} is in a store, not in Arrow blocks")
+    try:
+        keys = write_arrow(state.payloads(), options.arrow)
+    except FileExistsError:
+        raise UsageError(f"{options.arrow} is there already; name a new file") from None
+    except ValueError as error:
+        raise UsageError(f"the state of {state.uid} is not written: {error}") from error
+    return CommandResult(
+        {"file": options.arrow, "keys": keys},
+        verdict=f"{keys:,} keys of {state.uid} written to {options.arrow}",
+        note=_age_of(state),
+    )
 
 
 def _age_of(state: OperatorState) -> str | None:

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 BlockTask: TypeAlias = "Callable[[int, Iterable[Any]], Iterator[pa.RecordBatch]]"
 
-FRAME_ROWS = 131_072
-"""Rows a frame has at most that is moved or kept."""
+ROUTED_ROWS = 131_072
+"""Rows that are addressed at once."""
+
+FRAME_BYTES = 256 << 10
+"""What a frame that is moved or kept has about; the JVM takes larger ones at a higher price."""
 
 _FEW = 1 << 16
 
@@ -52,10 +55,21 @@ def side_of(block: pa.RecordBatch) -> Side:
 
 
 def frames_of_block(block: pa.RecordBatch, side: Side, keys: Sequence[str] = ()) -> Iterator[bytes]:
-    """Yield a block in frames, none of them empty."""
+    """Yield a block in frames, none of them empty, and none much larger than the others."""
     named = marked(block, side, keys)
-    for start in range(0, named.num_rows, FRAME_ROWS):
-        yield block_to_bytes(named.slice(start, FRAME_ROWS))
+    rows = max(1, named.num_rows * FRAME_BYTES // max(1, named.nbytes))
+    for start in range(0, named.num_rows, rows):
+        yield from _frames(named.slice(start, rows))
+
+
+def _frames(block: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield a block in one frame, or in several where its rows are larger than those around."""
+    if block.num_rows > 1 and block.nbytes > 4 * FRAME_BYTES:
+        half = block.num_rows // 2
+        yield from _frames(block.slice(0, half))
+        yield from _frames(block.slice(half))
+    else:
+        yield block_to_bytes(block)
 
 
 @dataclass(frozen=True)
@@ -131,7 +145,7 @@ class _Route:
         settle_worker()
         # What a function had to say of a batch may lie among the states after it.
         kept = (block for block in blocks if side_of(block) is not Side.OUTPUT)
-        for block in gathered(kept, FRAME_ROWS, self.operation):
+        for block in gathered(kept, ROUTED_ROWS, self.operation):
             for target, part in self._parts(block):
                 for frame in frames_of_block(part, self.side, self.keys):
                     yield from jvm.addressed(target, frame)

@@ -67,9 +67,15 @@ def number_keys(
         _require_unique(codes[:known])
     # Keys are numbered as they appear, so those of the state have the numbers of their rows.
     of_rows = codes[known:]
-    greatest = np.maximum.accumulate(of_rows)
-    before = np.append(known - 1, greatest[:-1])[: len(of_rows)]
-    return KeyNumbers(known, of_rows, np.flatnonzero(of_rows > np.maximum(before, known - 1)))
+    if not len(of_rows) or int(of_rows.max()) < known:
+        return KeyNumbers(known, of_rows, np.empty(0, np.int64))
+    # For the same reason a key that is new has a greater number than all before it.
+    before = np.empty_like(of_rows)
+    before[0] = known - 1
+    before[1:] = of_rows[:-1]
+    np.maximum.accumulate(before, out=before)
+    np.maximum(before, known - 1, out=before)
+    return KeyNumbers(known, of_rows, np.flatnonzero(of_rows > before))
 
 
 def _pairs(state: Sequence[pa.Array], records: Sequence[pa.Array]) -> list[list[pa.Array]]:
@@ -80,7 +86,8 @@ def _pairs(state: Sequence[pa.Array], records: Sequence[pa.Array]) -> list[list[
 
 def _column(parts: list[pa.Array]) -> pa.Array:
     """Return the column of all parts; -0.0 equals 0.0 as a key."""
-    column = pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
+    filled = [part for part in parts if len(part)] or parts[:1]
+    column = pa.concat_arrays(filled) if len(filled) > 1 else filled[0]
     if pa.types.is_floating(column.type):
         return pc.add(column, pa.scalar(0.0, column.type))
     return column

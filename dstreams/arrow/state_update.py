@@ -164,11 +164,12 @@ class _StepTask:
         states, records = sides[Side.STATE], sides[Side.BATCH]
         if not states and not records:
             return
-        state, output = step.next(
-            together(states, step.operation) if states else None,
-            together(records, step.operation) if records else empty_block(self.update.records),
-            unique=self.unique,
-        )
+        before = together(states, step.operation) if states else None
+        batch = together(records, step.operation) if records else empty_block(self.update.records)
+        for blocks in sides.values():
+            blocks.clear()  # a batch is large, and there are two of it by now
+        state, output = step.next(before, batch, unique=self.unique)
+        del before, batch
         yield from frames_of_block(state, Side.STATE, step.layout.keys.names)
         if output is not None:
             yield from frames_of_block(output, Side.OUTPUT)

@@ -16,7 +16,7 @@ pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 pc = pytest.importorskip("pyarrow.compute")
 pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
 
-from dstreams.arrow.block_rdd import frames_of_block  # noqa: E402 - needs pyarrow
+from dstreams.arrow.block_rdd import FRAME_BYTES, frames_of_block  # noqa: E402 - needs pyarrow
 from dstreams.arrow.block_serializer import block_of_bytes  # noqa: E402
 from dstreams.arrow.rows import BlocksToRows, RowsToBlocks  # noqa: E402
 from dstreams.arrow.state_step import StateLayout, StateStep  # noqa: E402
@@ -147,8 +147,11 @@ def test_no_value_becomes_another(rows: list[tuple[Any, ...]]) -> None:
 
 
 def test_a_block_over_many_frames() -> None:
-    """A block that is too long for one frame goes in several."""
-    block = pa.record_batch({"n": list(range(300_000))})
-    frames = list(frames_of_block(block, Side.STATE))
-    assert len(frames) == 3
-    assert sum(block_of_bytes(frame).num_rows for frame in frames) == 300_000
+    """A block that is too large for one frame goes in several, also where its rows differ."""
+    for texts in (["x"] * 300_000, ["x"] * 1000 + ["y" * (1 << 20)] * 5 + ["z"] * 1000):
+        block = pa.record_batch({"text": texts})
+        frames = list(frames_of_block(block, Side.STATE))
+        assert max(map(len, frames)) < 5 * FRAME_BYTES
+        assert len(frames) <= 2 * block.nbytes // FRAME_BYTES + 10
+        blocks = [block_of_bytes(frame) for frame in frames]
+        assert pa.Table.from_batches(blocks).column("text").to_pylist() == texts
