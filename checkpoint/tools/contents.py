@@ -223,7 +223,7 @@ def _written(state: OperatorState, options: argparse.Namespace) -> CommandResult
         raise UsageError(f"the state of {state.uid} is not written: {error}") from error
     return CommandResult(
         {"file": options.arrow, "keys": keys},
-        verdict=f"{keys:,} keys of {state.uid} written to {options.arrow}",
+        lines=(f"{keys:,} keys of {state.uid} written to {options.arrow}",),
         note=_age_of(state),
     )
 

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstreams import StreamingContext
+from dstreams import StreamingContext, tuned_context
 from dstreams.testing import ManualClock
 
 version, checkpoint = int(sys.argv[1]), sys.argv[2]
@@ -63,7 +63,7 @@ def add_and_label(keys, values, state):
 
 
 def define():
-    ssc = StreamingContext.getActive() or StreamingContext(None, 1, clock=ManualClock())
+    ssc = StreamingContext(tuned_context("app", "local[2]"), 1, clock=ManualClock())
     ssc.checkpoint(checkpoint)
     pairs = ssc.queueStream(BATCHES, replayable=True)
     func, state, partitions = ((add, Total, 2), (add_and_label, Grown, 3))[version - 1]
@@ -77,7 +77,7 @@ def define():
 
 ssc = StreamingContext.restore(checkpoint, define)
 ssc.step(2 if version == 1 else 1)
-ssc.stop()
+ssc.stop(stopGraceFully=True)
 """
 
 
