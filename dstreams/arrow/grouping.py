@@ -86,11 +86,18 @@ def _pairs(state: Sequence[pa.Array], records: Sequence[pa.Array]) -> list[list[
 
 def _column(parts: list[pa.Array]) -> pa.Array:
     """Return the column of all parts; -0.0 equals 0.0 as a key."""
-    filled = [part for part in parts if len(part)] or parts[:1]
+    filled = [_decoded(part) for part in parts if len(part)] or [_decoded(parts[0])]
     column = pa.concat_arrays(filled) if len(filled) > 1 else filled[0]
     if pa.types.is_floating(column.type):
         return pc.add(column, pa.scalar(0.0, column.type))
     return column
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    """Return the values of a column that is a dictionary of its own, and wider halves."""
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode()
+    return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
 
 
 def _codes(columns: list[pa.Array]) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from struct import unpack
 from typing import Any
@@ -18,6 +18,8 @@ pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
 
 from dstreams.arrow.block_rdd import FRAME_BYTES, frames_of_block  # noqa: E402 - needs pyarrow
 from dstreams.arrow.block_serializer import block_of_bytes  # noqa: E402
+from dstreams.arrow.grouping import number_keys  # noqa: E402
+from dstreams.arrow.key_hash import partitions_of  # noqa: E402
 from dstreams.arrow.rows import BlocksToRows, RowsToBlocks  # noqa: E402
 from dstreams.arrow.state_step import StateLayout, StateStep  # noqa: E402
 from dstreams.arrow.state_update import BlockUpdate  # noqa: E402
@@ -144,6 +146,56 @@ def test_no_value_becomes_another(rows: list[tuple[Any, ...]]) -> None:
     back = list(BlocksToRows()(0, blocks))
     assert [(n, repr(x), d) for n, x, d in back] == [(n, repr(x), d) for n, x, d in rows]
     assert all(isinstance(d, Decimal | None) for *_, d in back)
+
+
+DAYS = ["2026-01-01", "2026-01-02"]
+
+
+def _near(low: str, high: str, zone: Any = None) -> st.SearchStrategy[datetime]:
+    return st.datetimes(datetime.fromisoformat(low), datetime.fromisoformat(high), timezones=zone)
+
+
+KEY_TYPES: dict[Any, Any] = {
+    pa.string(): st.sampled_from(["", "a", "ключ", "鍵", "مفتاح", "a key of more than 16 bytes"]),
+    pa.large_string(): st.text(max_size=2),
+    pa.dictionary(pa.int32(), pa.string()): st.sampled_from(["a", "b", "c"]),
+    pa.binary(): st.binary(max_size=9),
+    pa.int8(): st.integers(-3, 3),
+    pa.uint64(): st.integers(2**64 - 3, 2**64 - 1),
+    pa.float64(): st.sampled_from([0.0, -0.0, 1.5, float("inf")]),
+    pa.float16(): st.sampled_from([0.0, -0.0, 1.5]),
+    pa.bool_(): st.booleans(),
+    pa.decimal128(9, 2): st.decimals(-1, 1, places=1),
+    pa.date32(): st.dates(date(2026, 1, 1), date(2026, 1, 3)),
+    pa.timestamp("us", "Asia/Tokyo"): _near(
+        "2026-01-01", "2026-01-01T00:00:00.000003", st.just(timezone.utc)
+    ),
+    pa.timestamp("ms"): st.sampled_from(list(map(datetime.fromisoformat, DAYS))),
+    pa.duration("us"): st.timedeltas(timedelta(0), timedelta(microseconds=3)),
+}
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_keys_of_all_types(data: st.DataObject) -> None:
+    """Equal keys have one number and one partition, and other keys other numbers."""
+    kinds = data.draw(st.lists(st.sampled_from(list(KEY_TYPES)), min_size=1, max_size=2))
+    row = st.tuples(*(st.none() | KEY_TYPES[kind] for kind in kinds))
+    known = data.draw(st.lists(row, max_size=5, unique=True))
+    rows = data.draw(st.lists(row, max_size=12))
+
+    def columns(of: list[Any]) -> list[Any]:
+        return [pa.array([each[n] for each in of], kind) for n, kind in enumerate(kinds)]
+
+    numbers = number_keys(columns(known), columns(rows))
+    expected = {key: number for number, key in enumerate(known)}
+    for key in rows:
+        expected.setdefault(key, len(expected))
+    assert numbers.of_rows.tolist() == [expected[key] for key in rows]
+    assert [rows[row] for row in numbers.new_rows] == list(expected)[len(known) :]
+    placed = [*known, *rows]
+    places = partitions_of(columns(placed), PARTITIONS).tolist()
+    assert len(dict.fromkeys(zip(placed, places, strict=True))) == len(expected)
 
 
 def test_a_block_over_many_frames() -> None:
