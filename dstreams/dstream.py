@@ -1259,6 +1259,18 @@ class DStream(Generic[T_co]):
 
         Raises:
             As :meth:`updateStateByKey`.
+
+        >>> import pyarrow as pa
+        >>> import pyarrow.compute as pc
+        >>> def add(keys, values, state):
+        ...     total = pc.add(pc.fill_null(state.column("total"), 0), values.sum("number"))
+        ...     return pa.record_batch({"total": total}), keys.append_column("now", total)
+        >>> columns = {"word": str, "number": int}
+        >>> now = {"word": str, "now": pa.int64()}
+        >>> batches = [[("a", 1), ("b", 1)], [("a", 2)]]
+        >>> run(batches, lambda pairs: pairs.mapStateBlocks(
+        ...     add, schema=columns, state={"total": int}, output=now).toRows())
+        [[('a', 1), ('b', 1)], [('a', 3)]]
         """
         operation = self._operation("mapStateBlocks")
         blocks, key = self._blocks_of_pairs(schema, state, operation)
