@@ -25,7 +25,7 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.aggregates.aggregate import Aggregate
-from dstreams.arrow.block_rdd import FRAME_ROWS, blocks_rdd, gathered, side_of, together
+from dstreams.arrow.block_rdd import ROUTED_ROWS, blocks_rdd, gathered, side_of, together
 from dstreams.arrow.block_serializer import BlockSerializer, block_of_bytes
 from dstreams.arrow.grouping import number_keys
 from dstreams.arrow.groups import Groups, SumRangeError
@@ -351,7 +351,7 @@ class _Partial:
     """
 
     aggregates: AggregatesByKey
-    rows_at_once: int = FRAME_ROWS
+    rows_at_once: int = ROUTED_ROWS
 
     def __call__(self, split: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker()
@@ -401,8 +401,8 @@ class StateResults:
 
 
 def _slices(block: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    for start in range(0, block.num_rows, FRAME_ROWS):
-        yield block.slice(start, FRAME_ROWS)
+    for start in range(0, block.num_rows, ROUTED_ROWS):
+        yield block.slice(start, ROUTED_ROWS)
 
 
 def _in_order(block: pa.RecordBatch, of_rows: Ints) -> tuple[pa.RecordBatch, Ints]:
