@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dstreams.arrow.groups import Flags, Ints
 
 _LEAST = np.int64(-(2**63))
+_FLOATS = {16: np.float16, 32: np.float32, 64: np.float64}
 _NAN_BITS = np.float64("nan").view(np.int64)
 
 
@@ -74,11 +75,11 @@ def _of_integers(column: pa.Array) -> Ordered:
         numbers = numpy_of(column).view(np.int64) ^ _LEAST
     else:
         numbers = numpy_of(column).astype(np.int64)
-    dtype = np.dtype(np.bool_ if pa.types.is_boolean(kind) else kind.to_pandas_dtype())
 
     def values(numbers: Ints, missing: Flags) -> pa.Array:
-        plain = (numbers ^ _LEAST).view(np.uint64) if dtype == np.uint64 else numbers.astype(dtype)
-        return pa.array(plain, kind, mask=missing)
+        if pa.types.is_uint64(kind):
+            return pa.array((numbers ^ _LEAST).view(np.uint64), mask=missing)
+        return pa.array(numbers, mask=missing).cast(kind)
 
     return Ordered(numbers, values)
 
@@ -89,7 +90,7 @@ def _of_floats(column: pa.Array) -> Ordered:
     bits = np.where(np.isnan(floats), _NAN_BITS, floats.view(np.int64))
 
     def values(numbers: Ints, missing: Flags) -> pa.Array:
-        floats = _flipped(numbers).view(np.float64).astype(kind.to_pandas_dtype())
+        floats = _flipped(numbers).view(np.float64).astype(_FLOATS[kind.bit_width])
         return pa.array(floats, kind, mask=missing, from_pandas=False)
 
     return Ordered(_flipped(bits), values)

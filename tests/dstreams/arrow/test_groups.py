@@ -56,7 +56,8 @@ DIGITS = 10**38 - 1
 def test_sums_of_decimals(rows: list[tuple[int, int]]) -> None:
     """Decimals of 38 digits are added exactly, too."""
     groups = Groups(np.array([group for group, _ in rows], np.int64), 3)
-    with localcontext(prec=60):
+    with localcontext() as context:
+        context.prec = 60
         column = pa.array([Decimal(n).scaleb(-2) for _, n in rows], pa.decimal128(38, 2))
         exact = [sum(n for of, n in rows if of == group) for group in range(3)]
         present = groups.counts() > 0
