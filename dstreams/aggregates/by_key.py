@@ -8,7 +8,7 @@
 >>> parts = aggregates.partial(block)
 >>> parts.to_pylist()[0]
 {'shop': 'a', 'total.sum': 4, 'sales.count': 2}
->>> both = pa.concat_batches([parts, parts])
+>>> both = together([parts, parts], "aggregateByKey")
 >>> aggregates.results_of(aggregates.merged(both)).to_pylist()[0]
 {'shop': 'a', 'total': 8, 'sales': 4}
 """

@@ -27,6 +27,7 @@ from dstreams.aggregates import (  # noqa: E402 - needs pyarrow
     Variance,
 )
 from dstreams.aggregates.by_key import AggregatesByKey, MergedState, state_update  # noqa: E402
+from dstreams.arrow.block_rdd import together  # noqa: E402
 from dstreams.rdd.failures import UserFunctionError  # noqa: E402
 
 NAN = math.nan
@@ -49,7 +50,7 @@ def made_of(aggregate: Any, kind: Any, values: list[Any], by: list[Any] | None =
     block = pa.record_batch(columns, names=names)
     at_once = of.results_of(of.partial(block))
     parts = [of.partial(block.slice(row, 1)) for row in range(len(values))]
-    in_parts = of.results_of(of.merged(pa.concat_batches(parts)))
+    in_parts = of.results_of(of.merged(together(parts, "test")))
     assert at_once.schema == in_parts.schema == of.results
     assert repr(at_once.to_pylist()) == repr(in_parts.to_pylist())
     return at_once.column("made").to_pylist()[0]
@@ -187,7 +188,7 @@ def test_a_sum_that_leaves_its_range() -> None:
     )
     with pytest.raises(UserFunctionError, match=says):
         of.partial(block)
-    parts = pa.concat_batches([of.partial(block.slice(row, 1)) for row in range(3)])
+    parts = together([of.partial(block.slice(row, 1)) for row in range(3)], "test")
     with pytest.raises(UserFunctionError, match=says):
         of.merged(parts)
     update = state_update(MergedState(of))
@@ -259,7 +260,7 @@ def test_registers_do_not_depend_on_the_cut() -> None:
     whole = of.partial(block)
     for size in (1000, 4001):
         parts = [of.partial(block.slice(start, size)) for start in range(0, 9000, size)]
-        merged = of.merged(pa.concat_batches([*parts[::-1], *parts]))
+        merged = of.merged(together([*parts[::-1], *parts], "test"))
         assert sorted(map(repr, merged.to_pylist())) == sorted(map(repr, whole.to_pylist()))
     assert whole.schema.field("made.registers").type == pa.list_(pa.uint16())
 
