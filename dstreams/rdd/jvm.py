@@ -31,6 +31,10 @@ _MOST_SENT = 64
 _SMALL_FUNCTION = 1 << 14
 _FEW_FRAMES = 16
 
+# Spark sorts frames for more partitions than that while they are serialized, which only Kryo can.
+# For fewer it serves nothing, and each task would make a Kryo of its own: several milliseconds.
+_FEW_PARTITIONS = 200
+
 _making_rdds_of_files = Lock()
 _is_rewriting: ContextVar[bool] = ContextVar("outputs are written again", default=False)
 
@@ -80,8 +84,10 @@ def shuffle_frames(routed: RDD[bytes], partitioner: StablePartitioner) -> RDD[by
     routed._bypass_serializer = True  # type: ignore[attr-defined]
     classes = _classes_of(spark)
     pairs = classes.pairwise_rdd(routed._jrdd.rdd()).asJavaPairRDD()
-    moved = classes.value_of_pair(pairs.partitionBy(classes.partitioner(partitioner)))
-    return _of_frames(spark, moved, partitioner)
+    shuffled = pairs.partitionBy(classes.partitioner(partitioner))
+    if partitioner.numPartitions <= _FEW_PARTITIONS:
+        shuffled.rdd().setSerializer(classes.serializer)
+    return _of_frames(spark, classes.value_of_pair(shuffled), partitioner)
 
 
 def collect_frames(computed: RDD[bytes]) -> list[bytes]:
@@ -346,6 +352,7 @@ class _Classes:
         self.pairwise_rdd = jvm.PairwiseRDD
         self.value_of_pair = jvm.PythonRDD.valueOfPair
         self._python_partitioner = jvm.PythonPartitioner
+        self.serializer = jvm.org.apache.spark.serializer.JavaSerializer(spark._jsc.sc().conf())
         self.output_check_switch = _output_check_switch(spark)
         self.job_scheduler = _job_scheduler(spark)
         self._partitioners: dict[StablePartitioner, Any] = {}
