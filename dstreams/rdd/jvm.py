@@ -352,7 +352,7 @@ class _Classes:
         self.pairwise_rdd = jvm.PairwiseRDD
         self.value_of_pair = jvm.PythonRDD.valueOfPair
         self._python_partitioner = jvm.PythonPartitioner
-        self.serializer = jvm.org.apache.spark.serializer.JavaSerializer(spark._jsc.sc().conf())
+        self.serializer = _serializer_of_frames(spark)
         self.output_check_switch = _output_check_switch(spark)
         self.job_scheduler = _job_scheduler(spark)
         self._partitioners: dict[StablePartitioner, Any] = {}
@@ -371,6 +371,17 @@ class _Classes:
         if name not in known:
             known[name] = spark._getJavaStorageLevel(level)
         return known[name]
+
+
+def _serializer_of_frames(spark: SparkContext) -> Any:
+    """Return a serializer that forgets a frame as soon as it is written or read.
+
+    By default it holds a hundred, for each partition that a task writes.
+    """
+    jvm: Any = spark._jvm
+    conf = spark._jsc.sc().conf().clone()
+    conf.set("spark.serializer.objectStreamReset", "2")  # an address and its frame
+    return jvm.org.apache.spark.serializer.JavaSerializer(conf)
 
 
 def _job_scheduler(spark: SparkContext) -> Any:
