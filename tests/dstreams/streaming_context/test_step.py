@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from dstreams import (
     StreamLifecycleError,
 )
 from dstreams.testing import BatchDriver, ManualClock
+from tests.dstreams.conftest import MakeContext
 from tests.support.jobs import count_jobs
 
 Pairs = list[tuple[str, int]]
@@ -93,6 +95,25 @@ def test_a_stop_between_steps(ssc: StreamingContext) -> None:
     ssc.stop(stopSparkContext=False)
     with pytest.raises(StreamLifecycleError, match="has already been stopped"):
         ssc.step()
+
+
+def test_a_cell_that_ran_again(
+    make_ssc: MakeContext, sc: SparkContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The name is that of a new context then, and the one that is stepped is found again."""
+    first = make_ssc()
+    first.queueStream([[1]]).pprint()
+    first.step()
+    again = StreamingContext(sc, 1)
+    again.queueStream([[1]]).pprint()
+    with pytest.raises(StreamLifecycleError, match=r"started at .*test_step.*getActive\(\)\.stop"):
+        again.step()
+    with caplog.at_level(logging.WARNING, "dstreams"):
+        again.stop(stopSparkContext=False)
+    assert "another one is, started at" in caplog.text
+    assert StreamingContext.getActive() is first
+    with pytest.raises(StreamLifecycleError, match=r"before start\(\) or the first step\(\)"):
+        first.queueStream([[2]])
 
 
 def test_a_stop_inside_a_step(ssc: StreamingContext) -> None:
