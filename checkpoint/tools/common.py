@@ -21,7 +21,7 @@ from checkpoint.open_location import open_existing
 from checkpoint.recovery import newest_stream
 from checkpoint.state_store import LmdbBackend, StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion
-from checkpoint.streams import list_streams, stream_url
+from checkpoint.streams import list_claimed, list_streams, stream_url
 from checkpoint.tools.command_parser import CommandParser
 from checkpoint.tools.progress import Progress, progress_on
 from checkpoint.tools.times import iso, moment
@@ -184,7 +184,14 @@ def nearest(times: Sequence[int], time_ms: int) -> str:
         return "there are none"
     place = bisect(times, time_ms)
     shown = ", ".join(map(iso, times[max(place - 3, 0) : place + 2]))
-    return f"near it are {shown}"
+    is_number = time_ms < _LEAST_TIME_MS <= times[0]
+    hint = f"; {_NO_NUMBERS}" if is_number else ""
+    return f"near it are {shown}{hint}"
+
+
+_LEAST_TIME_MS = 10**10
+"""Where batches are later than this, in spring of 1970, a smaller number is none of their times."""
+_NO_NUMBERS = "a number is milliseconds since 1970; batches lists the time of each batch"
 
 
 @contextmanager
@@ -210,7 +217,7 @@ def open_stream_at(url: str, stream_id: str | None) -> Files:
         return files
     streams = list_streams(files)
     if not streams:
-        raise UsageError(f"{url} holds no commit record and no stream; is it a checkpoint?")
+        raise UsageError(_no_stream(url, list_claimed(files)))
     known = {stream.stream_id: stream for stream in streams}
     if stream_id is not None and stream_id not in known:
         raise UsageError(f"{url} has no stream {stream_id!r}; it has {', '.join(known)}")
@@ -220,6 +227,16 @@ def open_stream_at(url: str, stream_id: str | None) -> Files:
         if newest is not None:
             return newest[1]
     return open_location(stream_url(url, stream_id or ids[0]))
+
+
+def _no_stream(url: str, queries: Sequence[str]) -> str:
+    """Say that there is no stream at *url*, and what is below it: the checkpoints of queries."""
+    if not queries:
+        return f"{url} holds no commit record and no stream; is it a checkpoint?"
+    return (
+        f"{url} is no checkpoint, but has those of queries below it: {', '.join(queries)}; give "
+        f"one of them, such as {stream_url(url, queries[0])}"
+    )
 
 
 def is_stream(files: Files) -> bool:

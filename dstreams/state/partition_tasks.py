@@ -78,8 +78,16 @@ class EventTime:
             return moment * 1000
         raise UserFunctionError(
             f"{self.where} must return a datetime, a whole number of milliseconds or None, got "
-            f"{shorten(moment)} ({type(moment).__name__})"
+            f"{shorten(moment)} ({type(moment).__name__}){_REMEDIES.get(type(moment), '')}"
         )
+
+
+_REMEDIES: dict[type, str] = {
+    str: "; make a datetime of the text: f(record) instead of the name of a field, with "
+    "datetime.fromisoformat or datetime.strptime",
+    float: "; of seconds return round(1000 * seconds)",
+}
+"""What to write where an event time is of a type that JSON has for times."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from dstreams.structured.query import (
     start_query,
 )
 from dstreams.structured.query_checkpoint import QueryCheckpoint
+from dstreams.structured.stop_signal import stop_signal
 from dstreams.structured.triggers import Trigger
 from dstreams.structured.unsupported import check_supported
 from dstreams.ui.page import page
@@ -81,6 +82,8 @@ class StreamingQueryManager:
     def awaitAnyTermination(self, timeout: float | None = None) -> bool | None:
         """Wait until a query has ended since the last :meth:`resetTerminated`.
 
+        SIGTERM meanwhile stops all queries of the session, unless the program handles it.
+
         Args:
             timeout: seconds, 0 to look only, None to wait for ever.
 
@@ -92,8 +95,11 @@ class StreamingQueryManager:
             InvalidStreamError: *timeout* is no number, or negative.
         """
         require_timeout(timeout, allows_zero=True)
+        with stop_signal.noted() as is_to_stop, self._changed:
+            wait_in_steps(self._changed, lambda: self._has_ended or is_to_stop(), timeout)
+        if is_to_stop():
+            self.stop_all()
         with self._changed:
-            wait_in_steps(self._changed, lambda: self._has_ended, timeout)
             if self._failure is not None:
                 raise self._failure
             return None if timeout is None else self._has_ended
@@ -172,7 +178,9 @@ class StreamingQueryManager:
             )
         )
         application().begun(monitor)
-        environment = QueryEnvironment(self._spark, self._clock, self._listeners, monitor, ended)
+        environment = QueryEnvironment(
+            self._spark, self._clock, self._listeners, monitor, ended, self.stop_all
+        )
         query = StreamingQuery(execution, trigger, environment)
         with self._changed:
             self._queries[query.id] = query

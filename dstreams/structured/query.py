@@ -29,6 +29,7 @@ from dstreams.structured.listeners import (
     QueryStartedEvent,
     QueryTerminatedEvent,
 )
+from dstreams.structured.stop_signal import stop_signal
 from dstreams.structured.trees import explanation
 from dstreams.structured.triggers import Trigger
 
@@ -49,13 +50,19 @@ class StreamingQueryException(StreamError, RuntimeError):  # noqa: N818 - as pys
 
 @dataclass(frozen=True)
 class QueryEnvironment:
-    """What a query runs with; *ended* is called at the end of the run."""
+    """What a query runs with.
+
+    Args:
+        ended: called at the end of the run.
+        stop_all: ends all queries of the session.
+    """
 
     spark: SparkContext
     clock: Clock
     listeners: ListenerBus
     monitor: Monitor
     ended: Callable[[StreamingQuery], None]
+    stop_all: Callable[[], None]
 
 
 class StreamingQuery:
@@ -165,6 +172,8 @@ class StreamingQuery:
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait for the end.
 
+        SIGTERM meanwhile stops all queries of the session, unless the program handles it.
+
         Args:
             timeout: seconds, None to wait for ever.
 
@@ -178,8 +187,10 @@ class StreamingQuery:
         """
         require_timeout(timeout)
         self._require_other_thread("awaitTermination")
-        with self._changed:
-            wait_in_steps(self._changed, self._ended.is_set, timeout)
+        with stop_signal.noted() as is_to_stop, self._changed:
+            wait_in_steps(self._changed, lambda: self._ended.is_set() or is_to_stop(), timeout)
+        if is_to_stop():
+            self._environment.stop_all()
         if self._ended.is_set() and self._error is not None:
             raise self._error
         return None if timeout is None else self._ended.is_set()

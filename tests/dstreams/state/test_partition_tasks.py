@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import pytest
+
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import GroupState, GroupStateTimeout
 from dstreams.state.partition_tasks import EventTime, FlatMapGroups
@@ -30,3 +33,19 @@ def test_late_is_what_the_watermark_has_reached_to_the_microsecond() -> None:
     assert list(task(store, iter(()), pairs, metrics)) == [after, None]
     assert metrics.numRowsDroppedByWatermark == 2
     assert metrics.eventTimeMaxMs == 1000
+
+
+@pytest.mark.parametrize(
+    ("moment", "remedy"),
+    [
+        ("2026-11-23T20:15:00", "(str); make a datetime of the text: f(record) instead of the"),
+        (1.5, "1.5 (float); of seconds return round(1000 * seconds)"),
+        (True, "got True (bool)"),
+    ],
+)
+def test_an_event_time_of_another_type_says_what_to_write(moment: Any, remedy: str) -> None:
+    """JSON has times as texts, and as seconds."""
+    event_time = EventTime(lambda record: record, "withWatermark(time)")
+    with pytest.raises(UserFunctionError, match="must return a datetime, a whole") as error:
+        event_time(moment)
+    assert remedy in str(error.value)

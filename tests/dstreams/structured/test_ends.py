@@ -77,7 +77,7 @@ def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
     ended: list[StreamingQuery] = []
     clock = ManualClock(0)
     monitor = Monitor("query", "stuck", None, clock, 10)
-    environment = QueryEnvironment(spark, clock, query_bus(), monitor, ended.append)
+    environment = QueryEnvironment(spark, clock, query_bus(), monitor, ended.append, lambda: None)
     query = StreamingQuery(execution, Trigger("availableNow"), environment)
     start_query(query)
     with pytest.raises(StreamingQueryException, match="failed in batch 7: ValueError: no batch"):
