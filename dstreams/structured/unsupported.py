@@ -138,13 +138,25 @@ def _check_mode(aggregates: list[Aggregate], mode: OutputMode) -> None:
             "output mode complete is not supported without an aggregation: there is no result "
             "table; use append or update",
         )
-    if mode is OutputMode.Append and not all(step.has_event_time_key for step in aggregates):
+    endless = [step for step in aggregates if not step.has_event_time_key]
+    if mode is OutputMode.Append and endless:
         _refuse(
             13,
             "output mode append is not supported for an aggregation whose keys no watermark ends: "
             "a result would never be final; group by a window of the event time that "
-            "withWatermark(eventTime, delay) names, or use update or complete",
+            f"withWatermark(eventTime, delay) names, or use update or complete{_two(endless[0])}",
         )
+
+
+def _two(step: Aggregate) -> str:
+    """Say that a window goes by another event time than the watermark, if it does."""
+    window, marked = step.window or step.session, step.child.event_time
+    if window is None or marked is None:
+        return ""
+    return (
+        f"; the window is of {show(window.spec)}, the watermark of {show(marked)}: give both the "
+        "same field or the same function"
+    )
 
 
 def _check_step(step: LogicalPlan, mode: OutputMode, aggregates: list[Aggregate]) -> None:

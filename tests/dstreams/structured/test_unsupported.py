@@ -264,3 +264,16 @@ def test_streaming_initial_state(session: StreamSession) -> None:
     rate = Rate(session).rate
     with pytest.raises(ValueError, match="must not be a stream"):
         rate.groupByKey(_value).flatMapGroupsWithState(_rows, "update", initialState=rate)
+
+
+def test_a_window_of_another_event_time(session: StreamSession) -> None:
+    """Two functions may have the same text; a window ends by the watermark's own alone."""
+    plan = Rate(session).windowed(Rate(session).marked, _time).plan
+    with pytest.raises(
+        UnsupportedOperationError,
+        match=r"; the window is of .*_time:\d+, the watermark of timestamp: give both the same",
+    ):
+        check_supported(plan, OutputMode.Append)
+    plan = counted(Rate(session).marked).plan
+    with pytest.raises(UnsupportedOperationError, match=r"or use update or complete$"):
+        check_supported(plan, OutputMode.Append)
