@@ -159,7 +159,9 @@ class BatchInfo:
         completed_ms: when it had run.
         outputs: outcome of each output operation that had an RDD, in order.
         outcome: ``succeeded``, ``failed``, ``empty`` when no output had an RDD, or ``cancelled``
-            when a stop cut it off: with a checkpoint directory the next start runs it again.
+            when a stop cut it off: with a checkpoint directory the next start runs it again. So is
+            one whose step was interrupted; where a later batch was committed, no start runs it
+            again.
         failure: why it failed, or was cut off; None when neither.
         inputs: what each input stream read; a source that failed to say is not there.
         states: what each operation with stored state did; one that failed is not there.

@@ -352,6 +352,8 @@ class StreamingContext:
                 batch ends there and is not committed, the context is stopped, and a restart from
                 the checkpoint directory runs the batch again, whole.
             DurabilityError: state could not be made durable; the context is stopped.
+            KeyboardInterrupt: Ctrl-C was pressed; the job was cancelled, the batch has the outcome
+                ``cancelled`` and is not committed, and a further step runs the batch after it.
             InvalidStreamError: the first step found that there is no output, or that a stream
                 cannot run as it is defined. Nothing has begun: the context is as it was before, so
                 that more can be defined, and stepped again. An output whose function is refused

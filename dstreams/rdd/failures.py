@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +20,7 @@ from linecache import getline
 from pathlib import Path
 from textwrap import dedent
 from traceback import walk_tb
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
 from checkpoint import CheckpointError
@@ -259,6 +259,18 @@ def _is_own(file: str) -> bool:
         if found and (home / rest).exists():
             return False
     return True
+
+
+def is_in_program(frames: Iterable[FrameType]) -> bool:
+    """Whether the user's program runs, and nothing that it calls of Spark's or ours.
+
+    *frames* begin with the innermost one.
+    """
+    for frame in frames:
+        file = frame.f_code.co_filename
+        if not _is_own(file) or _is_users(file):
+            return _is_own(file)
+    return False
 
 
 def _is_users(file: str) -> bool:

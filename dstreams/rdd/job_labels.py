@@ -114,6 +114,27 @@ def described_jobs(spark: SparkContext, what: str) -> Iterator[None]:
             spark.setLocalProperty(DESCRIPTION, before)  # type: ignore[arg-type]
 
 
+@contextmanager
+def tagged_jobs(spark: SparkContext, tag: str) -> Iterator[None]:
+    """Let jobs that this thread runs in the block have a tag, by which they can be cancelled."""
+    if not jvm.has_own_properties(spark):
+        yield
+        return
+    with suppress(*_GONE):
+        spark.addJobTag(tag)
+    try:
+        yield
+    finally:
+        with suppress(*_GONE):
+            spark.removeJobTag(tag)
+
+
+def cancel_tagged(spark: SparkContext, tag: str) -> None:
+    """Cancel the jobs with a tag that run."""
+    if spark.statusTracker().getActiveJobsIds():  # else Spark warns that there are none
+        spark.cancelJobsWithTag(tag)
+
+
 def begin_stream_batch(time_ms: int, batch_ms: int) -> None:
     """Label jobs with a batch of a stream from here on, as Spark's streaming does."""
     labels = _current.get()

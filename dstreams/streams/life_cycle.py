@@ -24,6 +24,7 @@ from dstreams.settings import Settings
 from dstreams.streams.cut_off import cut_off
 from dstreams.streams.engine import Engine
 from dstreams.streams.failure_watchdog import FailureWatchdog
+from dstreams.streams.interrupts import interruptible
 from dstreams.streams.scheduler import Scheduler
 from dstreams.streams.signals import SignalStop
 
@@ -271,9 +272,15 @@ class LifeCycle:
             engine = self.engine
             if engine is None:
                 raise StreamLifecycleError("the StreamingContext was stopped while it was stepped")
-            result = engine.runner.run(engine.planner.plan_batch())
+            with interruptible(self._spark) as is_interrupted:
+                batch = engine.planner.plan_batch()
+                result = engine.runner.run(batch, is_interrupted, "an interrupt")
             self._bus.drain(LISTENERS_S)
             infos.append(result.info)
+            if result.info.outcome == "cancelled":
+                if self._stop_after_step:
+                    self._end_steps()
+                raise KeyboardInterrupt(result.info.failure)
             if result.left_out:  # why is in the error, which the caller gets
                 logger.error("%s", result.left_out)
             if result.ends_stream:  # another failure is in the batches, and in what is raised
@@ -285,6 +292,8 @@ class LifeCycle:
             if result.error is not None:
                 result.error.batch_infos = tuple(infos)
                 raise result.error
+            if is_interrupted():
+                raise KeyboardInterrupt
             if self._stop_after_step:
                 break
         return infos

@@ -73,16 +73,21 @@ class BatchRunner:
     unbridged: list[tuple[int, int]] = field(default_factory=list)
     ran_ms: int = 0
 
-    def run(self, batch: Batch, is_cancelled: Callable[[], bool] = lambda: False) -> BatchResult:
+    def run(
+        self,
+        batch: Batch,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        cancelled_by: str = "a stop",
+    ) -> BatchResult:
         """Run a batch from its input to its commit; what it fails with is in the result.
 
         *is_cancelled* is asked before each output and before the commit; once it says True, nothing
-        more is begun.
+        more is begun. *cancelled_by* is what people are told of that.
         """
         spark = self.history.spark
         with jvm.rewriting_outputs(spark), labelled_jobs(spark):
             begin_stream_batch(batch.time_ms, self.plan.batch_ms)
-            result = BatchRun(self, batch, is_cancelled).run()
+            result = BatchRun(self, batch, is_cancelled, cancelled_by).run()
         self.ran_ms = batch.time_ms
         return result
 
@@ -90,7 +95,13 @@ class BatchRunner:
 class BatchRun:
     """One batch on its way, and what it has failed with so far."""
 
-    def __init__(self, runner: BatchRunner, batch: Batch, is_cancelled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        runner: BatchRunner,
+        batch: Batch,
+        is_cancelled: Callable[[], bool],
+        cancelled_by: str,
+    ) -> None:
         self._runner = runner
         self._plan = runner.plan
         self._history = runner.history
@@ -99,6 +110,7 @@ class BatchRun:
         self._tell = runner.tell
         self._batch = batch
         self._is_cancelled = is_cancelled
+        self._cancelled_by = cancelled_by
         self._outputs: list[OutputOperationInfo] = []
         self._error: BatchFailedError | None = None
         self._checked_ms = 0
@@ -120,7 +132,14 @@ class BatchRun:
             self._feed()
         # Of a batch that could not be begun nothing may run.
         self._was_cut_off = self._is_cancelled()
-        jobs = {} if self._must_end() else self._run()
+        jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
+        try:
+            if not self._must_end():
+                jobs = self._run()
+        except KeyboardInterrupt:  # in a function of the user's
+            if not self._is_cancelled():
+                raise
+            self._was_cut_off = True
         info = self._info(started_ms, len(jobs))
         if self._error is not None:
             self._error.batch_infos = (info,)
@@ -343,7 +362,7 @@ class BatchRun:
         failure = None if self._error is None else str(self._error)
         if self._was_cut_off and not self._failed_by_itself:
             outcome = "cancelled"
-            failure = f"batch at {self._batch.time_ms} ms was cut off by a stop"
+            failure = f"batch at {self._batch.time_ms} ms was cut off by {self._cancelled_by}"
         elif failure is not None:
             outcome = "failed"
         inputs = self._runner.inputs.ended(self._batch.inputs, self._batch.input_infos)
