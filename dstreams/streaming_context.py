@@ -158,7 +158,9 @@ class StreamingContext:
         )
 
     def _repr_html_(self) -> str:
-        return status_html(self._shown(), self._problem())
+        is_live = self._life.state is StreamingContextState.ACTIVE
+        page_url = page.url if is_live else None
+        return status_html(self._shown(), self._problem(), page=page_url)
 
     def __reduce__(self) -> Any:
         raise TypeError(

@@ -123,6 +123,7 @@ class BatchDriver:
             checkpoint = os.path.join(self._scratch.name, "checkpoint")
         self.context = StreamingContext(spark, batch_duration, clock=self.clock, settings=settings)
         self.context.checkpoint(str(checkpoint))
+        self.context._life.has_lasting_checkpoint = self._scratch is None
         self._outputs: list[tuple[list[list[Any] | None], dict[int, list[Any]]]] = []
 
     def input(self, batches: Batches) -> DStream[Any]:

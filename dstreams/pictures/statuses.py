@@ -59,9 +59,19 @@ class DrawnStatus(Protocol):
     def failure(self) -> str | None: ...
 
 
-def status_html(status: DrawnStatus, problem: str | None = None, marked: int | None = None) -> str:
-    """Return how a stream or query does; *problem* says why it cannot run as it is defined."""
+def status_html(
+    status: DrawnStatus,
+    problem: str | None = None,
+    marked: int | None = None,
+    page: str | None = None,
+) -> str:
+    """Return how a stream or query does; *problem* says why it cannot run as it is defined.
+
+    *page* is the address where it is shown live.
+    """
     parts = [heading(_title(status), *_facts(status))]
+    if page is not None:
+        parts.append(f'<div><a href="{text(page)}" target="_blank">live page</a></div>')
     if status.failure is not None:
         parts.append(note(status.failure))
     if problem is not None:

@@ -51,7 +51,10 @@ _ABORTED = re.compile(
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)\n(?:    (.*)\n)?', re.MULTILINE)
 _MACHINERY = re.compile(r"[/\\](pyspark|py4j|pyspark\.zip|py4j-[^/\\]+\.zip)[/\\]|^<frozen ")
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]")
-_STANDARD = re.compile(r"[/\\]python3\.\d+[/\\](?!site-packages|dist-packages)")
+_STANDARD = re.compile(
+    r"[/\\]python3\.\d+[/\\](?!site-packages|dist-packages)"
+    r"|\.p(?:xi|yx)$"  # of a library that is compiled, as pyarrow is
+)
 _PACKAGES = tuple(
     (name, Path(str(sys.modules[name].__file__)).parent) for name in ("dstreams", "checkpoint")
 )
@@ -274,7 +277,7 @@ def is_in_program(frames: Iterable[FrameType]) -> bool:
 
 
 def _is_users(file: str) -> bool:
-    """Whether a file is of the user's program, or of a library that was installed for it."""
+    """Whether a file is of the user's program, or of a library of Python for it."""
     return _is_own(file) and not _STANDARD.search(file)
 
 

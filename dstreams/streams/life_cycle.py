@@ -66,6 +66,7 @@ class LifeCycle:
         self.engine: Engine | None = None
         self.scheduler: Scheduler | None = None
         self.failure = FailureWatchdog()
+        self.has_lasting_checkpoint = True  # else nobody can go back to a batch of it
         self._check = check
         self._spark = spark
         self._settings = settings
@@ -281,7 +282,9 @@ class LifeCycle:
                 if self._stop_after_step:
                     self._end_steps()
                 raise KeyboardInterrupt(result.info.failure)
-            if result.left_out:  # why is in the error, which the caller gets
+            if (
+                result.left_out and self.has_lasting_checkpoint
+            ):  # why is in the error, which the caller gets
                 logger.error("%s", result.left_out)
             if result.ends_stream:  # another failure is in the batches, and in what is raised
                 self._monitor.failed(str(result.error))

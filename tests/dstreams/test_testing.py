@@ -215,8 +215,10 @@ def test_run_batches_a_number_of_times(sc: SparkContext) -> None:
     assert run_batches(sc, [[1], [2]], lambda s: s, n=1) == [[1]]
 
 
-def test_run_batches_stops_its_context_after_a_failure(sc: SparkContext) -> None:
-    """The next test is not disturbed."""
+def test_run_batches_stops_its_context_after_a_failure(
+    sc: SparkContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next test is not disturbed, and nobody is sent to a checkpoint that is gone."""
 
     def fail(rdd: RDD[int]) -> RDD[int]:
         raise ValueError("never works")
@@ -224,6 +226,8 @@ def test_run_batches_stops_its_context_after_a_failure(sc: SparkContext) -> None
     for _ in range(2):
         with pytest.raises(BatchFailedError, match="never works"):
             run_batches(sc, [[0]], lambda s: s.transform(fail))
+    assert "rewind" not in caplog.text
+    assert "committed without" not in caplog.text
 
 
 def test_the_example_of_the_clock(sc: SparkContext) -> None:

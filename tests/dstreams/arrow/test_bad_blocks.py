@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import pytest
 from pyspark import SparkContext
 
-from dstreams import InvalidStreamError, StreamingContext
+from dstreams import BatchFailedError, InvalidStreamError, StreamingContext
 from dstreams.block_dstream import BlockDStream
 from dstreams.testing import run_batches
 
@@ -184,6 +184,12 @@ def test_what_fails_in_a_batch(sc: SparkContext, define: Define, says: str) -> N
     """A batch fails with the operation and the first row that is wrong."""
     with pytest.raises(Exception, match=says):
         run_batches(sc, WORDS, lambda words: define(words.repartition(1).toBlocks(Word)))
+
+
+def test_a_record_that_is_no_row(sc: SparkContext) -> None:
+    """The record and its column are named, and no place in pyarrow."""
+    with pytest.raises(BatchFailedError, match=r"cannot put the record .*'x'.* int64$"):
+        run_batches(sc, [[("a", "x")]], lambda words: words.toBlocks(Word))
 
 
 def test_declared_by_annotation() -> None:

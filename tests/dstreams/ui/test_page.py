@@ -51,12 +51,14 @@ def test_a_context_shows_nothing_unless_asked_to(sc: SparkContext) -> None:
     """A library opens no port of its own accord."""
     ssc = step(sc, Settings())
     assert ssc.uiWebUrl is None
+    assert "href" not in ssc._repr_html_()
     ssc.stop(stopSparkContext=False)
 
 
 def test_a_page_shows_streams_and_queries(sc: SparkContext) -> None:
     """The first step starts it; streams that have ended and queries that begin are there, too."""
     ssc = step(sc, Settings(ui_enabled=True, ui_port=0))
+    assert f'<a href="{ssc.uiWebUrl}"' in ssc._repr_html_()
     document = status(ssc.uiWebUrl)
     assert document["application"]["id"] == sc.applicationId
     [stream] = [each for each in document["streams"] if each["phase"] == "active"]
