@@ -278,7 +278,8 @@ def _require_history(files: Files, record: CommitRecord, lineage: Lineage) -> No
     """
     graph = read_graph_in(files, lineage)
     with_state = () if graph is None else graph.with_state or ()
-    without = sorted(set(with_state).difference(record.newest_snapshots))
+    stored = {commit.operator_uid for commit in record.stores}  # whose state each record names
+    without = sorted(set(with_state).difference(record.newest_snapshots, stored))
     log = BatchLog(files)
     begun = list(lineage.begins(log.all_ids()).values())
     if without and (not begun or log.read_record(begun[0]).previous is not None):

@@ -130,10 +130,12 @@ class Series:
     ) -> None:
         """Refuse to go on where a batch is there that the stream of *batch* has left out.
 
-        *read* returns what the ``_SUCCESS`` of a name in the parent says.
+        *read* returns what the ``_SUCCESS`` of a name in the parent says. A batch that comes before
+        those left out does not ask: it was in flight, and what is of later times it does not see.
         """
         place = (self.parent, self.pattern, batch.left_out)
-        if not batch.left_out or place in _compared:
+        was_in_flight = batch.batch_id < batch.left_out.stop
+        if not batch.left_out or was_in_flight or place in _compared:
             return
         matches = map(re.compile(self.pattern).fullmatch, list_names())
         times = {int(match[1]): match[0] for match in matches if match}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from random import Random
 
@@ -12,17 +12,20 @@ import pytest
 from checkpoint import (
     CommitLog,
     DriverProcess,
+    GraphSnapshot,
     InputSnapshots,
     ReceivedBlocks,
     RecordId,
     open_files,
     read_plan,
     take_over,
+    write_graph,
 )
 from checkpoint.inputs import blocks_of
-from checkpoint.lineage import Lineage
+from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.testing import SimulatedCrash, SimulatedDisk
-from checkpoint.tools.rewind import plan_rewind, rewind
+from checkpoint.tools.common import UsageError
+from checkpoint.tools.rewind import _require_snapshots, plan_rewind, rewind
 from tests.checkpoint.tools.conftest import Run
 from tests.support.stream_model import STREAM, Driver, World, require_right
 
@@ -167,6 +170,26 @@ def test_a_stream_with_a_store_goes_back(run: Run, stored: Path) -> None:
     assert data["stores"][0]["version"] == 2
     assert data["in_flight_ms"] == [3000, 4000, 5000]
     assert run("verify", stored)[1]["problems"] == []
+
+
+@pytest.mark.parametrize(("states", "is_there"), [(("sessions",), True), (("sums",), False)])
+def test_a_store_needs_no_snapshot_in_records(
+    run: Run, stored: Path, states: tuple[str, ...], is_there: bool
+) -> None:
+    """Where the newest record is damaged, and the first batches are gone, a store is in each."""
+    owned = take_over(open_files(stored), STREAM, DriverProcess.of_this_process(0))
+    graph = GraphSnapshot(STREAM, 4000, owned.epoch, {"operators": {}}, b"", states)
+    write_graph(owned.lease, graph)
+    files = owned.lease.files
+    record = CommitLog(files).read_record(RecordId(3000, 1))
+    owned.lease.release()
+    (newest,) = stored.glob("commits/*4000-*")
+    newest.write_bytes(newest.read_bytes()[:-1])
+    (first,) = stored.glob("batches/*1000-*")
+    first.unlink()
+    wanted = nullcontext() if is_there else pytest.raises(UsageError, match="sums had no snap")
+    with wanted:
+        _require_snapshots(files, record, read_lineage(files))
 
 
 def test_received_blocks_that_were_released(run: Run, stored: Path) -> None:

@@ -59,6 +59,9 @@ def test_batches_that_were_left_out() -> None:
         time_ms = int(name.partition("-")[2].partition(".")[0])
         read[name] = Manifest("stream-1", time_ms // 1000 - 1, time_ms, (), "aa")
     batch = OutputBatch("stream-1", 8, 9000, "bb", range(2, 8))
+    manifest._compared.clear()
+    in_flight = replace(batch, batch_id=1, time_ms=2000)
+    Series("/d", "out-2000.txt", 2000).require_left_out(in_flight, fail, read.__getitem__)
     series.require_left_out(batch, lambda: names, read.__getitem__)
     series.require_left_out(batch, fail, read.__getitem__)  # it is known now
     manifest._compared.clear()
@@ -67,6 +70,8 @@ def test_batches_that_were_left_out() -> None:
     series.require_left_out(batch, lambda: read, read.__getitem__)
     manifest._compared.clear()
     read["out-4000.txt"] = Manifest("stream-1", 3, 4000, (), "aa")
+    # One that was in flight runs first, and has not seen what comes after it.
+    Series("/d", "out-2000.txt", 2000).require_left_out(in_flight, lambda: read, read.__getitem__)
     with pytest.raises(
         OutputConflictError, match=r"/d/out-4000\.txt has batch 3 of stream-1, begi"
     ):
