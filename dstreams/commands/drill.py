@@ -8,6 +8,7 @@ import sys
 from dstreams.clock import SystemClock
 from dstreams.commands.common import (
     FAILED,
+    MISUSED,
     SUCCEEDED,
     Commands,
     add_kafka,
@@ -113,7 +114,7 @@ def add_drill(commands: Commands) -> None:
     drill.add_argument("--json", action="store_true", help="for programs: the result, alone")
     add_quiet(drill)
     drill.add_argument("--keep", action="store_true", help="keep the directory of the drill")
-    drill.set_defaults(run=_drill)
+    drill.set_defaults(run=_drill, invalid_status=MISUSED)
 
 
 def _drill(options: argparse.Namespace) -> int:

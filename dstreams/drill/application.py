@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,13 +52,20 @@ class Application:
     start: Callable[[str], StreamSession] | None = None
 
     def findings(self, directory: str) -> OutputFindings:
-        """Return what the application's check says."""
+        """Return what the application's check says.
+
+        Raises:
+            InvalidStreamError: it says something else than texts.
+        """
         found = self.check(directory)
-        return (
-            found
-            if isinstance(found, OutputFindings)
-            else OutputFindings(problems=tuple(map(str, found)))
-        )
+        if isinstance(found, OutputFindings):
+            return found
+        if isinstance(found, str) or not isinstance(found, Iterable):
+            raise InvalidStreamError(
+                f"check(directory) must return a list of texts, empty when all is well; it "
+                f"returned {found!r}"
+            )
+        return OutputFindings(problems=tuple(map(str, found)))
 
 
 def load(file: Path | None, *, query: bool = False) -> Application:
@@ -69,8 +77,8 @@ def load(file: Path | None, *, query: bool = False) -> Application:
         query: of these the structured query, not the stream.
 
     Raises:
-        InvalidStreamError: the file has not all of them, they take other arguments, or a file
-            beside it has the name of a package of dstreams.
+        InvalidStreamError: the file cannot be imported, has not all of them, they take other
+            arguments, or a file beside it has the name of a package of dstreams.
     """
     own = _OWN_QUERY if query else _OWN_KAFKA if KAFKA in os.environ else _OWN
     module = importlib.import_module(own) if file is None else _module_of(file)
@@ -100,4 +108,17 @@ def _module_of(file: Path) -> Any:
         raise InvalidStreamError(problem)
     # By its own name, so that functions of it can be found again where they are unpickled.
     sys.path.insert(0, directory)
-    return importlib.import_module(file.stem)
+    try:
+        return importlib.import_module(file.stem)
+    except Exception as error:
+        raise InvalidStreamError(f"{file} cannot be drilled: {raised(error)}") from error
+
+
+def raised(error: Exception) -> str:
+    """Say what was raised, and where."""
+    if isinstance(error, SyntaxError):  # it says where by itself
+        return f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    # Not in the import system itself, where a module is missed.
+    *_, last = [frame for frame in frames if not frame.filename.startswith("<frozen")]
+    return f"{type(error).__name__}: {error}, at {last.filename}:{last.lineno}"

@@ -8,16 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from checkpoint.tools.progress import SILENT, Progress
 from dstreams.clock import Clock
-from dstreams.drill.application import Application
+from dstreams.drill.application import Application, raised
 from dstreams.drill.checkpoints import problems_of, write_completed
 from dstreams.drill.driver_life import DriverLife, start_life
 from dstreams.drill.phases import PHASES
-from dstreams.drill.results import DrillResult, percentile
+from dstreams.drill.results import DrillResult, OutputFindings, percentile
 from dstreams.drill.steps import Step
 from dstreams.drill.targets import AT_STEP, WAYS, WORKERS, Kill, first_kill, other_targets
+
+T = TypeVar("T")
 
 _POLL_S = 0.1
 _FIRST_RECOVERY_MS = 8000
@@ -104,7 +107,10 @@ class Campaign:
         finally:
             self._bury()
         write_completed(directory, self._batches)
-        if not self._batches:
+        findings = OutputFindings()
+        if self._batches:
+            findings = self._attempt(self._findings) or findings
+        else:
             self._problems.append("no batch was completed, so nothing was shown")
         return DrillResult(
             seed=self._plan.seed,
@@ -112,7 +118,7 @@ class Campaign:
             at_steps=tuple(self._at_steps),
             batches=len(self._batches),
             recovery_ms=tuple(self._recoveries),
-            findings=self._application.findings(str(directory)),
+            findings=findings,
             problems=tuple(self._problems),
             ways={way: self._ways[way] for way in _ALL_WAYS if self._ways[way]},
             phases={phase: self._phases[phase] for phase in PHASES},
@@ -120,11 +126,26 @@ class Campaign:
             seconds=(self._clock.now_ms() - started_ms) // 1000,
         )
 
-    def _attempt(self, course: Callable[[], None]) -> None:
+    def _attempt(self, course: Callable[[], T]) -> T | None:
         try:
-            course()
+            return course()
         except DrillError as error:
-            self._problems.append(str(error))
+            if str(error) not in self._problems:
+                self._problems.append(str(error))
+        return None
+
+    def _findings(self) -> OutputFindings:
+        with _failing("check(directory)"):
+            return self._application.findings(str(self._plan.directory))
+
+    def _is_done(self) -> bool:
+        with _failing("is_done(directory)"):
+            return self._application.is_done(str(self._plan.directory))
+
+    def _feed(self) -> None:
+        number, self._fed = self._fed, self._fed + 1
+        with _failing(f"feed(directory, {number})"):
+            self._application.feed(str(self._plan.directory), number)
 
     def _lives(self) -> None:
         if self._plan.kills > 0:
@@ -255,22 +276,21 @@ class Campaign:
             self._recovered(life)
             self._wake(life)
             self._feeds = False
-            directory = str(self._plan.directory)
             fed_ms, heard = self._clock.now_ms(), -1
 
             def is_through() -> bool:
                 nonlocal heard
                 if self._application.start is not None:  # whose batches end with its input
-                    return self._application.is_done(directory)
+                    return self._is_done()
                 known, heard = heard, len(life.batches)
                 # With too many batches still to run, a stop would have to cut one off in the end.
                 is_due = heard > known and life.batches[-1] >= fed_ms
-                return is_due and self._application.is_done(directory)
+                return is_due and self._is_done()
 
             # Many batches may have been missed: it is patient as long as there are more.
             self._wait(life, is_through, lambda: len(life.batches))
             self._require_alive(life)
-            if not self._application.is_done(directory):
+            if not self._is_done():
                 self._problems.append(
                     "not all input had been through when there was no batch any more for "
                     f"{self._plan.patience_s:g} s"
@@ -377,8 +397,7 @@ class Campaign:
         while True:
             now_ms = self._clock.now_ms()
             if self._feeds and now_ms >= self._next_feed_ms:
-                self._application.feed(str(self._plan.directory), self._fed)
-                self._fed += 1
+                self._feed()
                 self._next_feed_ms = now_ms + round(1000 * self._plan.feed_s)
             life.hear(self._clock)
             self._progress.advance(0)
@@ -399,3 +418,12 @@ class Campaign:
         if life.first_ms is not None:
             first = f"first batch after {(life.first_ms - life.started_ms) / 1000:.1f} s"
         self._tell(f"driver {life.process.pid}: {first}, {len(life.batches)} batches, {what}")
+
+
+@contextmanager
+def _failing(call: str) -> Iterator[None]:
+    """Make an error of the application one of the drill, which ends it and is told at its end."""
+    try:
+        yield
+    except Exception as error:
+        raise DrillError(f"{call} of the application failed: {raised(error)}") from error

@@ -130,12 +130,13 @@ class Series:
     ) -> None:
         """Refuse to go on where a batch is there that the stream of *batch* has left out.
 
-        *read* returns what the ``_SUCCESS`` of a name in the parent says. A batch that comes before
-        those left out does not ask: it was in flight, and what is of later times it does not see.
+        *read* returns what the ``_SUCCESS`` of a name in the parent says. A batch that was in
+        flight may run before the gap, and leaves the look to the first one after it.
         """
-        place = (self.parent, self.pattern, batch.left_out)
-        was_in_flight = batch.batch_id < batch.left_out.stop
-        if not batch.left_out or was_in_flight or place in _compared:
+        gap = batch.gap or batch.left_out
+        place = (self.parent, self.pattern, gap)
+        is_before = batch.batch_id < gap.stop
+        if not gap or is_before or place in _compared:
             return
         matches = map(re.compile(self.pattern).fullmatch, list_names())
         times = {int(match[1]): match[0] for match in matches if match}
@@ -145,6 +146,6 @@ class Series:
                 continue
             if batch.is_foreign(manifest.batch_id):
                 manifest.require_of(batch, f"{self.parent}/{times[time_ms]}")
-            if manifest.batch_id < batch.left_out.start:
+            if manifest.batch_id < gap.start:
                 break
         _compared.add(place)

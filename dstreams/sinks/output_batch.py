@@ -53,6 +53,7 @@ class OutputBatch:
             an output has of them is of another history.
         newest: number of the newest batch that was begun; what an output has of later ones is of
             another history. None where that is not known.
+        gap: numbers of the batches that were left out right before this one; empty for most.
     """
 
     stream_id: str
@@ -61,13 +62,16 @@ class OutputBatch:
     beginning: str = ""
     left_out: range = range(0)
     newest: int | None = None
+    gap: range = range(0)
 
     def is_foreign(self, batch_id: int) -> bool:
         """Whether what an output has of a batch can only be of another history.
 
         This one has left the batch out, or not begun it.
         """
-        return batch_id in self.left_out or (self.newest is not None and batch_id > self.newest)
+        if batch_id in self.left_out or batch_id in self.gap:
+            return True
+        return self.newest is not None and batch_id > self.newest
 
     def require_own(self, place: str, batch_id: int, beginning: str, remedy: str) -> None:
         """Return if what an output has is this batch, so that it is not to be written again.

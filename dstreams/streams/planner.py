@@ -212,6 +212,7 @@ class BegunBatches:
         self._stream_id = stream_id
         self._newest_ms = plan.zero_ms
         self._left_out = range(0)
+        self._gaps: dict[int, range] = {}
 
     def number(self, time_ms: int) -> int:
         """Return the number of the batch at a time."""
@@ -227,11 +228,13 @@ class BegunBatches:
         self._newest_ms = max(self._newest_ms, time_ms)
         if after_ms is not None:
             self._left_out = range(self.number(after_ms) + 1, self.number(time_ms))
+            self._gaps[time_ms] = self._left_out
 
     def output_batch(self, time_ms: int, beginning: str) -> OutputBatch:
         """Return what the outputs of a batch are told."""
         number, newest = self.number(time_ms), self.number(self._newest_ms)
-        return OutputBatch(self._stream_id, number, time_ms, beginning, self._left_out, newest)
+        gap = self._gaps.get(time_ms, range(0))
+        return OutputBatch(self._stream_id, number, time_ms, beginning, self._left_out, newest, gap)
 
 
 def _names(streams: Iterable[InputDStream]) -> dict[InputDStream, str]:

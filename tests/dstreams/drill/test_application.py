@@ -73,3 +73,26 @@ def test_files_that_are_no_application(
     name = f"drilled_app_{2 + len(before) % 7}"
     with pytest.raises(InvalidStreamError, match=message):
         load(write(tmp_path, name, APP.replace(before, after)))
+
+
+@pytest.mark.parametrize("found", ["None", "'all is well'", "3"])
+def test_a_check_that_returns_no_texts(tmp_path: Path, found: str) -> None:
+    """One that forgets its ``return`` has not said that all is well."""
+    text = APP.replace('["it is not right"]', found)
+    application = load(write(tmp_path, f"drilled_app_c{len(found)}", text))
+    with pytest.raises(InvalidStreamError, match=rf"must return a list of texts, .* {found}$"):
+        application.findings("d")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\nimport no_such_module_of_mine", r"ModuleNotFoundError: .*_mine', at .*app_i1\.py:2$"),
+        ("def setup(:", r"SyntaxError: .*\(drilled_app_i0\.py, line 1\)$"),
+    ],
+)
+def test_a_file_that_cannot_be_imported(tmp_path: Path, text: str, message: str) -> None:
+    """The message names the line."""
+    file = write(tmp_path, f"drilled_app_i{text.count('import')}", text)
+    with pytest.raises(InvalidStreamError, match=rf"cannot be drilled: {message}"):
+        load(file)

@@ -120,6 +120,24 @@ def test_early_kills_follow_each_other() -> None:
 
 
 @pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("name", ["feed", "is_done", "check"])
+def test_a_function_of_the_application_fails(tmp_path: Path, name: str) -> None:
+    """It is a problem, with its line; what the drill has seen is told nevertheless."""
+    (tmp_path / "behaviour").write_text("well")
+
+    def fail(*_: object) -> bool:
+        raise OSError("the database is not there")
+
+    broken = dataclasses.replace(Counting().application, **{name: fail})
+    plan = DrillPlan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=3)
+    result = Campaign(plan, broken, SystemClock(), lambda line: None).run()
+    assert not result.is_passed
+    wanted = rf"{name}\(directory.*\) of the application failed: OSError: the database is not there"
+    assert re.match(rf"{wanted}, at .*/test_campaign\.py:\d+$", result.problems[0]), result
+    assert (result.batches > 0) == (name != "feed")
+
+
+@pytest.mark.usefixtures("fast")
 def test_a_step_that_no_driver_comes_to(tmp_path: Path) -> None:
     """It is a problem, not a kill that was survived."""
     result, _, _ = drill(tmp_path, "well", steps=(Step("never"),))

@@ -78,6 +78,20 @@ def test_batches_that_were_left_out() -> None:
         series.require_left_out(batch, lambda: read, read.__getitem__)
 
 
+def test_batches_left_out_before_one_that_was_in_flight() -> None:
+    """A driver that died before it ran the first batch after a gap leaves the look to the next."""
+    names = ["out-4000.txt", "out-9000.txt"]
+    read = {name: Manifest("stream-1", int(name[4]) - 1, 0, (), "aa") for name in names}
+    manifest._compared.clear()
+    batch = OutputBatch("stream-1", 8, 9000, "aa", range(9, 20), 20, gap=range(2, 8))
+    with pytest.raises(
+        OutputConflictError, match=r"/d/out-4000\.txt has batch 3 of stream-1, begi"
+    ):
+        Series("/d", "out-9000.txt", 9000).require_left_out(batch, lambda: names, read.get)
+    later = replace(batch, batch_id=20, time_ms=21_000, gap=range(9, 20))
+    Series("/d", "out-21000.txt", 21_000).require_left_out(later, lambda: names, read.get)
+
+
 def test_hidden_names_of_one_output_of_one_stream() -> None:
     """Those of another suffix, and of another stream, are not its own."""
     hidden, token = Series("/d", "out-1000.json", 1000).hidden("stream-1"), "0" * 32

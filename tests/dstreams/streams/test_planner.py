@@ -242,3 +242,6 @@ def test_a_record_names_the_batch_before_a_gap() -> None:
     assert [begun[1] for begun in log.begun.values()] == [{AFTER: 1000}, {}]
     told = made.planner.begun.output_batch(6000, "now")
     assert (told.batch_id, told.left_out, told.newest) == (5, range(1, 5), 6)
+    assert told.gap == range(1, 5)
+    following = made.planner.begun.output_batch(7000, "now")
+    assert (following.left_out, following.gap) == (range(1, 5), range(0))
