@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -231,7 +231,7 @@ def _find(
             if record_id.time_ms == to_ms:
                 begins = lineage.begins(begin_ids)
                 later = (begun for time_ms, begun in begins.items() if time_ms > to_ms)
-                can_run_again = partial(_is_readable, BatchLog(files))
+                can_run_again = partial(_can_run_again, BatchLog(files), set(begins.values()))
                 return record_id, lineage, tuple(takewhile(can_run_again, later))
     known = [record_id.time_ms for record_id in read_lineage(files).commits(commit_ids)]
     where = "" if of_epoch is None else f" in epoch {of_epoch}"
@@ -247,10 +247,11 @@ def _lineages(files: Files, epochs: Sequence[int]) -> Iterator[Lineage]:
             yield lineage_from(files, epoch, there)
 
 
-def _is_readable(log: BatchLog, record_id: RecordId) -> bool:
+def _can_run_again(log: BatchLog, there: Container[RecordId], record_id: RecordId) -> bool:
+    """Whether a begin record can be read, and the one before it is there."""
     with suppress(CorruptCheckpointError, FileNotFoundError):
-        log.read_record(record_id)
-        return True
+        previous = log.read_record(record_id).previous
+        return previous is None or previous in there
     return False
 
 

@@ -140,12 +140,15 @@ class Series:
             return
         matches = map(re.compile(self.pattern).fullmatch, list_names())
         times = {int(match[1]): match[0] for match in matches if match}
+        oldest: tuple[Manifest, str] | None = None  # whose remedy covers all later ones
         for time_ms in sorted(times, reverse=True):
             manifest = read(times[time_ms]) if time_ms < batch.time_ms else None
             if manifest is None or manifest.stream_id != batch.stream_id:
                 continue
             if batch.is_foreign(manifest.batch_id):
-                manifest.require_of(batch, f"{self.parent}/{times[time_ms]}")
+                oldest = manifest, times[time_ms]
             if manifest.batch_id < gap.start:
                 break
+        if oldest is not None:
+            oldest[0].require_of(batch, f"{self.parent}/{oldest[1]}")
         _compared.add(place)

@@ -172,6 +172,17 @@ def test_a_stream_with_a_store_goes_back(run: Run, stored: Path) -> None:
     assert run("verify", stored)[1]["problems"] == []
 
 
+@pytest.mark.parametrize("lost", ["3000", "4000"])
+def test_a_begin_record_is_missing(run: Run, stored: Path, lost: str) -> None:
+    """A stream goes back to the batch before it, and none after the hole runs as it was begun."""
+    (path,) = stored.glob(f"batches/*{lost}-*")
+    path.unlink()
+    assert run("rewind", stored, "--to", 2000)[0] == 0
+    in_flight = run("show", stored)[1]["in_flight_ms"]
+    assert in_flight == [time_ms for time_ms in (3000, 4000, 5000) if time_ms < int(lost)]
+    assert run("verify", stored)[1]["problems"] == []
+
+
 @pytest.mark.parametrize(("states", "is_there"), [(("sessions",), True), (("sums",), False)])
 def test_a_store_needs_no_snapshot_in_records(
     run: Run, stored: Path, states: tuple[str, ...], is_there: bool

@@ -70,6 +70,7 @@ def test_batches_that_were_left_out() -> None:
     series.require_left_out(batch, lambda: read, read.__getitem__)
     manifest._compared.clear()
     read["out-4000.txt"] = Manifest("stream-1", 3, 4000, (), "aa")
+    read["out-7000.txt"] = Manifest("stream-1", 6, 7000, (), "aa")  # goes with the older one
     # One that was in flight runs first, and has not seen what comes after it.
     Series("/d", "out-2000.txt", 2000).require_left_out(in_flight, lambda: read, read.__getitem__)
     with pytest.raises(
