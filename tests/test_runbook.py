@@ -70,6 +70,8 @@ def test_exit_statuses_of_a_driver() -> None:
         "CorruptCheckpointError",
         "UntrustedFileError",
         "ConcurrentWriterError",
+        "StorageRefusedError",
+        "ConnectionRefusedError",
     }
 
 
