@@ -87,7 +87,10 @@ def _notebook(path: Path, text: str) -> str:
 def _cell_output(output: dict[str, Any]) -> str:
     data = output.get("data", {})
     if "text/html" in data:  # one line, so that nothing of it is taken for Markdown
-        return "<div>" + "".join(data["text/html"]).replace("\n", " ") + "</div>"
+        html = "".join(data["text/html"]).replace("\n", " ")
+        # A table without a class gets a frame from the theme, which is wider than the column.
+        html = html.replace("<table style=", '<table class="of-notebook" style=')
+        return f"<div>{html}</div>"
     said = "".join(output.get("text") or data.get("text/plain", ""))
     return f"````text\n{said.rstrip()}\n````"
 

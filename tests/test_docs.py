@@ -18,6 +18,7 @@ import psutil
 import pytest
 from pyspark import SparkContext
 
+from dstreams.pictures.tables import table_html
 from dstreams.settings import Settings
 from dstreams.structured.conf import QueryConf
 from tests.support.documentation import (
@@ -202,6 +203,16 @@ def load(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_a_table_of_a_notebook_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The theme frames tables without a class, and its frame is wider than the picture."""
+    pytest.importorskip("mkdocs")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    html = table_html(["n"], [["1"]])
+    output = load("hooks")._cell_output({"data": {"text/html": [html]}})
+    assert re.search(r"<table (?!class=)", output) is None
+    assert output.count('<table class="of-notebook" style=') == 1
 
 
 def test_a_page_is_read() -> None:
