@@ -13,7 +13,7 @@ from dstreams.arrow.rows import BlocksToRows
 from dstreams.arrow.schemas import BlockSchema, is_record_class, schema_of
 from dstreams.arrow.state_update import BlockUpdate, OfSide, block_partitioner, initial_blocks
 from dstreams.callables import require_function
-from dstreams.dstream import DStream
+from dstreams.dstream import DStream, state_rdd
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.node import Node
 from dstreams.graph.state import StateDStream
@@ -24,6 +24,8 @@ from dstreams.rdd.totals import count_all
 from dstreams.state.group_state import OutputMode
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow as pa
     from pyspark import RDD
 
@@ -490,6 +492,19 @@ class BlockStateDStream(BlockDStream):
     def stateSnapshots(self) -> BlockDStream:
         """Return the stream of the states of every key, after each batch: this one."""
         return self
+
+    def stateStore(self, batchTime: datetime | float | None = None) -> RDD[pa.RecordBatch]:
+        """Return the state as an RDD of blocks, for a look from a notebook.
+
+        Args:
+            batchTime: the batch after which the state is wanted, as of
+                :meth:`UpdateStateDStream.stateStore`. None: the newest.
+
+        Raises:
+            InvalidStreamError: the state after that batch is not remembered, or was never there.
+            StreamLifecycleError: the context does not run, or no batch has made a state yet.
+        """
+        return state_rdd(self, batchTime)
 
 
 class MapStateBlocksDStream(BlockDStream):

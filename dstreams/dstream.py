@@ -1632,21 +1632,7 @@ class UpdateStateDStream(DStream[tuple[K, S]]):
         >>> counts.stateStore().collect()
         [('a', 3, None)]
         """
-        newest = self._ssc._newest(self._node)
-        if newest is None:
-            raise StreamLifecycleError(f"{self._node.operation} has no state yet")
-        time_ms, state = newest
-        if batchTime is not None:
-            wanted_ms = batch_time_ms(batchTime, "batchTime")
-            remembered = self._ssc._remembered(self._node, wanted_ms, wanted_ms)
-            if not remembered:
-                raise InvalidStreamError(
-                    f"the state of {self._node.operation} after the batch at {wanted_ms} ms is not "
-                    f"remembered, that of the batch at {time_ms} ms is; let remember(seconds) say "
-                    "for how long states are to be kept"
-                )
-            (state,) = remembered
-        return state.map(_without_timeout)
+        return state_rdd(self, batchTime).map(_without_timeout)
 
 
 class MapWithStateDStream(DStream[Any]):
@@ -1701,6 +1687,26 @@ class MapWithStateDStream(DStream[Any]):
                 f"{self._node.operation} has no state yet, or the context has stopped"
             )
         return entries.map(_state_and_timeout)
+
+
+def state_rdd(stream: DStream[T], batchTime: datetime | float | None) -> RDD[T]:
+    """Return the RDD of a stream that is the state of each batch, after one that is remembered."""
+    node, ssc = stream._node, stream._ssc
+    newest = ssc._newest(node)
+    if newest is None:
+        raise StreamLifecycleError(f"{node.operation} has no state yet")
+    time_ms, state = newest
+    if batchTime is not None:
+        wanted_ms = batch_time_ms(batchTime, "batchTime")
+        remembered = ssc._remembered(node, wanted_ms, wanted_ms)
+        if not remembered:
+            raise InvalidStreamError(
+                f"the state of {node.operation} after the batch at {wanted_ms} ms is not "
+                f"remembered, that of the batch at {time_ms} ms is; let remember(seconds) say "
+                "for how long states are to be kept"
+            )
+        (state,) = remembered
+    return state
 
 
 def _timed(func: Callable[..., RDD[Any] | None]) -> TransformFunc:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams import StreamingContext
-from dstreams.testing import run_batches
+from dstreams import InvalidStreamError, StreamingContext, StreamLifecycleError
+from dstreams.testing import BatchDriver, run_batches
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 pc = pytest.importorskip("pyarrow.compute")
@@ -68,6 +68,24 @@ def test_a_state_of_every_key(sc: SparkContext) -> None:
         lambda words: words.toBlocks(Word).updateStateByKey(add, key="text", state=Total).toRows(),
     )
     assert in_order(seen) == TOTALS
+
+
+def test_a_look_at_the_state(sc: SparkContext) -> None:
+    """The newest state is there as blocks, and that of a batch that is remembered."""
+    with BatchDriver(sc) as driver:
+        blocks = driver.input(BATCHES).toBlocks(Word)
+        totals = blocks.updateStateByKey(add, key="text", state=Total)
+        totals.foreachRDD(lambda rdd: None)
+        driver.context.remember(10)
+        with pytest.raises(StreamLifecycleError, match="no batch has run yet"):
+            totals.stateStore()
+        driver.run(3)
+        newest, first = totals.stateStore().collect(), totals.stateStore(1).collect()
+        with pytest.raises(InvalidStreamError, match="at 9000 ms is not remembered"):
+            totals.stateStore(9)
+    for found, expected in ((newest, TOTALS[2]), (first, TOTALS[0])):
+        rows = [tuple(row.values()) for block in found for row in block.to_pylist()]
+        assert sorted(rows, key=repr) == expected
 
 
 def test_what_is_said_of_touched_keys(sc: SparkContext) -> None:
