@@ -96,6 +96,18 @@ def batch_datetime(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000)  # noqa: DTZ006 - as pyspark.streaming passes it
 
 
+def batch_name(time_ms: int, batch_id: int) -> str:
+    """Return a batch in words: its number, its time, and the same in the local time zone."""
+    name = f"batch {batch_id} at {time_ms} ms"
+    try:
+        moment = batch_datetime(time_ms).astimezone()
+    except (ValueError, OverflowError, OSError):  # a time that is no date
+        return name
+    precision = "milliseconds" if time_ms % 1000 else "seconds"
+    shown = moment.replace(tzinfo=None).isoformat(" ", precision)
+    return f"{name} ({shown} {moment.tzname()})"
+
+
 def ahead_of_clock_ms(time_ms: int, now_ms: int, batch_ms: int) -> int:
     """Return how far a batch time is ahead of the clock, in whole batch durations.
 

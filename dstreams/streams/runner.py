@@ -9,6 +9,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.clock import Clock
+from dstreams.durations import batch_name
 from dstreams.errors import BatchFailedError, DurabilityError, MissingInputError
 from dstreams.events import (
     BatchCompleted,
@@ -350,19 +351,22 @@ class BatchRun:
         self._failed_by_itself |= kind is DurabilityError or not self._is_cancelled()
         if self._error is None or kind is DurabilityError:
             time_ms = self._batch.time_ms
-            message = f"batch at {time_ms} ms failed in {where}: {located(error)}"
+            message = f"{self._name()} failed in {where}: {located(error)}"
             if (remedy := self._runner.inputs.explain(error)) is not None:
                 message = f"{message}; {remedy}"
             make_brief(error)
             self._error = kind(message, time_ms)
             self._error.__cause__ = error
 
+    def _name(self) -> str:
+        return batch_name(self._batch.time_ms, self._batch.batch_id)
+
     def _info(self, started_ms: int, jobs: int) -> BatchInfo:
         outcome: Outcome = "succeeded" if jobs else "empty"
         failure = None if self._error is None else str(self._error)
         if self._was_cut_off and not self._failed_by_itself:
             outcome = "cancelled"
-            failure = f"batch at {self._batch.time_ms} ms was cut off by {self._cancelled_by}"
+            failure = f"{self._name()} was cut off by {self._cancelled_by}"
         elif failure is not None:
             outcome = "failed"
         inputs = self._runner.inputs.ended(self._batch.inputs, self._batch.input_infos)

@@ -15,6 +15,7 @@ from uuid import uuid4  # noqa: TID251
 from pyspark import InheritableThread, SparkContext  # noqa: TID251
 
 from dstreams.clock import Clock
+from dstreams.durations import batch_name
 from dstreams.errors import BatchFailedError, DurabilityError
 from dstreams.rdd import jvm
 from dstreams.rdd.failures import with_code
@@ -264,8 +265,8 @@ class Scheduler:
             # A signal to the whole process group reaches the JVM too, and maybe us a moment later.
             if self._stopping.wait(_SIGNAL_S):
                 logger.warning(
-                    "Spark ended before the batch at %d ms did; it was not committed (%s)",
-                    error.batch_time_ms,
+                    "Spark ended before %s did; it was not committed (%s)",
+                    batch_name(info.batch_time_ms, info.batch_id),
                     error,
                 )
                 self._broken.set()

@@ -21,6 +21,7 @@ from dstreams import (
     StreamLifecycleError,
 )
 from dstreams.callables import describe
+from dstreams.durations import batch_name
 from dstreams.testing import BatchDriver, ManualClock
 from tests.conformance.tables import Table
 from tests.support.waiting import wait_for
@@ -56,7 +57,9 @@ def test_an_error_in_one_batch(ssc: StreamingContext, clock: ManualClock) -> Non
     clock.advance(4000)
     wait_for(lambda: len(collected) == 3)
     assert collected == [[0], [2], [3]]
-    with pytest.raises(BatchFailedError, match=r"batch at 2000 ms failed .* one is bad"):
+    with pytest.raises(
+        BatchFailedError, match=r"batch \d+ at 2000 ms \(.*?\) failed .* one is bad"
+    ):
         ssc.awaitTermination()
     assert ssc.getState() is StreamingContextState.ACTIVE
 
@@ -71,7 +74,9 @@ def test_with_stop_on_failure(sc: SparkContext, clock: ManualClock) -> None:
     clock.advance(4000)
     wait_for(lambda: ssc.getState() is StreamingContextState.STOPPED)
     assert collected == [[0]]
-    with pytest.raises(BatchFailedError, match=r"batch at 2000 ms failed .* one is bad"):
+    with pytest.raises(
+        BatchFailedError, match=r"batch \d+ at 2000 ms \(.*?\) failed .* one is bad"
+    ):
         ssc.awaitTermination()
 
 
@@ -109,7 +114,9 @@ def test_an_error_before_any_job(ssc: StreamingContext, clock: ManualClock) -> N
     clock.advance(1000)
     with pytest.raises(BatchFailedError) as raised:
         ssc.awaitTerminationOrTimeout(60)
-    assert str(raised.value).startswith("batch at 1000 ms failed in making the RDD for pprint at ")
+    assert str(raised.value).startswith(
+        f"{batch_name(1000, 0)} failed in making the RDD for pprint at "
+    )
     line = fail.__code__.co_firstlineno + 1
     assert re.search(
         rf", in transformWith at {HERE}:\d+: ValueError: never works \({HERE}:{line} in fail\)$",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dstreams.durations import (
     batch_datetime,
+    batch_name,
     batch_time_ms,
     event_time_ms,
     event_time_us,
@@ -213,6 +214,17 @@ def test_a_moment_is_in_its_millisecond(
         moment = moment.astimezone().replace(tzinfo=None)
     assert event_time_ms(moment) == expected_ms
     assert event_time_us(moment) == second * 1_000_000 + microsecond
+
+
+def test_a_batch_is_named_by_number_and_time() -> None:
+    """In milliseconds, which commands take, and as tables show it, with the zone."""
+    moment = datetime.fromtimestamp(1_763_942_472).astimezone()
+    shown = f"{moment:%Y-%m-%d %H:%M:%S}"
+    assert batch_name(1_763_942_472_000, 2) == (
+        f"batch 2 at 1763942472000 ms ({shown} {moment.tzname()})"
+    )
+    assert f"({shown}.500 " in batch_name(1_763_942_472_500, 2)
+    assert batch_name(10**18, 2) == "batch 2 at 1000000000000000000 ms"
 
 
 @pytest.mark.parametrize(("time_us", "expected_ms"), [(0, 0), (1, 1), (1000, 1), (-1, 0)])

@@ -29,6 +29,7 @@ from dstreams import (
     StreamingContext,
     StreamingContextState,
 )
+from dstreams.durations import batch_name
 from dstreams.graph.plan import NO_STORAGE
 from dstreams.testing import BatchDriver, ManualClock
 from tests.support.waiting import wait_for
@@ -58,7 +59,7 @@ def message_of_batch(
         with pytest.raises(BatchFailedError) as raised:
             driver.run(1)
     message = str(raised.value)
-    assert message.startswith("batch at 1000 ms failed in foreachRDD at ")
+    assert message.startswith(f"{batch_name(1000, 0)} failed in foreachRDD at ")
     assert "\n" not in message
     return message
 
@@ -501,7 +502,9 @@ def test_a_directory_that_becomes_unreadable(sc: SparkContext, tmp_path: Path) -
     finally:
         ssc.stop(stopSparkContext=False)
     where = rf"reading the input of textFileStream at {HERE}:\d+"
-    assert re.match(rf"batch at 2000 ms failed in {where}: SourceError: ", str(raised.value))
+    assert re.match(
+        rf"batch \d+ at 2000 ms \(.*?\) failed in {where}: SourceError: ", str(raised.value)
+    )
     assert repr(str(directory)) in str(raised.value)
     assert isinstance(raised.value.__cause__, SourceError)
     assert seen == [[], ["line"]]

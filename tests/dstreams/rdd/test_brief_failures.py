@@ -81,7 +81,8 @@ def test_functions_of_records_are_named(name: str, ssc: StreamingContext) -> Non
         "k" if "Values" in name else "" if "Partitions" in name else "r"
     ]
     assert re.fullmatch(
-        rf"batch at 1000 ms failed in foreachRDD at {HERE}:\d+: function \S+:\d+ of {operation} at "
+        rf"batch \d+ at 1000 ms \(.*?\) failed in foreachRDD at {HERE}:\d+: "
+        rf"function \S+:\d+ of {operation} at "
         rf"{HERE}:\d+ failed ?{subject}: ZeroDivisionError: division by zero \({at}\)",
         str(error),
     )
@@ -156,7 +157,8 @@ def test_transform_is_named(ssc: StreamingContext) -> None:
 
     ssc.queueStream([[1]]).transform(enrich).map(str).pprint()
     assert re.fullmatch(
-        rf"batch at 1000 ms failed in making the RDD for pprint at {HERE}:\d+, in transform at "
+        rf"batch \d+ at 1000 ms \(.*?\) failed in making the RDD for pprint at {HERE}:\d+, "
+        rf"in transform at "
         rf"{HERE}:\d+: LookupError: no table \({HERE}:\d+ in enrich\)",
         str(failing(ssc)),
     )

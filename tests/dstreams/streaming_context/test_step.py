@@ -21,6 +21,7 @@ from dstreams import (
     StreamingListener,
     StreamLifecycleError,
 )
+from dstreams.durations import batch_name
 from dstreams.testing import BatchDriver, ManualClock
 from tests.dstreams.conftest import MakeContext
 from tests.support.jobs import count_jobs
@@ -365,7 +366,7 @@ def test_a_failed_batch_ends_the_steps_and_the_next_goes_on(ssc: StreamingContex
         seen.append((time.timestamp(), record))
 
     ssc.queueStream([[1], [2], [3]]).foreachRDD(output)
-    with pytest.raises(BatchFailedError, match="batch at 2000 ms failed") as raised:
+    with pytest.raises(BatchFailedError, match=r"batch 1 at 2000 ms \(.*\) failed") as raised:
         ssc.step(3)
     assert raised.value.batch_time_ms == 2000
     assert ssc.getState() is StreamingContextState.ACTIVE
@@ -422,7 +423,9 @@ def test_an_update_function_that_fails_when_the_state_is_written(
         driver.run(1)
         flag.touch()
         error = failing_run(driver)
-        assert "batch at 2000 ms failed in writing the state of updateStateByKey at " in str(error)
+        assert f"{batch_name(2000, 1)} failed in writing the state of updateStateByKey at " in str(
+            error
+        )
         assert [info.outcome for info in error.batch_infos] == ["failed"]
         assert not isinstance(error, DurabilityError)
         flag.unlink()

@@ -453,7 +453,7 @@ def test_an_error_names_what_failed(ssc: StreamingContext, clock: ManualClock) -
     with pytest.raises(BatchFailedError) as raised:
         ssc.awaitTermination()
     assert re.fullmatch(
-        rf"batch at 1000 ms failed in foreachRDD at test_streaming_context.py:{line}: "
+        rf"batch \d+ at 1000 ms \(.*?\) failed in foreachRDD at test_streaming_context.py:{line}: "
         r"ValueError: broken \(test_streaming_context.py:\d+ in \w+\)",
         str(raised.value),
     )

@@ -35,6 +35,7 @@ from dstreams import (
     StreamingContextState,
     StreamLifecycleError,
 )
+from dstreams.durations import batch_name
 from dstreams.faults import watch
 from dstreams.rdd.blocks import Block
 from dstreams.testing import BatchDriver, ManualClock
@@ -364,7 +365,7 @@ def test_a_directory_that_is_gone_stops_the_context(
         ssc.stop(stopSparkContext=False)
         end_watch()
     message = str(raised.value)
-    assert message.startswith("batch at 2000 ms failed in writing down what it reads: ")
+    assert message.startswith(f"{batch_name(2000, 1)} failed in writing down what it reads: ")
     assert str(directory) in message
     assert raised.value.batch_time_ms == 2000
     # No output saw a state that is not durable, and no later batch ran.
@@ -410,7 +411,7 @@ def test_a_state_that_cannot_be_read_in_an_output_stops_the_context(
         delete(run_directory(tmp_path) / "state")
         error = failing_run(driver)
     assert isinstance(error, DurabilityError)
-    assert "batch at 3000 ms failed in " in str(error)
+    assert f"{batch_name(3000, 2)} failed in " in str(error)
 
 
 class FaultyInTheDriver(FaultyFiles):
@@ -471,7 +472,7 @@ def test_a_commit_that_fails_fails_the_batch_and_stops_the_context(
         with pytest.raises(StreamLifecycleError, match="already been stopped"):
             driver.context.step()
     assert isinstance(failure, DurabilityError)
-    assert str(failure).startswith("batch at 2000 ms failed in committing its state: ")
+    assert str(failure).startswith(f"{batch_name(2000, 1)} failed in committing its state: ")
     assert isinstance(failure.__cause__, error)
     assert log_of(tmp_path).times() == [1000]
     assert [sorted(batch or []) for batch in seen] == [expected(n) for n in (1, 2)]

@@ -14,6 +14,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import LocalFiles, StorageRefusedError, inputs
 from checkpoint.batch_log import BatchLog
 from dstreams import BatchFailedError, DStream, DurabilityError, SourceError, StreamingContext
+from dstreams.durations import batch_name
 from dstreams.events import BatchCompleted, BatchStarted, BatchSubmitted, InputInfo, ToldOffsets
 from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.streams.batch import BatchResult
@@ -247,7 +248,7 @@ def test_a_source_that_cannot_plan_fails_its_batch(ssc: StreamingContext) -> Non
     error = results[1].error
     assert isinstance(error, BatchFailedError)
     assert str(error).startswith(
-        "batch at 12000 ms failed in reading the input of scripted at test_engine.py:"
+        f"{batch_name(12000, 1)} failed in reading the input of scripted at test_engine.py:"
     )
     assert re.search(rf"SourceError: the disk is gone {HERE}$", str(error))
     assert isinstance(error.__cause__, SourceError)
@@ -397,7 +398,7 @@ def test_a_batch_that_was_told_to_end_is_told(ssc: StreamingContext) -> None:
     assert seen == []
 
 
-CUT_OFF = "batch at 11000 ms was cut off by a stop"
+CUT_OFF = f"{batch_name(11000, 0)} was cut off by a stop"
 
 
 @pytest.mark.parametrize(

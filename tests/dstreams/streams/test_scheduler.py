@@ -18,6 +18,7 @@ from dstreams import (
     StreamingContext,
     StreamingContextState,
 )
+from dstreams.durations import batch_name
 from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.streams.engine import Engine
 from dstreams.testing import ManualClock
@@ -178,7 +179,7 @@ def test_a_stream_that_goes_on_after_a_failure_is_stopped_in_the_end(
     assert status.failure == status.recent[0].failure
     assert status.totals.batches == {"failed": 1, "succeeded": 1}
     [block] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
-    assert block.startswith("batch at 1000 ms failed in foreachRDD")
+    assert block.startswith(f"{batch_name(1000, 0)} failed in foreachRDD")
     assert block.splitlines()[-1].startswith("outputs foreachRDD-0 of the batch at 1000 ms failed")
 
 
