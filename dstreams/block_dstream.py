@@ -63,7 +63,17 @@ def block_stream(
     parent: DStream[Any], operation: str, task: BlockTask, schema: pa.Schema | None
 ) -> BlockDStream:
     """Return the stream of the blocks that *task* makes of each partition of *parent*."""
-    made = parent._transformed(operation, partial(blocks_rdd, task=task))
+    return blocks_of(parent, operation, partial(blocks_rdd, task=task), schema)
+
+
+def blocks_of(
+    parent: DStream[Any],
+    operation: str,
+    make: Callable[[RDD[Any]], RDD[pa.RecordBatch]],
+    schema: pa.Schema | None,
+) -> BlockDStream:
+    """Return the stream of the blocks of which *make* makes the RDD of a batch."""
+    made = parent._transformed(operation, make)
     return BlockDStream(made._node, parent._ssc, schema)
 
 

@@ -13,6 +13,7 @@ from pyspark import RDD, StorageLevel
 from pyspark.rdd import portable_hash
 from pyspark.resultiterable import ResultIterable
 
+from dstreams.arrow.decode_lines import LineFormat, LinesToBlocks, decoder_of
 from dstreams.arrow.rows import BLOCK_ROWS, RowsToBlocks
 from dstreams.arrow.schemas import BlockSchema, schema_of
 from dstreams.callables import (
@@ -37,6 +38,7 @@ from dstreams.graph.window_times import WindowTimes
 from dstreams.graph.windowed import WindowedDStream
 from dstreams.kafka_io.kafka_sink import KafkaSink
 from dstreams.kafka_io.output_commits import DEFAULT_TOPIC
+from dstreams.rdd.bad_records import BAD_RECORDS, BadRecords
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.by_key import (
     Combiner,
@@ -531,32 +533,64 @@ class DStream(Generic[T_co]):
             ),
         )
 
-    def toBlocks(self, schema: BlockSchema, blockRows: int = BLOCK_ROWS) -> BlockDStream:
+    def toBlocks(
+        self,
+        schema: BlockSchema,
+        blockRows: int = BLOCK_ROWS,
+        *,
+        format: LineFormat | None = None,
+        mode: BadRecords = "FAILFAST",
+        sep: str = ",",
+    ) -> BlockDStream:
         """Return this stream's records in Arrow blocks, a column for each field.
 
         A record is a tuple or list of the columns in order, a dict of their names, an object with
         such attributes, or, where there is one column, its value. A dict may lack what may be null.
+
+        With a *format* a record is a line, str or bytes of UTF-8, and is decoded. Blank lines are
+        passed over, but for ``"text"``. Nothing is rounded: what does not fit its column makes the
+        line a malformed one.
 
         Args:
             schema: the columns: a dataclass or NamedTuple, a dict of names and types (Python's or
                 Arrow's), a ``pyarrow.Schema``, or a schema of Spark's as StructType or text. A type
                 of Python holds no null unless it says ``| None``.
             blockRows: records a block has at most; the last block of a partition has fewer.
+            format: what a line is. ``"json"``: an object, whose members are the columns by name; a
+                member that is missing is null, one that is no column is passed over; times are
+                texts of ISO 8601, with a zone where the column has one. ``"csv"``: values in the
+                order of the columns; an empty one is null. ``"text"``: the value of the one column.
+                None: records are no lines.
+            mode: what becomes of a line that is malformed: ``FAILFAST``: it fails the batch, and is
+                named; ``DROPMALFORMED``: it is left out, and counted in the log and in the batch's
+                ``inputs``.
+            sep: character between two values of ``"csv"``.
 
         Raises:
-            InvalidStreamError: *schema* is none, or *blockRows* is no positive integer.
+            InvalidStreamError: *schema* is none, *blockRows* is no positive integer, *format* or
+                *mode* is unknown, or the format has no values of the type of a column.
             EnvironmentNotReadyError: pyarrow is not installed.
             UserFunctionError: in a batch, for a record that does not fit; it is named.
 
         >>> columns = {"word": str, "number": int}
         >>> run([[("a", 1), ("b", 2)]], lambda pairs: pairs.toBlocks(columns).count())
         [[2]]
+        >>> lines = ['{"word": "a", "number": 1}', '{"word": "b"']
+        >>> run([lines], lambda lines: lines.toBlocks(columns, format="json",
+        ...     mode="DROPMALFORMED").toRows())
+        [[('a', 1)]]
         """
         operation = self._operation("toBlocks")
         COUNT.require(blockRows, f"blockRows of {operation}")
         columns = schema_of(schema, operation)
-        from dstreams.block_dstream import block_stream  # noqa: PLC0415 - a DStream as well
+        from dstreams.block_dstream import block_stream, blocks_of  # noqa: PLC0415 - a DStream
 
+        if format is not None:
+            decoder = decoder_of(format, columns, operation, sep=sep)
+            rule = BAD_RECORDS.of(mode, f"mode of {operation}")
+            return blocks_of(
+                self, operation, LinesToBlocks(decoder, operation, rule, blockRows), columns
+            )
         return block_stream(self, operation, RowsToBlocks(columns, operation, blockRows), columns)
 
     def saveAsTextFiles(self, prefix: str, suffix: str | None = None) -> None:

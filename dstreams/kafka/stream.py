@@ -14,7 +14,7 @@ from dstreams.graph.input import InputDStream
 from dstreams.kafka import legacy
 from dstreams.kafka.either_form import or_as_in_2_4
 from dstreams.kafka.strategies import ConsumerStrategy, LocationStrategy
-from dstreams.kafka_io.decoding import BadRecords, DeadLetter
+from dstreams.kafka_io.decoding import DeadLetter
 from dstreams.kafka_io.deserializers import decoding_of
 from dstreams.kafka_io.fetch import Reading
 from dstreams.kafka_io.group import Committed
@@ -25,6 +25,7 @@ from dstreams.kafka_io.parameters import KafkaParameters
 from dstreams.kafka_io.rates import PerPartitionConfig
 from dstreams.kafka_io.records import ConsumerRecord
 from dstreams.kafka_io.source import KafkaSource
+from dstreams.rdd.bad_records import BadRecords
 from dstreams.settings import Settings
 from dstreams.streaming_context import StreamingContext
 

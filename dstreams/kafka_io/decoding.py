@@ -8,18 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress, repeat
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from dstreams.configuration import choice
 from dstreams.errors import DecodeError, InvalidStreamError, StreamError
 from dstreams.kafka_io.decoders.decoder import Decoder
 from dstreams.kafka_io.records import Headers, records_of
+from dstreams.rdd.bad_records import BadRecords
 
-BadRecords = Literal["FAILFAST", "DROPMALFORMED"]
-"""What becomes of a record that cannot be decoded: it fails the batch, or is left out and counted;
-who asks for dead letters gets those that were left out."""
-
-BAD_RECORDS = choice(*get_args(BadRecords))
 _NOT_OF_A_RECORD = (StreamError, MemoryError)
 """What a decoder raises where no record is to blame: it fails the task, whatever the rule."""
 

@@ -11,7 +11,8 @@ from uuid import UUID
 from dstreams.errors import InvalidStreamError
 from dstreams.kafka_io.decoders.decoder import Decode, as_decoder
 from dstreams.kafka_io.decoders.text import Utf8Decoder
-from dstreams.kafka_io.decoding import BAD_RECORDS, Decoding
+from dstreams.kafka_io.decoding import Decoding
+from dstreams.rdd.bad_records import BAD_RECORDS
 
 _PACKAGE = "org.apache.kafka.common.serialization."
 

@@ -83,6 +83,11 @@ def counted_unless_known(rdd: RDD[T], records: int | None) -> tuple[RDD[T], Reco
     return rdd, None
 
 
+def uncounted(rdd: RDD[T]) -> RDD[T]:
+    """Return the RDD that :func:`counted` was given, as far as none but the counting reads it."""
+    return rdd._counted if isinstance(rdd, _CountedRDD) and not rdd._is_own else rdd
+
+
 class _CountedRDD(PipelinedRDD):  # type: ignore[misc]
     """Counts in the Python worker that reads the RDD, and starts none of its own.
 

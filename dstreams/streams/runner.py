@@ -45,6 +45,7 @@ from dstreams.streams.batch import Batch, BatchResult
 from dstreams.streams.batch_inputs import BatchInputs
 from dstreams.streams.clean_up import BatchCleanUp
 from dstreams.streams.committer import BatchCommitter
+from dstreams.streams.left_out import with_left_out
 from dstreams.streams.planner import BegunBatches
 from dstreams.streams.rdd_snapshots import RddSnapshot
 
@@ -369,7 +370,12 @@ class BatchRun:
             failure = f"{self._name()} was cut off by {self._cancelled_by}"
         elif failure is not None:
             outcome = "failed"
-        inputs = self._runner.inputs.ended(self._batch.inputs, self._batch.input_infos)
+        inputs = with_left_out(
+            self._runner.inputs.ended(self._batch.inputs, self._batch.input_infos),
+            self._plan,
+            self._history,
+            self._batch.time_ms,
+        )
         return BatchInfo(
             batch_id=self._batch.batch_id,
             batch_time_ms=self._batch.time_ms,

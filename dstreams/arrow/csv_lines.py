@@ -1,0 +1,125 @@
+"""Lines of values with a separator between them to blocks."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+
+from dstreams.arrow.block_decoder import BlockDecoder, MisfitError, joined
+
+_WHOLE_UP_TO = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
+_ROW = re.compile(r"Row #\d+: ")
+_types = pa.types
+
+
+@dataclass(frozen=True)
+class CsvLines(BlockDecoder):
+    """Values of the columns in order; an empty one is null, ``""`` is the empty text.
+
+    Attributes:
+        sep: what stands between two values, one character.
+    """
+
+    sep: str = ","
+
+    def at_once(self, lines: Sequence[Any]) -> pa.RecordBatch | None:
+        data = joined(lines)
+        if not data or b"\r" in data:
+            return None
+        if b'"' in data and any(line.count(b'"') % 2 for line in data.split(b"\n")):
+            return None
+        try:
+            block = self._read(data)
+        except pa.ArrowException:
+            return None
+        fits = block.num_rows == len(lines) and self._unfitting(block) is None
+        return block if fits and not any(map(_may_be_rounded, block.columns)) else None
+
+    def alone(self, text: bytes | None) -> pa.RecordBatch:
+        if text is None:
+            block = pa.record_batch(
+                [pa.nulls(1, field.type) for field in self.schema], names=self.schema.names
+            )
+        else:
+            block = self._one(text)
+        lacking = self._unfitting(block)
+        if lacking is not None:
+            raise MisfitError(f"{lacking} is missing, and holds no null")
+        return pa.record_batch(block.columns, schema=self.schema)
+
+    def _one(self, text: bytes) -> pa.RecordBatch:
+        if b"\n" in text or b"\r" in text:
+            raise MisfitError("it has an end of line within")
+        if text.count(b'"') % 2:
+            raise MisfitError("it has a quotation mark that none closes")
+        try:
+            block = self._read(text)
+        except pa.ArrowException as error:
+            raise MisfitError(_ROW.sub("", str(error))) from None
+        if block.num_rows != 1:
+            raise MisfitError("it has no value")
+        for column, field in zip(block.columns, block.schema, strict=True):
+            if _may_be_rounded(column):
+                self._require_exact(text, column[0].as_py(), field)
+        return block
+
+    def _require_exact(self, text: bytes, number: float, field: pa.Field) -> None:
+        """Refuse a number that the column has only about."""
+        values = next(csv.reader([text.decode()], delimiter=self.sep))
+        said = values[self.schema.names.index(field.name)]
+        if "inf" not in said.lower() and number in (float("inf"), -float("inf")):
+            raise MisfitError(f"{field.name} is {field.type}, got {said}: it is too large")
+        if _WHOLE.fullmatch(said) and int(said) != number:
+            raise MisfitError(f"{field.name} is {field.type}, got {said}: it would be rounded")
+
+    def _read(self, data: bytes) -> pa.RecordBatch:
+        table = arrow_csv.read_csv(
+            pa.BufferReader(data),
+            arrow_csv.ReadOptions(
+                use_threads=False, block_size=len(data) + 1, column_names=self.schema.names
+            ),
+            arrow_csv.ParseOptions(delimiter=self.sep, ignore_empty_lines=True),
+            arrow_csv.ConvertOptions(
+                column_types=self.schema,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        ).combine_chunks()
+        batches = table.to_batches()
+        arrays = batches[0].columns if batches else [pa.array([], field.type) for field in self.schema]
+        return pa.record_batch(arrays, names=self.schema.names)
+
+    def _unfitting(self, block: pa.RecordBatch) -> str | None:
+        """Return the name of a column that has a null and may not."""
+        pairs = zip(block.columns, self.schema, strict=True)
+        return next((f.name for column, f in pairs if column.null_count and not f.nullable), None)
+
+
+def unreadable(kind: pa.DataType) -> str | None:
+    """Say of which type no CSV has values; None where it has them."""
+    known = (
+        _types.is_integer(kind)
+        or kind in _WHOLE_UP_TO
+        or _types.is_decimal(kind)
+        or _types.is_boolean(kind)
+        or _types.is_string(kind)
+        or _types.is_large_string(kind)
+        or _types.is_timestamp(kind)
+        or _types.is_date(kind)
+        or _types.is_time(kind)
+    )
+    return None if known else str(kind)
+
+
+def _may_be_rounded(column: pa.Array) -> bool:
+    most = _WHOLE_UP_TO.get(column.type)
+    return most is not None and bool(pc.any(pc.invert(pc.less(pc.abs(column), most))).as_py())

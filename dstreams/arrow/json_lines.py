@@ -1,0 +1,251 @@
+"""Lines of JSON objects to blocks.
+
+What a line means is what :func:`json.loads` says of it, put into the columns value by value. Many
+lines at once are read by Arrow, where the two agree.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from dstreams.arrow.block_decoder import BlockDecoder, MisfitError, is_utf8, joined
+from dstreams.rdd.blocks import shorten
+
+_BLANKS = b" \t\r\n"
+_WHOLE_UP_TO = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
+"""Up to where all whole numbers are numbers of a type."""
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?", re.ASCII)
+_types = pa.types
+
+
+@dataclass(frozen=True)
+class JsonLines(BlockDecoder):
+    """Objects, one a line, whose members are columns; those that are no column are passed over."""
+
+    few: ClassVar[int] = 32
+
+    def at_once(self, lines: Sequence[Any]) -> pa.RecordBatch | None:
+        data = joined(lines)
+        if data is None or not _has_objects_in_lines(data, len(lines)) or not is_utf8(data):
+            return None
+        if any(_has_map(field.type) for field in self.schema):
+            return None
+        try:
+            table = arrow_json.read_json(
+                pa.BufferReader(data),
+                arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+                arrow_json.ParseOptions(
+                    explicit_schema=pa.schema([_as_read(field) for field in self.schema]),
+                    unexpected_field_behavior="ignore",
+                ),
+            ).combine_chunks()
+            if table.num_rows != len(lines):
+                return None
+            columns = [_converted(_array(table, field.name), field.type) for field in self.schema]
+            block = pa.record_batch(columns, schema=self.schema)
+        except (pa.ArrowException, ValueError):
+            return None
+        return None if any(map(_may_be_rounded, columns)) or _lacks(block) else block
+
+    def alone(self, text: bytes | None) -> pa.RecordBatch:
+        said: Any = {} if text is None else json.loads(text.decode(), parse_float=Decimal)
+        if not isinstance(said, dict):
+            raise MisfitError(f"it is no object: {shorten(said)}")
+        columns = []
+        for field in self.schema:
+            value = _plain(said.get(field.name), field, field.name)
+            try:
+                columns.append(pa.array([value], type=field.type))
+            except (pa.ArrowException, ValueError, OverflowError) as error:
+                raise _misfit(field.name, field.type, said.get(field.name), str(error)) from None
+        return pa.record_batch(columns, schema=self.schema)
+
+    def stripped(self, text: bytes) -> bytes:
+        return text.strip(_BLANKS)
+
+
+def unreadable(kind: pa.DataType) -> str | None:
+    """Say which type no JSON has values for; None where it has them for all of *kind*."""
+    if _types.is_struct(kind):
+        return next(filter(None, (unreadable(field.type) for field in kind)), None)
+    if _types.is_list(kind) or _types.is_large_list(kind):
+        return unreadable(kind.value_type)
+    if _types.is_map(kind):
+        is_text = _types.is_string(kind.key_type)
+        return unreadable(kind.item_type) if is_text else f"{kind}, whose keys are no texts"
+    known = (
+        _types.is_integer(kind)
+        or kind in _WHOLE_UP_TO
+        or _types.is_decimal(kind)
+        or _types.is_boolean(kind)
+        or _types.is_null(kind)
+        or _is_text(kind)
+        or _is_time(kind)
+    )
+    return None if known else str(kind)
+
+
+def _has_objects_in_lines(data: bytes, count: int) -> bool:
+    """Whether no object can go on in the next line: behind a ``}`` none does with a ``{``."""
+    return (
+        data[:1] == b"{" and data[-1:] == b"}" and data.count(b"}\n{") == count - 1
+    )
+
+
+def _array(table: pa.Table, name: str) -> pa.Array:
+    chunks = table.column(name).chunks
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(_types.is_string(kind) or _types.is_large_string(kind))
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(_types.is_timestamp(kind) or _types.is_date(kind) or _types.is_time(kind))
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if _types.is_map(kind):
+        return True
+    if _types.is_struct(kind):
+        return any(_has_map(field.type) for field in kind)
+    return bool(_types.is_nested(kind) and _has_map(kind.value_type))
+
+
+def _as_read(field: pa.Field) -> pa.Field:
+    """Return a field with texts in the place of times: the reader passes over their zones."""
+    kind = field.type
+    if _is_time(kind):
+        return field.with_type(pa.string())
+    if _types.is_struct(kind):
+        return field.with_type(pa.struct([_as_read(each) for each in kind]))
+    if _types.is_list(kind):
+        return field.with_type(pa.list_(_as_read(kind.value_field)))
+    if _types.is_large_list(kind):
+        return field.with_type(pa.large_list(_as_read(kind.value_field)))
+    return field
+
+
+def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array as it was read in the type that was declared."""
+    if array.type == kind:
+        return array
+    if _is_time(kind):
+        return times_of(array, kind)
+    if _types.is_struct(kind):
+        parts = [_converted(part, field.type) for part, field in zip(array.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+    lists = pa.ListArray if _types.is_list(kind) else pa.LargeListArray
+    values = _converted(array.values, kind.value_type)
+    return lists.from_arrays(array.offsets, values, type=kind, mask=array.is_null())
+
+
+def times_of(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the times that texts of ISO 8601 say; a zone is given where the type has one.
+
+    Raises:
+        ArrowInvalid: one is no such time, or finer than the type.
+    """
+    if not _types.is_time(kind):
+        return pc.cast(texts, kind)
+    unit = kind.unit
+    return pc.cast(pc.binary_join_element_wise("1970-01-01T", texts, ""), pa.timestamp(unit)).cast(kind)
+
+
+def _leaves(array: pa.Array) -> Iterator[pa.Array]:
+    if _types.is_struct(array.type):
+        for part in array.flatten():
+            yield from _leaves(part)
+    elif _types.is_nested(array.type):
+        yield from _leaves(array.flatten())
+    else:
+        yield array
+
+
+def _may_be_rounded(column: pa.Array) -> bool:
+    """Whether a number may have been a whole one that the type does not have, or too large."""
+    return any(
+        pc.any(pc.invert(pc.less(pc.abs(leaf), _WHOLE_UP_TO[leaf.type]))).as_py()
+        for leaf in _leaves(column)
+        if leaf.type in _WHOLE_UP_TO
+    )
+
+
+def _lacks(block: pa.RecordBatch) -> bool:
+    return any(
+        column.null_count and not field.nullable
+        for column, field in zip(block.columns, block.schema, strict=True)
+    )
+
+
+def _plain(value: Any, field: pa.Field, path: str) -> Any:
+    """Return a value of JSON as Arrow takes it for a field.
+
+    Raises:
+        MisfitError: it is of another type.
+    """
+    kind = field.type
+    if value is None:
+        if not field.nullable:
+            raise MisfitError(f"{path} is missing or null, and holds no null")
+        return None
+    if _types.is_struct(kind) and isinstance(value, dict):
+        return {each.name: _plain(value.get(each.name), each, f"{path}.{each.name}") for each in kind}
+    if _types.is_map(kind) and isinstance(value, dict):
+        item = kind.item_field
+        return [(key, _plain(each, item, f"{path}.{key}")) for key, each in value.items()]
+    if (_types.is_list(kind) or _types.is_large_list(kind)) and isinstance(value, list):
+        of = kind.value_field
+        return [_plain(each, of, f"{path}[{place}]") for place, each in enumerate(value)]
+    if _types.is_nested(kind):
+        raise _misfit(path, kind, value)
+    return _leaf(value, kind, path)
+
+
+def _leaf(value: Any, kind: pa.DataType, path: str) -> Any:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(value, str):
+        if _is_text(kind):
+            return value
+        if _is_time(kind):
+            return _time(value, kind, path)
+        if _types.is_decimal(kind) and _NUMBER.fullmatch(value):
+            return Decimal(value)
+    elif _types.is_boolean(kind) and isinstance(value, bool):
+        return value
+    elif is_whole and _types.is_integer(kind):
+        return value
+    elif _types.is_decimal(kind) and (is_whole or isinstance(value, Decimal)):
+        return Decimal(value)
+    elif kind in _WHOLE_UP_TO and isinstance(value, (Decimal, float)):  # float: NaN, Infinity
+        number = float(value)
+        if isinstance(value, Decimal) and number in (float("inf"), -float("inf")):
+            raise _misfit(path, kind, value, "it is too large")
+        return number
+    elif kind in _WHOLE_UP_TO and is_whole:
+        if abs(value) > 2**1023 or float(value) != value:
+            raise _misfit(path, kind, value, "it would be rounded")
+        return value
+    raise _misfit(path, kind, value)
+
+
+def _time(value: str, kind: pa.DataType, path: str) -> Any:
+    try:
+        return times_of(pa.array([value]), kind)[0]
+    except (pa.ArrowException, ValueError) as error:
+        raise _misfit(path, kind, value, str(error)) from None
+
+
+def _misfit(path: str, kind: pa.DataType, value: Any, why: str = "") -> MisfitError:
+    said = f"{value}" if isinstance(value, Decimal) else shorten(value)
+    return MisfitError(f"{path} is {kind}, got {said}{f': {why}' if why else ''}")
