@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from dstreams.arrow.block_functions import BlockForm, MapBlockIterator, MapBlocks
 from dstreams.arrow.block_rdd import BlockTask, blocks_rdd
+from dstreams.arrow.file_bytes import ArrowFile, BlockFile, ParquetFile
+from dstreams.arrow.library import require
 from dstreams.arrow.rows import BlocksToRows
 from dstreams.arrow.schemas import BlockSchema, is_record_class, schema_of
 from dstreams.arrow.state_update import BlockUpdate, OfSide, block_partitioner, initial_blocks
@@ -22,6 +24,7 @@ from dstreams.graph.windowed import WindowedDStream
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.totals import count_all
 from dstreams.state.group_state import OutputMode
+from dstreams.sinks.text_files import EncodedFilesWriter
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -488,6 +491,61 @@ class BlockDStream(DStream["pa.RecordBatch"]):
             return merged_rdd(partials_rdd(rdd, of_keys), of_keys, partitioner, final)
 
         return self._transformed(operation, merged)
+
+    def saveAsParquetFiles(
+        self, prefix: str, suffix: str | None = None, compression: str = "snappy"
+    ) -> None:
+        """Write each RDD as a directory of Parquet files named ``prefix-TIME_IN_MS[.suffix]``.
+
+        The directory appears when it is complete, or not at all, and a batch that runs again after
+        a crash changes nothing in it: the promise, and the errors, of
+        :meth:`DStream.saveAsTextFiles`. A partition is one file, ``part-....parquet``.
+
+        Args:
+            prefix: path up to the dash, in a directory that all workers share; or a URL of fsspec's
+                that can create a file only if it is absent (s3, gs, abfs). There a directory is
+                complete when it has a ``_SUCCESS``, which names what counts.
+            suffix: what follows the time after a dot. None: nothing.
+            compression: ``"none"``, ``"snappy"``, ``"gzip"``, ``"brotli"``, ``"lz4"``, ``"zstd"``.
+
+        Raises:
+            InvalidStreamError: *prefix* or *suffix* is no string, *compression* is unknown.
+            StreamLifecycleError: the context has started.
+            UserFunctionError: in a batch, where the blocks of a file are of several schemas.
+        """
+        self._save("saveAsParquetFiles", ParquetFile, ".parquet", prefix, suffix, compression)
+
+    def saveAsArrowFiles(
+        self, prefix: str, suffix: str | None = None, compression: str = "none"
+    ) -> None:
+        """Write each RDD as a directory of Arrow files named ``prefix-TIME_IN_MS[.suffix]``.
+
+        A file is one of Arrow's IPC format, which is Feather's second version:
+        ``pyarrow.ipc.open_file`` and ``polars.read_ipc`` read it.
+
+        Args:
+            prefix: as of :meth:`saveAsParquetFiles`.
+            suffix: what follows the time after a dot. None: nothing.
+            compression: ``"none"``, ``"lz4"`` or ``"zstd"``.
+
+        Raises:
+            As :meth:`saveAsParquetFiles`.
+        """
+        self._save("saveAsArrowFiles", ArrowFile, ".arrow", prefix, suffix, compression)
+
+    def _save(
+        self,
+        operation: str,
+        file: type[BlockFile],
+        ending: str,
+        prefix: str,
+        suffix: str | None,
+        compression: str,
+    ) -> None:
+        require("pyarrow", operation)
+        known = file.compressions.of(compression, f"compression of {operation}")
+        encode = file(self.schema, operation, known)
+        self._output(operation, EncodedFilesWriter(prefix, suffix, operation, encode, ending))
 
     def count(self) -> DStream[int]:
         """Return the number of records in all blocks of each batch."""

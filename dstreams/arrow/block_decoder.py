@@ -68,12 +68,9 @@ class BlockDecoder(ABC):
                 continue
             if text or not self.skips_blank or text is None:
                 texts.append((place, text))
-        rows: list[int] = []
-        blocks = [
-            block
-            for block, places in self._parts(texts, failures)
-            if block.num_rows and (rows.extend(places) or True)
-        ]
+        parts = [part for part in self._parts(texts, failures) if part[1]]
+        blocks = [block for block, _ in parts]
+        rows = [place for _, places in parts for place in places]
         block = together(blocks, "toBlocks") if blocks else empty_block(self.schema)
         return Decoded(block, rows, dict(sorted(failures.items())))
 
@@ -118,9 +115,7 @@ class BlockDecoder(ABC):
 def joined(lines: Sequence[Any]) -> bytes | None:
     """Return lines as one text of as many lines, None where they are not that."""
     try:
-        data = (
-            b"\n".join(lines) if isinstance(lines[0], bytes) else "\n".join(lines).encode()
-        )
+        data = b"\n".join(lines) if isinstance(lines[0], bytes) else "\n".join(lines).encode()
     except (TypeError, ValueError):  # not all are bytes, or texts; or no text of Unicode
         return None
     return data if data.count(b"\n") == len(lines) - 1 else None

@@ -95,7 +95,9 @@ class CsvLines(BlockDecoder):
             ),
         ).combine_chunks()
         batches = table.to_batches()
-        arrays = batches[0].columns if batches else [pa.array([], field.type) for field in self.schema]
+        arrays = (
+            batches[0].columns if batches else [pa.array([], field.type) for field in self.schema]
+        )
         return pa.record_batch(arrays, names=self.schema.names)
 
     def _unfitting(self, block: pa.RecordBatch) -> str | None:

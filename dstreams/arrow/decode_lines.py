@@ -95,7 +95,9 @@ class DecodeLines:
             block, _, failures = self.decoder.decode(chunk)
             if failures:
                 place, why = next(iter(failures.items()))
-                said = f"line {seen + place + 1} of partition {split}: {_shown(chunk[place])}: {why}"
+                said = (
+                    f"line {seen + place + 1} of partition {split}: {_shown(chunk[place])}: {why}"
+                )
                 if self.mode == "FAILFAST":
                     raise UserFunctionError(
                         f"{self.operation} cannot decode {said}; mend who writes it, or have such "
@@ -128,11 +130,8 @@ class LinesToBlocks:
 
     def __call__(self, rdd: RDD[Any]) -> RDD[pa.RecordBatch]:
         reports: TaskReports[LeftOut] = TaskReports(rdd.context)
-        task = DecodeLines(
-            self.decoder, self.operation, self.mode, self.rows_at_once, reports.task
-        )
+        task = DecodeLines(self.decoder, self.operation, self.mode, self.rows_at_once, reports.task)
         blocks: Any = blocks_rdd(rdd, task)
         read_as_bytes(blocks, rdd)
         blocks.left_out = reports
         return blocks  # type: ignore[no-any-return]
-

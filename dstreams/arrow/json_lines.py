@@ -96,9 +96,7 @@ def unreadable(kind: pa.DataType) -> str | None:
 
 def _has_objects_in_lines(data: bytes, count: int) -> bool:
     """Whether no object can go on in the next line: behind a ``}`` none does with a ``{``."""
-    return (
-        data[:1] == b"{" and data[-1:] == b"}" and data.count(b"}\n{") == count - 1
-    )
+    return data[:1] == b"{" and data[-1:] == b"}" and data.count(b"}\n{") == count - 1
 
 
 def _array(table: pa.Table, name: str) -> pa.Array:
@@ -143,7 +141,9 @@ def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if _is_time(kind):
         return times_of(array, kind)
     if _types.is_struct(kind):
-        parts = [_converted(part, field.type) for part, field in zip(array.flatten(), kind, strict=True)]
+        parts = [
+            _converted(part, field.type) for part, field in zip(array.flatten(), kind, strict=True)
+        ]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
     lists = pa.ListArray if _types.is_list(kind) else pa.LargeListArray
     values = _converted(array.values, kind.value_type)
@@ -159,7 +159,9 @@ def times_of(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if not _types.is_time(kind):
         return pc.cast(texts, kind)
     unit = kind.unit
-    return pc.cast(pc.binary_join_element_wise("1970-01-01T", texts, ""), pa.timestamp(unit)).cast(kind)
+    return pc.cast(pc.binary_join_element_wise("1970-01-01T", texts, ""), pa.timestamp(unit)).cast(
+        kind
+    )
 
 
 def _leaves(array: pa.Array) -> Iterator[pa.Array]:
@@ -200,7 +202,9 @@ def _plain(value: Any, field: pa.Field, path: str) -> Any:
             raise MisfitError(f"{path} is missing or null, and holds no null")
         return None
     if _types.is_struct(kind) and isinstance(value, dict):
-        return {each.name: _plain(value.get(each.name), each, f"{path}.{each.name}") for each in kind}
+        return {
+            each.name: _plain(value.get(each.name), each, f"{path}.{each.name}") for each in kind
+        }
     if _types.is_map(kind) and isinstance(value, dict):
         item = kind.item_field
         return [(key, _plain(each, item, f"{path}.{key}")) for key, each in value.items()]
@@ -213,30 +217,40 @@ def _plain(value: Any, field: pa.Field, path: str) -> Any:
 
 
 def _leaf(value: Any, kind: pa.DataType, path: str) -> Any:
+    made: Any
     is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if isinstance(value, str):
-        if _is_text(kind):
-            return value
-        if _is_time(kind):
-            return _time(value, kind, path)
-        if _types.is_decimal(kind) and _NUMBER.fullmatch(value):
-            return Decimal(value)
-    elif _types.is_boolean(kind) and isinstance(value, bool):
-        return value
-    elif is_whole and _types.is_integer(kind):
-        return value
-    elif _types.is_decimal(kind) and (is_whole or isinstance(value, Decimal)):
-        return Decimal(value)
-    elif kind in _WHOLE_UP_TO and isinstance(value, (Decimal, float)):  # float: NaN, Infinity
+    is_number = is_whole or isinstance(value, Decimal)
+    if _is_time(kind) and isinstance(value, str):
+        return _time(value, kind, path)
+    if _types.is_decimal(kind):
+        is_one = is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))
+        fits, made = is_one, Decimal(value) if is_one else value
+    elif kind in _WHOLE_UP_TO and (is_number or isinstance(value, float)):  # float: NaN, Infinity
+        fits, made = True, _real(value, kind, path)
+    else:
+        fits, made = (
+            (
+                (_is_text(kind) and isinstance(value, str))
+                or (_types.is_boolean(kind) and isinstance(value, bool))
+                or (_types.is_integer(kind) and is_whole)
+            ),
+            value,
+        )
+    if not fits:
+        raise _misfit(path, kind, value)
+    return made
+
+
+def _real(value: Any, kind: pa.DataType, path: str) -> float:
+    try:
         number = float(value)
-        if isinstance(value, Decimal) and number in (float("inf"), -float("inf")):
-            raise _misfit(path, kind, value, "it is too large")
-        return number
-    elif kind in _WHOLE_UP_TO and is_whole:
-        if abs(value) > 2**1023 or float(value) != value:
-            raise _misfit(path, kind, value, "it would be rounded")
-        return value
-    raise _misfit(path, kind, value)
+    except OverflowError:
+        number = float("inf")
+    if not isinstance(value, float) and number in (float("inf"), -float("inf")):
+        raise _misfit(path, kind, value, "it is too large")
+    if isinstance(value, int) and pa.scalar(number, kind).as_py() != value:
+        raise _misfit(path, kind, value, "it would be rounded")
+    return number
 
 
 def _time(value: str, kind: pa.DataType, path: str) -> Any:

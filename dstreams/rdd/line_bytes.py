@@ -20,15 +20,15 @@ from dstreams.rdd.counting import uncounted
 _LENGTH = Struct("!i")
 
 
-class LineBytesDeserializer(UTF8Deserializer):  # type: ignore[misc]
+class LineBytesDeserializer(UTF8Deserializer):
     """Reads what PySpark reads lines of text from, and leaves them in bytes."""
 
     def __init__(self) -> None:
-        super().__init__(use_unicode=False)
+        super().__init__(use_unicode=False)  # type: ignore[no-untyped-call]
 
     def load_stream(self, stream: Any) -> Iterator[bytes | None]:
         if not hasattr(stream, "peek"):
-            lines: Iterator[bytes | None] = super().load_stream(stream)
+            lines: Iterator[bytes | None] = super().load_stream(stream)  # type: ignore[no-untyped-call]
             return lines
         return chain.from_iterable(_lines_of(stream))
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
 from checkpoint import AlreadyExistsError, CheckpointError, Files, new_attempt
@@ -110,35 +110,52 @@ class CommittedDirectory:
                 logger.warning("%s, which is needed no more, is left: %s", name, error)
 
 
+Encode = Callable[[Iterable[Any]], Iterator[tuple[bytes, int]]]
+"""Makes the bytes of a file of the records of a partition, in chunks with the records of each."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Each record as a line."""
+
+    line_of: Callable[[Any], bytes]
+
+    def __call__(self, records: Iterable[Any]) -> Iterator[tuple[bytes, int]]:
+        """Yield lines with their ends, many at once."""
+        chunk, count = bytearray(), 0
+        for line in map(self.line_of, records):
+            chunk += line
+            chunk += b"\n"
+            count += 1
+            if len(chunk) >= _CHUNK_BYTES:
+                yield bytes(chunk), count
+                chunk.clear()
+                count = 0
+        if chunk:
+            yield bytes(chunk), count
+
+
 @dataclass(frozen=True)
 class WritePart:
     """Task: the records of a partition -> the name of the file that has them, and their number."""
 
     files: Files
     prefix: str
-    line_of: Callable[[Any], bytes]
+    encode: Encode
     suffix: str = ""
     writes_empty: bool = True
 
     def __call__(self, split: int, records: Iterable[Any]) -> Iterator[tuple[str, int]]:
         settle_worker()
-        counted = count(1)
-        chunks = _chunks(self.line_of(record) for record, _ in zip(records, counted, strict=False))
+        counts: list[int] = []
+        chunks = self._chunks(records, counts)
         first = next(chunks, None)
         if first is not None or self.writes_empty:
             name = f"{self.prefix}{split:05d}-{new_attempt()}{self.suffix}"
             self.files.create(name, chain(() if first is None else (first,), chunks))
-            yield name, next(counted) - 1
+            yield name, sum(counts)
 
-
-def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines with their ends, many at once."""
-    chunk = bytearray()
-    for line in lines:
-        chunk += line
-        chunk += b"\n"
-        if len(chunk) >= _CHUNK_BYTES:
-            yield bytes(chunk)
-            chunk.clear()
-    if chunk:
-        yield bytes(chunk)
+    def _chunks(self, records: Iterable[Any], counts: list[int]) -> Iterator[bytes]:
+        for chunk, count in self.encode(records):
+            counts.append(count)
+            yield chunk

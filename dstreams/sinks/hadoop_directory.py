@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,21 @@ def is_of_hadoop(spark: SparkContext, url: str) -> bool:
     return True
 
 
+def is_local(spark: SparkContext, url: str) -> bool:
+    """Whether *url* is a directory of this machine, or one that is mounted."""
+    if not is_of_hadoop(spark, url):
+        return False
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(url)
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    return bool(files.makeQualified(path).toUri().getScheme() == "file")
+
+
+def _save_lines(rdd: RDD[Any], directory: str) -> int:
+    rdd.saveAsTextFile(directory)
+    return rdd.getNumPartitions()
+
+
 class HadoopDirectory:
     """The directory that one batch is written to.
 
@@ -58,8 +74,9 @@ class HadoopDirectory:
     A complete output is never replaced, moved or deleted.
     """
 
-    def __init__(self, spark: SparkContext, url: str) -> None:
+    def __init__(self, spark: SparkContext, url: str, operation: str = "saveAsTextFiles") -> None:
         jvm: Any = spark._jvm
+        self._operation = operation
         self._path = jvm.org.apache.hadoop.fs.Path
         self._read_text = jvm.org.apache.commons.io.IOUtils.toString
         path = self._path(url)
@@ -70,8 +87,13 @@ class HadoopDirectory:
         self._is_local = scheme == "file"
         self._renames_at_once = scheme in RENAME_AT_ONCE
 
-    def write(self, batch: OutputBatch, rdd: RDD[Any]) -> bool:
+    def write(
+        self, batch: OutputBatch, rdd: RDD[Any], save: Callable[[RDD[Any], str], int] | None = None
+    ) -> bool:
         """Write a batch, and return False if it was there already.
+
+        *save* writes the files of an RDD to a directory that is made for it, and returns how many
+        these are; without it there are lines.
 
         Raises:
             OutputConflictError: the target is the output of a batch that is not this one, or
@@ -87,10 +109,10 @@ class HadoopDirectory:
             return False
         hidden = self._beside(batch)
         try:
-            rdd.saveAsTextFile(hidden.toString())
+            count = (save or _save_lines)(rdd, hidden.toString())
             if self._renames_at_once:
-                return self._publish(batch, hidden, rdd.getNumPartitions())
-            return self._publish_by_files(batch, hidden, rdd.getNumPartitions())
+                return self._publish(batch, hidden, count)
+            return self._publish_by_files(batch, hidden, count)
         except BaseException:
             with suppress(Py4JError):
                 self._files.delete(hidden, True)
@@ -108,7 +130,7 @@ class HadoopDirectory:
         begun = self._read(self._begun)
         if self._renames_at_once or begun is None or begun.stream_id != batch.stream_id:
             raise FileExistsError(
-                f"saveAsTextFiles cannot write {self._target.toString()}: it exists and has no "
+                f"{self._operation} cannot write {self._target.toString()}: it exists and has no "
                 f"{SUCCESS} that says which batch it is, so it is not the complete output of one; "
                 f"remove the directory {self._target.toString()}, move it away, or write to "
                 "another prefix"
@@ -126,7 +148,7 @@ class HadoopDirectory:
             if not self._is_local and self._files.exists(inside):
                 # The target has appeared meanwhile, and HDFS has moved into it.
                 self._files.delete(inside, True)
-                raise OSError(_taken(self._target))
+                raise OSError(self._taken())
         except OSError:
             # Of a driver that was quicker: what it has published stays.
             if self._is_there(batch):
@@ -175,7 +197,7 @@ class HadoopDirectory:
             self._rename(part, path)
         self._require_turn(claim)
         if len(self._names_in(self._target)) != len(moved):
-            raise OSError(_taken(self._target))
+            raise OSError(self._taken())
 
     def _parts_of(self, hidden: Any, count: int) -> list[Any]:
         """Return the files of a directory, one for each partition; another driver may have swept
@@ -183,12 +205,18 @@ class HadoopDirectory:
         """
         names = [name for name in self._names_in(hidden) if name != SUCCESS]
         if len(names) != count:
-            raise OSError(_taken(self._target))
+            raise OSError(self._taken())
         return [self._path(hidden, name) for name in names]
+
+    def _taken(self) -> str:
+        return (
+            f"{self._operation} cannot write {self._target.toString()}: another driver writes the "
+            "same batch there, and this one is not the newest to have begun; stop the older one"
+        )
 
     def _require_turn(self, claim: Manifest) -> None:
         if self._read(self._begun) != claim:
-            raise OSError(_taken(self._target))
+            raise OSError(self._taken())
 
     def _names_in(self, directory: Any) -> list[str]:
         if not self._files.exists(directory):
@@ -207,7 +235,7 @@ class HadoopDirectory:
             os.rename(source.toUri().getPath(), target.toUri().getPath())
         elif self._files.exists(target) or not self._files.rename(source, target):
             raise OSError(
-                f"saveAsTextFiles cannot rename {source.toString()} to {target.toString()}; "
+                f"{self._operation} cannot rename {source.toString()} to {target.toString()}; "
                 "does another program write it?"
             )
 
@@ -262,13 +290,6 @@ class HadoopDirectory:
     def _series(self, batch: OutputBatch) -> Series:
         parent = self._target.getParent().toString()
         return Series(parent, self._target.getName(), batch.time_ms)
-
-
-def _taken(target: Any) -> str:
-    return (
-        f"saveAsTextFiles cannot write {target.toString()}: another driver writes the same batch "
-        "there, and this one is not the newest to have begun; stop the older one"
-    )
 
 
 def _sync(directory: str) -> None:

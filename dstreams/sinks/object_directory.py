@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD
 
 from checkpoint import Files, open_output
-from dstreams.sinks.committed_directory import CommittedDirectory, WritePart
+from dstreams.sinks.committed_directory import CommittedDirectory, Encode, Lines, WritePart
 from dstreams.sinks.manifest import SUCCESS, Manifest, Series
 from dstreams.sinks.output_batch import OutputBatch
 
@@ -16,11 +16,20 @@ from dstreams.sinks.output_batch import OutputBatch
 class ObjectDirectory:
     """The directory that one batch is written to, at a URL of fsspec's.
 
-    Its store has to be able to create a file only if it is absent.
+    Its store has to be able to create a file only if it is absent. Without *encode* the files have
+    lines; *ending* is that of their names.
     """
 
-    def __init__(self, url: str, open_at: Callable[[str], Files] = open_output) -> None:
+    def __init__(
+        self,
+        url: str,
+        open_at: Callable[[str], Files] = open_output,
+        encode: Encode | None = None,
+        ending: str = "",
+    ) -> None:
         self._url = url
+        self._encode = encode
+        self._ending = ending
         self._open_at = open_at
         self._directory = CommittedDirectory(open_at(url))
 
@@ -39,7 +48,8 @@ class ObjectDirectory:
         if found is not None:
             directory.delete_unnamed(lambda name: found)
             return False
-        task = WritePart(directory.files, "part-", _line_of)
+        encode, is_of_lines = self._encode or Lines(_line_of), self._encode is None
+        task = WritePart(directory.files, "part-", encode, self._ending, is_of_lines)
         written = rdd.mapPartitionsWithIndex(task).collect()
         manifest = Manifest.of(batch, sorted(name for name, _ in written))
         is_new = directory.commit(SUCCESS, batch, manifest)

@@ -10,7 +10,7 @@ from pyspark.rdd import PipelinedRDD
 
 from checkpoint import without_secrets
 from dstreams.errors import StreamLifecycleError
-from dstreams.sinks.committed_directory import WritePart
+from dstreams.sinks.committed_directory import Lines, WritePart
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sinks.promise import OutputPromise
 from dstreams.state.group_state import OutputMode
@@ -60,7 +60,7 @@ class FileSink(Sink):
         task = WritePart(
             committed.directory.files,
             f"part-{batch.batch_id:010d}-",
-            _json_line if self._format == "json" else _text_line,
+            Lines(_json_line if self._format == "json" else _text_line),
             f".{_SUFFIX[self._format]}",
             writes_empty=False,
         )
