@@ -66,23 +66,39 @@ class DecodeError(SourceError):
         part: ``key`` or ``value``.
         decoder: what was to decode it.
         reason: why it did not.
+        remedy: how to have such records left out.
     """
 
     def __init__(
-        self, topic: str, partition: int, offset: int, part: str, decoder: str, reason: str
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        part: str,
+        decoder: str,
+        reason: str,
+        remedy: str = "badRecords='DROPMALFORMED'; then deadLetters() has them",
     ) -> None:
         super().__init__(
             f"topic {topic!r}, partition {partition}, offset {offset}: {decoder} cannot decode the "
             f"{part} ({reason}); mend the decoder or who writes the topic, or have such records "
-            "left out, by badRecords='DROPMALFORMED'; then deadLetters() has them"
+            f"left out, by {remedy}"
         )
         self.topic, self.partition, self.offset, self.part = topic, partition, offset, part
-        self.decoder, self.reason = decoder, reason
+        self.decoder, self.reason, self.remedy = decoder, reason, remedy
 
     def __reduce__(self) -> tuple[type[DecodeError], tuple[Any, ...]]:
         return (
             type(self),
-            (self.topic, self.partition, self.offset, self.part, self.decoder, self.reason),
+            (
+                self.topic,
+                self.partition,
+                self.offset,
+                self.part,
+                self.decoder,
+                self.reason,
+                self.remedy,
+            ),
         )
 
 

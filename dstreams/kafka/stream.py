@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyspark import RDD, SparkContext
 
+from dstreams.arrow.decode_lines import LineFormat, decoder_of
+from dstreams.arrow.rows import BLOCK_ROWS
+from dstreams.arrow.schemas import BlockSchema, schema_of
+from dstreams.block_dstream import BlockDStream, blocks_of
 from dstreams.configuration import COUNT
 from dstreams.dstream import DStream
 from dstreams.errors import InvalidStreamError
@@ -23,11 +27,15 @@ from dstreams.kafka_io.messages import AsRecords, require_dead_letters
 from dstreams.kafka_io.offsets import OffsetRange
 from dstreams.kafka_io.parameters import KafkaParameters
 from dstreams.kafka_io.rates import PerPartitionConfig
+from dstreams.kafka_io.record_blocks import RecordsToBlocks, record_columns
 from dstreams.kafka_io.records import ConsumerRecord
 from dstreams.kafka_io.source import KafkaSource
-from dstreams.rdd.bad_records import BadRecords
+from dstreams.rdd.bad_records import BAD_RECORDS, BadRecords
 from dstreams.settings import Settings
 from dstreams.streaming_context import StreamingContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -74,6 +82,59 @@ class KafkaDStream(DStream[T]):
         """
         require_dead_letters(self._source.make_records)
         return self.transform(_dead_letters)
+
+    def toBlocks(
+        self,
+        schema: BlockSchema,
+        blockRows: int = BLOCK_ROWS,
+        *,
+        format: LineFormat | None = None,
+        mode: BadRecords = "FAILFAST",
+        sep: str = ",",
+        columns: Sequence[str] = (),
+    ) -> BlockDStream:
+        """Return the records in Arrow blocks; with a *format* their values are decoded.
+
+        ``value.deserializer`` is left out then: a value is one line, in bytes. A tombstone is a
+        record of nulls. Without a format it is :meth:`DStream.toBlocks` of the records themselves.
+
+        Args:
+            schema: as of :meth:`DStream.toBlocks`, of the values.
+            blockRows: records a block has at most.
+            format: as of :meth:`DStream.toBlocks`.
+            mode: ``FAILFAST``: a malformed value fails the batch, which names topic, partition and
+                offset; ``DROPMALFORMED``: its record is left out, and counted in the log and in the
+                batch's ``inputs``.
+            sep: character between two values of ``"csv"``.
+            columns: what else of a record is a column behind those of *schema*, of ``key``,
+                ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType``.
+
+        Raises:
+            InvalidStreamError: as of :meth:`DStream.toBlocks`; or *columns* are not these, are
+                given without a *format*, or are columns of *schema*.
+            DecodeError: in a batch, for a malformed value.
+        """
+        if format is None:
+            if columns:
+                raise InvalidStreamError(
+                    "columns of toBlocks are those of records whose values are decoded; give a "
+                    "format as well"
+                )
+            return super().toBlocks(schema, blockRows)
+        operation = self._operation("toBlocks")
+        COUNT.require(blockRows, f"blockRows of {operation}")
+        values = schema_of(schema, operation)
+        made = self._source.make_records
+        assert isinstance(made, AsRecords)  # noqa: S101 - KafkaUtils makes no other here
+        more = record_columns(columns, made.decoding, operation)
+        make = RecordsToBlocks(
+            decoder_of(format, values, operation, sep=sep, skips_blank=False),
+            more,
+            operation,
+            BAD_RECORDS.of(mode, f"mode of {operation}"),
+            blockRows,
+        )
+        return blocks_of(self, operation, make, schema_of(_all_columns(values, more), operation))
 
     @property
     def _source(self) -> KafkaSource:
@@ -198,6 +259,12 @@ class KafkaUtils:
             not settings.kafka_fail_on_data_loss,
         )
         return KafkaRDD(sc, ranges, reading)
+
+
+def _all_columns(values: pa.Schema, more: pa.Schema) -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415 - where blocks are used
+
+    return pa.schema([*values, *more])
 
 
 def _dead_letters(rdd: RDD[Any]) -> RDD[DeadLetter]:

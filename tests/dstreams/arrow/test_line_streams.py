@@ -105,7 +105,7 @@ def test_what_cannot_be_defined(sc: SparkContext) -> None:
     """A rule that there is not, and what a format cannot be."""
     with BatchDriver(sc) as driver:
         lines = driver.input([])
-        with pytest.raises(InvalidStreamError, match="mode of toBlocks .* one of FAILFAST, DROPM"):
+        with pytest.raises(InvalidStreamError, match=r"mode of toBlocks .* one of FAILFAST, DROPM"):
             lines.toBlocks(Sale, format="json", mode="PERMISSIVE")  # type: ignore[arg-type]
-        with pytest.raises(InvalidStreamError, match="format of toBlocks .* is 'avro'"):
+        with pytest.raises(InvalidStreamError, match=r"format of toBlocks .* is 'avro'"):
             lines.toBlocks(Sale, format="avro")  # type: ignore[arg-type]

@@ -93,9 +93,7 @@ def row_of(line: str) -> Any:
         row = {name: said.get(name) for name in SCHEMA.names}
         for name, of in TIMES.items():
             row[name] = None if row[name] is None else of(row[name])
-        row["part"] = row["part"] and {
-            name: row["part"].get(name) for name in ("text", "whole")
-        }
+        row["part"] = row["part"] and {name: row["part"].get(name) for name in ("text", "whole")}
         if isinstance(row["part"], list):
             return None
         return ROWS.block([row]).to_pylist()[0]
