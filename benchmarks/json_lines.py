@@ -1,0 +1,210 @@
+"""Benchmark: lines of JSON to a keyed count by window, in rows and in blocks.
+
+    python benchmarks/json_lines.py             # files of 200,000 lines a batch
+    python benchmarks/json_lines.py --records 50000 --batches 5
+    python benchmarks/json_lines.py --formats   # what decoding alone costs, without Spark
+
+Both sides run in child processes of one run, on the same files, with the same settings of Spark.
+Rows: ``json.loads`` for each line, a pair, ``reduceByKeyAndWindow`` with its inverse. Blocks:
+``toBlocks(format="json")``, a count by key in each block, and the same window behind it. A batch is
+one step, from the look for files to its commit. Printed are the median time of a batch and the CPU
+time of all processes: the driver, the JVM, the workers; a machine with others at work changes the
+first more than the second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from operator import add, sub
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+KEYS = 1_000
+WINDOW = 5
+WARM_UP = 4
+
+
+def write_lines(path: Path, records: int, seed: int) -> None:
+    """Put a file of lines where a stream finds it, whole."""
+    rng = random.Random(seed)
+    hidden = path.with_name(f".{path.name}")
+    with hidden.open("w") as file:
+        for _ in range(records):
+            file.write(f"{json.dumps(record(rng))}\n")
+    hidden.rename(path)
+
+
+def record(rng: random.Random) -> dict[str, Any]:
+    return {
+        "shop": f"shop-{rng.randrange(KEYS)}",
+        "cents": rng.randrange(100_000),
+        "discount": round(rng.random(), 3),
+        "at": f"2026-01-02T03:04:{rng.randrange(60):02}.{rng.randrange(10**6):06}Z",
+    }
+
+
+def pair_of(line: str) -> tuple[str, int]:
+    return json.loads(line)["shop"], 1
+
+
+def counted(block: Any) -> Any:
+    counts = block.column("shop").value_counts()
+    return pa_block(shop=counts.field("values"), sales=counts.field("counts"))
+
+
+def pa_block(**columns: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.record_batch(columns)
+
+
+def schema() -> Any:
+    import pyarrow as pa
+
+    return {"shop": str, "cents": int, "discount": float, "at": pa.timestamp("us", "UTC")}
+
+
+def rows(lines: Any) -> Any:
+    return lines.map(pair_of)
+
+
+def blocks(lines: Any) -> Any:
+    return lines.toBlocks(schema(), format="json").mapBlocks(counted).toRows()
+
+
+SIDES: dict[str, Callable[[Any], Any]] = {"rows": rows, "blocks": blocks}
+
+
+def run_side(side: str, records: int, batches: int) -> None:
+    """Run one side, and print its figures as JSON."""
+    from dstreams import StreamingContext, tuned_context
+
+    spark = tuned_context("json lines", "local[2]", {"spark.default.parallelism": "2"})
+    spark.setLogLevel("ERROR")
+    me = psutil.Process()
+    times, cpus = [], []
+    with tempfile.TemporaryDirectory() as directory:
+        ssc = StreamingContext(spark, 1)
+        ssc.checkpoint(f"{directory}/checkpoint")
+        source = Path(directory, "input")
+        source.mkdir()
+        lines = ssc.fileStream(str(source), newFilesOnly=False, maxFileAge=float("inf"))
+        window = SIDES[side](lines).reduceByKeyAndWindow(add, sub, WINDOW)
+        found: list[dict[str, int]] = []
+        window.foreachRDD(lambda rdd: found.append(dict(rdd.collect())))
+        for batch in range(WARM_UP + WINDOW + batches):
+            for part in range(2):
+                write_lines(source / f"{batch}-{part}", records // 2, 2 * batch + part)
+            cpu, begun = cpu_s(me), time.perf_counter()
+            ssc.step()
+            times.append(time.perf_counter() - begun)
+            cpus.append(cpu_s(me) - cpu)
+        ssc.stop()
+    total = sum(found[-1].values())
+    assert total == WINDOW * (records // 2) * 2, total
+    measured = slice(-batches, None)
+    said = {
+        "time_ms": 1000 * statistics.median(times[measured]),
+        "cpu_ms": 1000 * statistics.median(cpus[measured]),
+        "checksum": sorted(found[-1].items())[:3],
+    }
+    print(json.dumps(said))
+
+
+def cpu_s(me: psutil.Process) -> float:
+    """CPU seconds of a process and all that it has started, those that have ended with them."""
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            used = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += used.user + used.system + used.children_user + used.children_system
+    return total
+
+
+def print_formats(records: int) -> None:
+    """Print what decoding costs by the libraries that could do it, in CPU time of one process."""
+    import msgspec
+    import polars
+    import pyarrow as pa
+    from pyarrow import json as arrow_json
+
+    from dstreams.arrow.decode_lines import decoder_of
+    from dstreams.arrow.schemas import schema_of
+
+    rng = random.Random(1)
+    lines = [json.dumps(record(rng)).encode() for _ in range(records)]
+    text = b"\n".join(lines)
+    columns = schema_of(schema(), "benchmark")
+    as_text = pa.schema([f if f.name != "at" else pa.field("at", pa.string()) for f in columns])
+    options = arrow_json.ParseOptions(explicit_schema=as_text)
+    in_one = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    of_polars = {"shop": polars.String, "cents": polars.Int64, "discount": polars.Float64}
+    struct = msgspec.defstruct(
+        "Sale", [("shop", str), ("cents", int), ("discount", float), ("at", str)]
+    )
+    decode_lines = msgspec.json.Decoder(struct).decode_lines
+    decoder = decoder_of("json", columns, "benchmark")
+    cases: dict[str, Callable[[], Any]] = {
+        "json.loads": lambda: [json.loads(line) for line in lines],
+        "msgspec, objects": lambda: decode_lines(text),
+        "polars": lambda: polars.read_ndjson(text, schema={**of_polars, "at": polars.String}),
+        "pyarrow": lambda: arrow_json.read_json(pa.BufferReader(text), in_one, options),
+        "toBlocks, checked": lambda: [
+            decoder.decode(lines[at : at + 16_384]) for at in range(0, records, 16_384)
+        ],
+    }
+    print(f"{records:,} lines of {len(text) // records} bytes, CPU time of one process, best of 5:")
+    for name, run in cases.items():
+        best = min(timed(run) for _ in range(5))
+        print(f"  {name:20} {1000 * best:6.1f} ms  {1e6 * best / records:5.2f} us a line")
+
+
+def timed(run: Callable[[], Any]) -> float:
+    begun = time.process_time()
+    run()
+    return time.process_time() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=200_000, help="lines of a batch")
+    parser.add_argument("--batches", type=int, default=10, help="batches that are measured")
+    parser.add_argument("--formats", action="store_true", help="decoding alone")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.formats:
+        print_formats(given.records)
+        return
+    if given.side:
+        run_side(given.side, given.records, given.batches)
+        return
+    found = {}
+    for side in SIDES:
+        command = [sys.executable, __file__, "--side", side]
+        command += ["--records", str(given.records), "--batches", str(given.batches)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stderr[-4000:])
+        found[side] = json.loads(done.stdout.splitlines()[-1])
+    assert found["rows"]["checksum"] == found["blocks"]["checksum"]
+    print(f"{given.records:,} lines a batch, {KEYS:,} keys, a window of {WINDOW} batches")
+    for side, said in found.items():
+        print(f"  {side:7} {said['time_ms']:8.0f} ms a batch  {said['cpu_ms']:8.0f} ms of CPU")
+    ratios = (found["rows"][what] / found["blocks"][what] for what in ("time_ms", "cpu_ms"))
+    print("  rows / blocks: {:.1f} in time, {:.1f} in CPU".format(*ratios))
+
+
+if __name__ == "__main__":
+    main()
