@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from pyspark import SparkContext
 
-from dstreams import BatchFailedError, InvalidStreamError
+from dstreams import BatchFailedError, DStream, InvalidStreamError
 from dstreams.testing import BatchDriver, run_batches
 from tests.support.jobs import count_jobs
 
@@ -24,11 +25,16 @@ LINES = [f'{{"shop": "ü{number}", "cents": {number}}}' for number in range(50)]
 SALES = [Sale(f"ü{number}", number) for number in range(50)]
 
 
+def files_of(driver: BatchDriver, directory: Path) -> DStream[str]:
+    """The lines of the files of a directory, whenever they were written."""
+    return driver.context.fileStream(str(directory), newFilesOnly=False, maxFileAge=math.inf)
+
+
 @pytest.mark.parametrize("rows", [7, 10_000])
 def test_lines_of_files(sc: SparkContext, tmp_path: Path, rows: int) -> None:
     """Files come as bytes; the input is counted by the same job."""
     with BatchDriver(sc) as driver:
-        lines = driver.context.textFileStream(str(tmp_path))
+        lines = files_of(driver, tmp_path)
         blocks = lines.toBlocks(Sale, rows, format="json")
         sales = driver.output(blocks.toRows(Sale))
         driver.run(1)
@@ -59,7 +65,7 @@ def test_lines_behind_functions(sc: SparkContext) -> None:
 def test_lines_of_files_behind_functions(sc: SparkContext, tmp_path: Path) -> None:
     """Who has a function before it gets texts, as ever."""
     with BatchDriver(sc) as driver:
-        lines = driver.context.textFileStream(str(tmp_path)).filter(lambda line: "ü1" in line)
+        lines = files_of(driver, tmp_path).filter(lambda line: "ü1" in line)
         shops = driver.output(lines.map(str.upper).toBlocks({"line": str}, format="text").toRows())
         driver.run(1)
         (tmp_path / "lines").write_text("\n".join(LINES[:3]))

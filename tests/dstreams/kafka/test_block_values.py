@@ -72,7 +72,7 @@ def test_what_cannot_be_defined(sc: SparkContext) -> None:
     with BatchDriver(sc) as driver:
         records = stream_of(driver, nowhere, "t", **{"key.deserializer": len})
         for says, options in {
-            "columns of toBlocks .* are some of key, .* got 'value'": {"columns": ["value"]},
+            r"columns of toBlocks .* are some of key, .* got \['value'\]": {"columns": ["value"]},
             "bytes or text, and .*len.* decodes keys": {"columns": ["key"]},
         }.items():
             with pytest.raises(InvalidStreamError, match=says):
