@@ -23,8 +23,8 @@ from dstreams.graph.window_times import WindowTimes
 from dstreams.graph.windowed import WindowedDStream
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.totals import count_all
-from dstreams.state.group_state import OutputMode
 from dstreams.sinks.text_files import EncodedFilesWriter
+from dstreams.state.group_state import OutputMode
 
 if TYPE_CHECKING:
     from datetime import datetime
