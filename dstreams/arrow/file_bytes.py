@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dstreams.arrow.block_rdd import FRAME_ROWS, gathered
+from dstreams.arrow.block_rdd import gathered
 from dstreams.arrow.library import require
 from dstreams.configuration import choice
 from dstreams.rdd.blocks import shorten
@@ -14,6 +14,8 @@ from dstreams.rdd.failures import UserFunctionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_GROUP_ROWS = 131_072
 
 
 class _Drained:
@@ -66,7 +68,7 @@ class BlockFile:
         """Yield the bytes of the file in chunks, each with the number of rows that it adds."""
         file, schema = _Drained(), self.schema
         writer = None if schema is None else self._writer(file, schema)
-        for block in gathered(blocks, FRAME_ROWS, self.operation):
+        for block in gathered(blocks, _GROUP_ROWS, self.operation):
             if writer is None:
                 schema = block.schema.remove_metadata()
                 writer = self._writer(file, schema)
@@ -91,7 +93,7 @@ class BlockFile:
 
 
 class ParquetFile(BlockFile):
-    """A file of Parquet, with a row group for some thousands of rows."""
+    """A file of Parquet, with a row group for 131,072 rows or more."""
 
     compressions = choice("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 
