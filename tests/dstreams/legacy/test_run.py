@@ -407,7 +407,7 @@ def test_a_batch_that_fails(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert f'File "{program}", line 7, in <module>' in done.stderr
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("dstreams.errors.BatchFailedError: batch at ")
+    assert last.startswith("dstreams.errors.BatchFailedError: batch ")
     assert last.endswith("ZeroDivisionError: division by zero")
 
 
