@@ -44,9 +44,10 @@ def told(path: Path) -> list[str]:
         printed = "".join("".join(each.get("text", ())) for each in cell["outputs"])
         shown = ["".join(each.get("data", {}).get("text/plain", ())) for each in cell["outputs"]]
         plain = [text for text in (printed, *shown) if not text.startswith(_OF_BATCHES)]
-        texts.append(
-            re.sub(r"[0-9a-f]*\d[\w.,:-]*( (ms|s|min)\b)?", "#", " ".join(" ".join(plain).split()))
+        said = re.sub(
+            r"[0-9a-f]*\d[\w.,:-]*( (ms|s|min)\b)?", "#", " ".join(" ".join(plain).split())
         )
+        texts.append(re.sub(r"\(# # [^)]+\)", "(# #)", said))  # a time, with the zone of here
     return texts
 
 
