@@ -469,9 +469,9 @@ def _of_unknown(owner: str, name: str) -> Answer | None:
 _ADDED = frozenset(
     [
         *("explain", "fileStream", "flatMapGroupsWithState", "getState", "latest"),
-        *("mapGroupsWithState", "mapWithState", "progress", "rateStream", "receiverStream"),
-        *("recentProgress", "removeStreamingListener", "restore", "saveToKafka", "show"),
-        *("socketStream", "stateClasses", "status", "step", "toBlocks", "uiWebUrl"),
+        *("mapGroupsWithState", "mapStateBlocks", "mapWithState", "progress", "rateStream"),
+        *("receiverStream", "recentProgress", "removeStreamingListener", "restore", "saveToKafka"),
+        *("show", "socketStream", "stateClasses", "status", "step", "toBlocks", "uiWebUrl"),
         *("_sc", "_ssc"),
     ]
 )

@@ -298,6 +298,7 @@ NOT_COMPARED = frozenset(
         "flatMapGroupsWithState",
         "latest",
         "mapGroupsWithState",
+        "mapStateBlocks",
         "mapWithState",
         "saveToKafka",
         "show",

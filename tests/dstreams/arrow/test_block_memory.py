@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,27 +43,36 @@ def look(block: Any) -> Any:
     return pa.record_batch({"keys": [block.num_rows], "sum": [pc.sum(block.column("total"))]})
 
 
-def workers() -> list[Path]:
-    """Return where the system tells of each Python worker of this process."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):  # it has ended
-            if any(word.endswith("daemon") for word in child.cmdline()):
-                found.append(Path(f"/proc/{child.pid}"))
-    return found
+def workers() -> list[psutil.Process]:
+    """Return the Python workers of this process, which a daemon has forked, and no daemon."""
+    found = {
+        child.pid: child
+        for child in psutil.Process().children(recursive=True)
+        if any(word.endswith("daemon") for word in command_of(child))
+    }
+    return [child for child in found.values() if child.ppid() in found]
 
 
-def peak_kb(worker: Path) -> int:
-    lines = (worker / "status").read_text("ascii").splitlines()
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it has ended
+        return []
+
+
+def peak_kb(worker: psutil.Process) -> int:
+    lines = Path(f"/proc/{worker.pid}/status").read_text("ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
 def test_a_large_batch_in_small_workers(sc: SparkContext) -> None:
     """No worker holds more than 512 MB at any time, whichever part of the batch it does."""
-    if not Path("/proc/self/clear_refs").exists():
+    if not Path("/proc/self/status").exists():
         pytest.skip("the system does not tell of the memory of processes")
-    for worker in workers():
-        (worker / "clear_refs").write_text("5")  # its peak begins anew
+    old = workers()
+    for worker in old:  # new ones hold nothing of the tests before
+        worker.kill()
+    psutil.wait_procs(old, timeout=60)
     numbers = [sc.parallelize(range(BLOCKS), 2).mapPartitions(blocks_of) for _ in range(2)]
     seen = run_batches(
         sc,

@@ -481,7 +481,7 @@ def test_interrupted_without_a_stream(tmp_path: Path, number: signal.Signals, st
         (["nowhere.py"], "argument app.py: there is no file 'nowhere.py'"),
         (["--conf", "a=b", "x.py"], "argument --conf: 'a=b' must be spark.KEY=VALUE"),
         (["--conf", "spark.a", "x.py"], "argument --conf: 'spark.a' must be spark.KEY=VALUE"),
-        (["--kernel", "x.py"], "argument app.py: there is no file"),
+        (["--kernel", "x.py"], "there is no option '--kernel'; see dstreams run --help"),
     ],
 )
 def test_usage_errors(

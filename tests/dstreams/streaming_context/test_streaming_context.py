@@ -187,7 +187,9 @@ def test_only_one_context_is_active(make_ssc: MakeContext) -> None:
     first.start()
     for call in (second.start, second.step):
         with pytest.raises(
-            StreamLifecycleError, match=rf"started at test_streaming_context.py:{line}$"
+            StreamLifecycleError,
+            match=rf"started at test_streaming_context.py:{line}; stop it first: "
+            r"StreamingContext\.getActive\(\)\.stop\(stopSparkContext=False\)$",
         ):
             call()
         assert second.getState() is INITIALIZED
@@ -224,7 +226,7 @@ def test_nothing_is_defined_after_the_start(ssc: StreamingContext, begin: str) -
                 call(ssc, stream)
             assert str(raised.value) == (
                 f"{what.strip()} after the StreamingContext has been {when}; define everything "
-                "before start(), or create a new StreamingContext"
+                "before start() or the first step(), or create a new StreamingContext"
             )
         ssc.stop(stopSparkContext=False)
 
