@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import itemgetter
 from threading import RLock
 from typing import Any
 
@@ -167,15 +168,15 @@ class History:
         resumed_ms = self._resumed_ms
         if resumed_ms is None:
             return
-        firing = [node for node in self._plan.nodes if self._plan.fires(node, time_ms)]
-        asked = {
+        asked = [
             (earlier_ms, parent)
-            for node in firing
+            for node in self._plan.nodes
+            if self._plan.fires(node, time_ms)
             for earlier_ms in node.earlier_times(time_ms)
             for parent in node.parents
             if earlier_ms <= resumed_ms
-        }
-        for earlier_ms, parent in sorted(asked, key=lambda one: one[0]):
+        ]
+        for earlier_ms, parent in sorted(asked, key=itemgetter(0)):
             with suppress(Exception):  # who asks for it in the batch gets the error
                 self.at(parent, earlier_ms)
 
