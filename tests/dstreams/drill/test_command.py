@@ -163,7 +163,7 @@ def test_a_file_that_is_no_application(
     """It is refused before anything is started."""
     monkeypatch.syspath_prepend("/nowhere")
     (tmp_path / "drilled_nothing.py").write_text("x = 1\n")
-    assert main(["drill", "--app", str(tmp_path / "drilled_nothing.py")]) == 1
+    assert main(["drill", "--app", str(tmp_path / "drilled_nothing.py")]) == 2
     assert "it has no function setup(directory)" in capsys.readouterr().err
 
 

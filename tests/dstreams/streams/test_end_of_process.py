@@ -182,7 +182,7 @@ def test_a_signal_to_the_jvm_as_well_ends_with_what_was_left_out(ended: dict[str
     assert end.status == 1, end.lines
     assert "raised IncompleteStopError" in end.lines
     assert "end of 0" not in end.lines
-    assert any("Spark ended before the batch at" in line for line in end.lines)
+    assert any("Spark ended before batch " in line for line in end.lines)
     assert not any(line.startswith("CRITICAL") for line in end.lines)
     assert end.seconds < 100
 

@@ -184,16 +184,17 @@ def test_an_older_copy_that_leaves_out_batches(sc: SparkContext, tmp_path: Path)
     stream.put_back()
     stream.put(4)
     stream.refuse(1, "has batch 2 of stream-.*; this is batch 7, beginning", clock=8)
-    stream.change("DELETE FROM dstreams_batches WHERE batch_id >= 2")
-    with pytest.raises(
-        DurabilityError, match=r"out-4000 has batch 3 of .*; this is batch 7, begin"
-    ):
-        stream.run(1, clock=8)
-    shutil.rmtree(tmp_path / "out-4000")
-    with pytest.raises(
-        DurabilityError, match=r"out-3000 has batch 2 of .*; this is batch 7, begin"
-    ):
-        stream.run(1, clock=8)
+    stream.change(
+        "DELETE FROM lines WHERE CAST(line AS INT) >= 3",
+        "DELETE FROM dstreams_batches WHERE batch_id >= 2",
+    )
+    for name, batch in ("out-3000", 2), ("out-4000", 3):  # the oldest is named
+        refusal = rf"{name} has batch {batch} of .*; this is batch 7, begin"
+        with pytest.raises(DurabilityError, match=refusal):
+            stream.run(1, clock=8)
+        shutil.rmtree(tmp_path / name)
+    stream.run(1, clock=8)
+    stream.require(1, 2, 3, 4)
 
 
 def test_a_copy_of_a_running_batch(
