@@ -30,7 +30,7 @@ from dstreams.arrow.block_serializer import BlockSerializer, block_of_bytes
 from dstreams.arrow.grouping import number_keys
 from dstreams.arrow.groups import Groups, SumRangeError
 from dstreams.arrow.key_hash import flags_of
-from dstreams.arrow.state_update import BlockUpdate, key_schema
+from dstreams.arrow.state_update import BlockUpdate, key_schema, require_declared
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import Side, shorten
 from dstreams.rdd.failures import UserFunctionError, calling, function_of, summarize
@@ -80,10 +80,7 @@ class AggregatesByKey:
             InvalidStreamError: *records* are not declared, a column is missing or of a type that
                 an aggregate cannot use, or two columns of the result have one name.
         """
-        if records is None:
-            raise InvalidStreamError(
-                f"{operation} needs blocks of a declared schema: mapBlocks(f, schema)"
-            )
+        records = require_declared(records, operation)
         keys = pa.schema([_decoded(field) for field in key_schema(key, records, operation)])
         if not aggregates:
             raise InvalidStreamError(

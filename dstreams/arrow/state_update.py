@@ -48,10 +48,7 @@ class BlockUpdate:
         Raises:
             InvalidStreamError: *records* are not declared, or what is declared does not fit.
         """
-        if records is None:
-            raise InvalidStreamError(
-                f"{operation} needs blocks of a declared schema: mapBlocks(f, schema)"
-            )
+        records = require_declared(records, operation)
         keys = key_schema(key, records, operation)
         kept = schema_of(state, operation)
         twice = [name for name in kept.names if name in keys.names]
@@ -78,6 +75,15 @@ class BlockUpdate:
     def task(self, time_ms: int, unique: bool, partitioner: StablePartitioner | None) -> StateTask:
         """Return the task that updates one partition of the state; the batch time is not asked."""
         return _StepTask(self, unique)
+
+
+def require_declared(records: pa.Schema | None, operation: str) -> pa.Schema:
+    """Return the columns of blocks, or refuse those of which only a function knows them."""
+    if records is None:
+        raise InvalidStreamError(
+            f"{operation} needs blocks of a declared schema: mapBlocks(f, schema)"
+        )
+    return records
 
 
 def key_schema(key: str | Sequence[str], records: pa.Schema, operation: str) -> pa.Schema:
