@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from dstreams.arrow.block_functions import empty_block
 from dstreams.arrow.block_rdd import together
 from dstreams.rdd.blocks import shorten
+from dstreams.rdd.line_ranges import with_replacements
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,8 +57,21 @@ class BlockDecoder(ABC):
     def decode(self, lines: Sequence[Any]) -> Decoded:
         """Return the block of *lines*; nothing that is in a line is raised."""
         whole = self.at_once(lines)
-        if whole is not None:
-            return Decoded(whole, None, {})
+        return self._decode_by_line(lines) if whole is None else Decoded(whole, None, {})
+
+    def decode_text(self, text: bytes) -> Decoded:
+        r"""Return the block of a text of lines, with ``\n`` between them and none at its end.
+
+        What is no UTF-8 in it is what the JVM would make of it.
+        """
+        whole = self.of_text(text)
+        if whole is None and not is_utf8(text):
+            return self.decode_text(with_replacements(text))
+        if whole is None:
+            return self._decode_by_line(text.split(b"\n"))
+        return Decoded(whole, None, {})
+
+    def _decode_by_line(self, lines: Sequence[Any]) -> Decoded:
         failures: dict[int, str] = {}
         texts: list[tuple[int, bytes | None]] = []
         for place, line in enumerate(lines):
@@ -95,9 +109,14 @@ class BlockDecoder(ABC):
                 except (ValueError, ArithmeticError, RecursionError) as error:  # Arrow's as well
                     failures[place] = _reason(error)
 
-    @abstractmethod
     def at_once(self, lines: Sequence[Any]) -> pa.RecordBatch | None:
         """Return the block of lines, None where it is not certain that each has its row."""
+        text = joined(lines)
+        return None if text is None else self.of_text(text)
+
+    @abstractmethod
+    def of_text(self, text: bytes) -> pa.RecordBatch | None:
+        r"""Return the block of lines with ``\n`` between them, None as of :meth:`at_once`."""
 
     @abstractmethod
     def alone(self, text: bytes | None) -> pa.RecordBatch:
@@ -123,6 +142,8 @@ def joined(lines: Sequence[Any]) -> bytes | None:
 
 def is_utf8(data: bytes) -> bool:
     """Whether bytes are text."""
+    if data.isascii():
+        return True
     try:
         data.decode()
     except UnicodeDecodeError:

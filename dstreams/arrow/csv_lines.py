@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from dstreams.arrow.block_decoder import BlockDecoder, MisfitError, joined
+from dstreams.arrow.block_decoder import BlockDecoder, MisfitError
 
 _WHOLE_UP_TO = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
@@ -30,17 +29,16 @@ class CsvLines(BlockDecoder):
 
     sep: str = ","
 
-    def at_once(self, lines: Sequence[Any]) -> pa.RecordBatch | None:
-        data = joined(lines)
-        if not data or b"\r" in data:
+    def of_text(self, text: bytes) -> pa.RecordBatch | None:
+        if not text or b"\r" in text:
             return None
-        if b'"' in data and any(line.count(b'"') % 2 for line in data.split(b"\n")):
+        if b'"' in text and any(line.count(b'"') % 2 for line in text.split(b"\n")):
             return None
         try:
-            block = self._read(data)
+            block = self._read(text)
         except pa.ArrowException:
             return None
-        fits = block.num_rows == len(lines) and self._unfitting(block) is None
+        fits = block.num_rows == text.count(b"\n") + 1 and self._unfitting(block) is None
         return block if fits and not any(map(_may_be_rounded, block.columns)) else None
 
     def alone(self, text: bytes | None) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -14,8 +14,11 @@ from dstreams.configuration import choice
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.bad_records import BadRecords, LeftOut
 from dstreams.rdd.blocks import shorten
+from dstreams.rdd.counting import count_of, uncounted
+from dstreams.rdd.empty_partitions import no_records
 from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.line_bytes import read_as_bytes
+from dstreams.rdd.line_ranges import HasLineRanges, LineRange, LineRanges, with_replacements
 from dstreams.rdd.task_reports import TaskReport, TaskReports
 from dstreams.rdd.worker_gc import settle_worker
 
@@ -89,27 +92,93 @@ class DecodeLines:
     def __call__(self, split: int, lines: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         settle_worker()
         remaining = iter(lines)
-        seen = left_out = 0
-        first = ""
+        malformed = _Malformed(self.operation, self.mode)
+        seen = 0
         while chunk := list(islice(remaining, self.rows_at_once)):
             block, _, failures = self.decoder.decode(chunk)
-            if failures:
+            if malformed.are_first(failures):
                 place, why = next(iter(failures.items()))
-                said = (
-                    f"line {seen + place + 1} of partition {split}: {_shown(chunk[place])}: {why}"
-                )
-                if self.mode == "FAILFAST":
-                    raise UserFunctionError(
-                        f"{self.operation} cannot decode {said}; mend who writes it, or have such "
-                        "lines left out, by mode='DROPMALFORMED'"
-                    )
-                left_out += len(failures)
-                first = first or said
+                where = f"line {seen + place + 1} of partition {split}"
+                malformed.name(where, chunk[place], why)
             seen += len(chunk)
             if block.num_rows:
                 yield block
-        if left_out and self.report is not None:
-            self.report(split, seen, LeftOut(left_out, first))
+        malformed.tell(self.report, split, seen)
+
+
+@dataclass(frozen=True)
+class DecodeFiles:
+    """Task: nothing -> blocks of the lines of files, which it reads itself."""
+
+    decoder: BlockDecoder
+    operation: str
+    mode: BadRecords
+    rows_at_once: int
+    ranges: LineRanges
+    report: TaskReport[LeftOut]
+    count: TaskReport[int] | None
+
+    def __call__(self, split: int, nothing: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
+        for _ in nothing:  # a worker whose input is left unread is not used again
+            pass
+        malformed = _Malformed(self.operation, self.mode)
+        seen = 0
+        for lines in self.ranges.partitions[split]:
+            before = seen
+            for text in self._texts(lines):
+                block, _, failures = self.decoder.decode_text(text)
+                if malformed.are_first(failures):
+                    place, why = next(iter(failures.items()))
+                    number = lines.lines_before() + seen - before + place + 1
+                    line = with_replacements(text).split(b"\n")[place]
+                    malformed.name(f"line {number} of {lines.path}", line, why)
+                seen += text.count(b"\n") + 1
+                for start in range(0, block.num_rows, self.rows_at_once):
+                    yield block.slice(start, self.rows_at_once)
+        malformed.tell(self.report, split, seen)
+        if self.count is not None:
+            self.count(split, seen, seen)
+
+    def _texts(self, lines: LineRange) -> Iterator[bytes]:
+        try:
+            yield from lines.texts()
+        except FileNotFoundError:
+            if not self.ranges.skips_missing:
+                raise
+
+
+class _Malformed:
+    """The lines of a partition that are no records: they fail the batch, or are counted."""
+
+    def __init__(self, operation: str, mode: BadRecords) -> None:
+        self._operation = operation
+        self._mode = mode
+        self._count = 0
+        self._first = ""
+
+    def are_first(self, failures: Sized) -> bool:
+        """Count lines that are malformed; return whether one of them is the first."""
+        before, self._count = self._count, self._count + len(failures)
+        return bool(failures) and not before
+
+    def name(self, where: str, line: Any, why: str) -> None:
+        """Keep what the first of them is.
+
+        Raises:
+            UserFunctionError: it fails the batch.
+        """
+        said = f"{where}: {_shown(line)}: {why}"
+        if self._mode == "FAILFAST":
+            raise UserFunctionError(
+                f"{self._operation} cannot decode {said}; mend who writes it, or have such "
+                "lines left out, by mode='DROPMALFORMED'"
+            )
+        self._first = said
+
+    def tell(self, report: TaskReport[LeftOut] | None, split: int, seen: int) -> None:
+        if self._count and report is not None:
+            report(split, seen, LeftOut(self._count, self._first))
 
 
 def _shown(line: Any) -> str:
@@ -121,7 +190,10 @@ def _shown(line: Any) -> str:
 
 @dataclass(frozen=True)
 class LinesToBlocks:
-    """Makes of an RDD of lines that of its blocks, which knows what was left out."""
+    """Makes of an RDD of lines that of its blocks, which knows what was left out.
+
+    Lines of files that workers can read themselves are not made by the JVM.
+    """
 
     decoder: BlockDecoder
     operation: str
@@ -130,8 +202,17 @@ class LinesToBlocks:
 
     def __call__(self, rdd: RDD[Any]) -> RDD[pa.RecordBatch]:
         reports: TaskReports[LeftOut] = TaskReports(rdd.context)
-        task = DecodeLines(self.decoder, self.operation, self.mode, self.rows_at_once, reports.task)
-        blocks: Any = blocks_rdd(rdd, task)
-        read_as_bytes(blocks, rdd)
+        what = self.decoder, self.operation, self.mode, self.rows_at_once
+        source = uncounted(rdd)
+        ranges = source.line_ranges() if isinstance(source, HasLineRanges) else None
+        blocks: Any
+        if ranges is None:
+            blocks = blocks_rdd(rdd, DecodeLines(*what, reports.task))
+            read_as_bytes(blocks, rdd)
+        else:
+            partitions, count = len(ranges.partitions), count_of(rdd)
+            counting = None if count is None else count.also_of(partitions)
+            task = DecodeFiles(*what, ranges, reports.task, counting)
+            blocks = blocks_rdd(no_records(rdd.context, partitions), task)
         blocks.left_out = reports
         return blocks  # type: ignore[no-any-return]

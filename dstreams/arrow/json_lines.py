@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from dstreams.arrow.block_decoder import BlockDecoder, MisfitError, is_utf8, joined
+from dstreams.arrow.block_decoder import BlockDecoder, MisfitError, is_utf8
 from dstreams.rdd.blocks import shorten
 
 _BLANKS = b" \t\r\n"
@@ -33,22 +33,22 @@ class JsonLines(BlockDecoder):
 
     few: ClassVar[int] = 32
 
-    def at_once(self, lines: Sequence[Any]) -> pa.RecordBatch | None:
-        data = joined(lines)
-        if data is None or not _has_objects_in_lines(data, len(lines)) or not is_utf8(data):
+    def of_text(self, text: bytes) -> pa.RecordBatch | None:
+        count = text.count(b"\n") + 1
+        if not _has_objects_in_lines(text, count) or not is_utf8(text):
             return None
         if any(_has_map(field.type) for field in self.schema):
             return None
         try:
             table = arrow_json.read_json(
-                pa.BufferReader(data),
-                arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+                pa.BufferReader(text),
+                arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
                 arrow_json.ParseOptions(
                     explicit_schema=pa.schema([_as_read(field) for field in self.schema]),
                     unexpected_field_behavior="ignore",
                 ),
             ).combine_chunks()
-            if table.num_rows != len(lines):
+            if table.num_rows != count:
                 return None
             columns = [_converted(_array(table, field.name), field.type) for field in self.schema]
             block = pa.record_batch(columns, schema=self.schema)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dstreams.arrow.block_decoder import BlockDecoder, MisfitError
 
@@ -26,6 +27,14 @@ class TextLines(BlockDecoder):
             return None
         is_whole = field.nullable or not texts.null_count
         return pa.record_batch([texts], schema=self.schema) if is_whole else None
+
+    def of_text(self, text: bytes) -> pa.RecordBatch | None:
+        (field,) = self.schema
+        lines = pc.split_pattern(pa.array([text], pa.binary()), b"\n").flatten()
+        try:
+            return pa.record_batch([lines.cast(field.type)], schema=self.schema)
+        except pa.ArrowException:
+            return None
 
     def alone(self, text: bytes | None) -> pa.RecordBatch:
         (field,) = self.schema

@@ -36,9 +36,20 @@ class RecordCount:
     def __init__(self, rdd: RDD[Any], reports: TaskReports[int] | None) -> None:
         self._rdd = rdd
         self._reports = reports
+        self._others: list[tuple[int, TaskReports[int]]] = []
+
+    def also_of(self, partitions: int) -> TaskReport[int]:
+        """Return how the tasks of another RDD of the same records, in *partitions*, report."""
+        reports: TaskReports[int] = TaskReports(self._rdd.context)
+        self._others.append((partitions, reports))
+        return reports.task
 
     def records(self) -> int | None:
         """Return the number of records, None unless each partition was read to its end."""
+        for partitions, reports in self._others:
+            counts = reports.facts()
+            if len(counts) == partitions:
+                return sum(counts)
         counts = [] if self._reports is None else self._reports.facts()
         # How many partitions there are is a call into the JVM: not for nothing, and not to be
         # relied on after an output of the batch has stopped Spark.
@@ -70,7 +81,8 @@ def counted(rdd: RDD[T]) -> tuple[RDD[T], RecordCount]:
     if isinstance(rdd, BlockPairsRDD):
         return rdd, RecordCount(rdd, None)
     reports: TaskReports[int] = TaskReports(rdd.context)
-    return _CountedRDD(rdd, _Count(reports.task)), RecordCount(rdd, reports)
+    count = RecordCount(rdd, reports)
+    return _CountedRDD(rdd, _Count(reports.task), count), count
 
 
 def counted_unless_known(rdd: RDD[T], records: int | None) -> tuple[RDD[T], RecordCount | None]:
@@ -88,6 +100,11 @@ def uncounted(rdd: RDD[T]) -> RDD[T]:
     return rdd._counted if isinstance(rdd, _CountedRDD) and not rdd._is_own else rdd
 
 
+def count_of(rdd: RDD[Any]) -> RecordCount | None:
+    """Return the count of an RDD that :func:`counted` made; None for one that nobody counts."""
+    return rdd._known_count if isinstance(rdd, _CountedRDD) else None
+
+
 class _CountedRDD(PipelinedRDD):  # type: ignore[misc]
     """Counts in the Python worker that reads the RDD, and starts none of its own.
 
@@ -95,8 +112,9 @@ class _CountedRDD(PipelinedRDD):  # type: ignore[misc]
     as a union, gets the RDD as it was. Persisted, it is an RDD of its own with its own storage.
     """
 
-    def __init__(self, rdd: RDD[Any], count: _Count) -> None:
+    def __init__(self, rdd: RDD[Any], count: _Count, known: RecordCount) -> None:
         self._counted = rdd
+        self._known_count = known
         self._own_deserializer: Any = None
         self._is_asked = False
         super().__init__(rdd, count, preservesPartitioning=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.rdd import PipelinedRDD
@@ -10,6 +11,14 @@ from pyspark.rdd import PipelinedRDD
 from dstreams.rdd import jvm
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_gc import settle_worker
+
+
+def no_records(spark: SparkContext, partitions: int) -> RDD[Any]:
+    """Return an RDD without records in so many partitions; it is kept for who asks again."""
+    known: dict[int, RDD[Any]] = vars(spark).setdefault("_dstreams_no_records", {})
+    if partitions not in known:
+        known[partitions] = spark.parallelize([], partitions)
+    return known[partitions]
 
 
 def empty_partitions(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:

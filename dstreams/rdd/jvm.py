@@ -35,6 +35,13 @@ _FEW_FRAMES = 16
 # For fewer it serves nothing, and each task would make a Kryo of its own: several milliseconds.
 _FEW_PARTITIONS = 200
 
+_SETTINGS_OF_LINES = (
+    "fs.file.impl",
+    "mapreduce.input.linerecordreader.line.maxlength",
+    "mapreduce.input.pathFilter.class",
+    "textinputformat.record.delimiter",
+)
+
 _making_rdds_of_files = Lock()
 _is_rewriting: ContextVar[bool] = ContextVar("outputs are written again", default=False)
 
@@ -170,6 +177,23 @@ def file_splits(lines: RDD[str]) -> list[str]:
     """Return what each partition of ``SparkContext.textFile`` reads: ``path:first byte+bytes``."""
     jrdd: Any = lines._jrdd
     return [partition.inputSplit().toString() for partition in jrdd.rdd().partitions()]
+
+
+def compressed_endings(spark: SparkContext) -> tuple[str, ...] | None:
+    """Return how names of files end that ``SparkContext.textFile`` decompresses.
+
+    None where a setting of Hadoop's lets it read lines, or open files of this machine, in another
+    way than it does by default.
+    """
+    context: Any = spark._jsc
+    settings = context.hadoopConfiguration()
+    if any(settings.get(name) is not None for name in _SETTINGS_OF_LINES):
+        return None
+    jvm: Any = spark._jvm
+    codecs = jvm.org.apache.hadoop.io.compress.CompressionCodecFactory
+    factory = codecs(settings)
+    found = (factory.getCodecByClassName(one.getName()) for one in codecs.getCodecClasses(settings))
+    return tuple(codec.getDefaultExtension() for codec in found if codec is not None)
 
 
 @contextmanager

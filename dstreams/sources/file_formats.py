@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
@@ -11,13 +12,15 @@ from pyspark import RDD, SparkContext
 from dstreams.callables import describe, require_arity
 from dstreams.configuration import COUNT
 from dstreams.errors import InvalidStreamError
-from dstreams.sources.file_listing import FileStamp, spark_path
+from dstreams.rdd.line_ranges import LineRanges, cut
+from dstreams.sources.file_listing import FileStamp, local_path, spark_path
 
 ReadFiles = Callable[[SparkContext, list[str]], RDD[Any]]
 FormatName = Literal["textFile", "wholeTextFiles", "binaryFiles"]
 
 _OPEN_COST_BYTES = 4 << 20
 _MAX_PARTITION_BYTES = 128 << 20
+_LOCAL_OPEN_BYTES = 1 << 16
 
 
 class FileFormat(Protocol):
@@ -192,6 +195,45 @@ _FORMATS: dict[str, FileFormat] = {
     "wholeTextFiles": WholeFiles("wholeTextFiles"),
     "binaryFiles": WholeFiles("binaryFiles"),
 }
+
+
+def line_ranges(
+    files: Sequence[FileStamp],
+    compressed_endings: tuple[str, ...],
+    parallelism: int,
+    skips_missing: bool,
+) -> LineRanges | None:
+    """Divide the lines of files among tasks that read them without the JVM.
+
+    Args:
+        files: what is read, as far as it is now.
+        compressed_endings: how names end of files that have to be decompressed.
+        parallelism: tasks that can run at the same time.
+        skips_missing: whether files that vanish are passed over.
+
+    Returns:
+        None where the JVM must read: a file is compressed, has checksums of Hadoop's, is on another
+        file system, or cannot be looked at.
+    """
+    now = []
+    for file in files:
+        path = local_path(file.path)
+        if path is None or path.endswith(compressed_endings):
+            return None
+        directory, _, name = path.rpartition("/")
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            return None
+        if os.path.exists(f"{directory}/.{name}.crc"):
+            return None
+        now.append(FileStamp(path, file.modified_ms, size))
+    parts = cut(
+        ((file.path, file.size_bytes) for file in now),
+        partition_count(now, parallelism),
+        _LOCAL_OPEN_BYTES,
+    )
+    return LineRanges(parts, skips_missing)
 
 
 def joined(files: Sequence[FileStamp]) -> str:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -15,14 +16,16 @@ from checkpoint import INPUT_FILES
 from dstreams.errors import MissingInputError, SourceError
 from dstreams.kernel.source import InputDescription, PlannedInput, SourceEnvironment, SourceReader
 from dstreams.rdd.failures import summarize
-from dstreams.rdd.jvm import passing_over_missing_files
+from dstreams.rdd.jvm import compressed_endings, passing_over_missing_files
+from dstreams.rdd.line_ranges import LineRanges
 from dstreams.settings import IGNORE_MISSING_FILES
-from dstreams.sources.file_formats import FileFormat
+from dstreams.sources.file_formats import FileFormat, TextLines, line_ranges
 from dstreams.sources.file_listing import FileStamp, stamps_in
 
 logger = logging.getLogger(__name__)
 
 _NAMES_IN_MESSAGE = 10
+_NOT_FOUND = FileNotFoundError.__name__
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(//[^/]*)?")
 
 
@@ -109,7 +112,24 @@ class FileReader(SourceReader):
                 "which are there is looked at again when it is read again"
             )
         self._read[planned.end] = planned.time_ms, files
+        if isinstance(self._format, TextLines):
+            lines: Any = rdd
+            lines.line_ranges = partial(self._line_ranges, files, passes_over)
         return rdd
+
+    def _line_ranges(self, files: Sequence[FileStamp], skips_missing: bool) -> LineRanges | None:
+        """Return which bytes of files workers read where they read lines themselves, if they can.
+
+        What they read is what the JVM reads, so they get those files alone that it reads as is.
+        """
+        compressed = self._compressed_endings
+        if compressed is None:
+            return None
+        return line_ranges(files, compressed, self._spark.defaultParallelism, skips_missing)
+
+    @cached_property
+    def _compressed_endings(self) -> tuple[str, ...] | None:
+        return compressed_endings(self._spark)
 
     def noticed(self, planned: PlannedInput) -> InputDescription:
         """Say which files of a batch were skipped, or vanished while it ran; so does the log.
@@ -180,7 +200,7 @@ def vanished_file(failure: str, paths: Iterable[str]) -> str | None:
         failure: what the error of the job says.
         paths: of the files.
     """
-    if "java.io.FileNotFoundException" not in failure:
+    if not any(error in failure for error in ("java.io.FileNotFoundException", _NOT_FOUND)):
         return None
     for path in paths:
         name = re.escape(_SCHEME.sub("", path))  # not all file systems name more of it
