@@ -228,12 +228,10 @@ def line_ranges(
         if os.path.exists(f"{directory}/.{name}.crc"):
             return None
         now.append(FileStamp(path, file.modified_ms, size))
-    parts = cut(
-        ((file.path, file.size_bytes) for file in now),
-        partition_count(now, parallelism),
-        _LOCAL_OPEN_BYTES,
-    )
-    return LineRanges(parts, skips_missing)
+    worth = -(-sum(file.size_bytes for file in now) // _LOCAL_OPEN_BYTES)
+    partitions = max(1, min(partition_count(now, parallelism), worth))
+    sizes = ((file.path, file.size_bytes) for file in now)
+    return LineRanges(cut(sizes, partitions, _LOCAL_OPEN_BYTES), skips_missing)
 
 
 def joined(files: Sequence[FileStamp]) -> str:
