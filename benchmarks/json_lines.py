@@ -29,19 +29,23 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from where import cpu_of_all
 
 KEYS = 1_000
 WINDOW = 5
-WARM_UP = 4
+CONTENTS = 4
+"""Files that differ; batches have two of them in turn."""
 
 
-def write_lines(path: Path, records: int, seed: int) -> None:
-    """Put a file of lines where a stream finds it, whole."""
+def lines_of(records: int, seed: int) -> bytes:
     rng = random.Random(seed)
+    return "".join(f"{json.dumps(record(rng))}\n" for _ in range(records)).encode()
+
+
+def put(path: Path, content: bytes) -> None:
+    """Put a file where a stream finds it, whole."""
     hidden = path.with_name(f".{path.name}")
-    with hidden.open("w") as file:
-        for _ in range(records):
-            file.write(f"{json.dumps(record(rng))}\n")
+    hidden.write_bytes(content)
     hidden.rename(path)
 
 
@@ -89,7 +93,7 @@ JVM_READS = "spark.hadoop.mapreduce.input.linerecordreader.line.maxlength"
 """A setting that workers leave to the JVM; the value below is its default."""
 
 
-def run_side(side: str, records: int, batches: int) -> None:
+def run_side(side: str, records: int, warm_up: int, batches: int) -> None:
     """Run one side, and print its figures as JSON."""
     from dstreams import StreamingContext, tuned_context
 
@@ -100,6 +104,8 @@ def run_side(side: str, records: int, batches: int) -> None:
     spark.setLogLevel("ERROR")
     me = psutil.Process()
     times, cpus = [], []
+    spent: list[dict[str, float]] = []
+    contents = [lines_of(records // 2, seed) for seed in range(CONTENTS)]
     with tempfile.TemporaryDirectory() as directory:
         ssc = StreamingContext(spark, 1)
         ssc.checkpoint(f"{directory}/checkpoint")
@@ -109,13 +115,15 @@ def run_side(side: str, records: int, batches: int) -> None:
         window = SIDES[side](lines)
         found: list[dict[str, int]] = []
         window.foreachRDD(lambda rdd: found.append(dict(rdd.collect())))
-        for batch in range(WARM_UP + WINDOW + batches):
+        for batch in range(warm_up + batches):
             for part in range(2):
-                write_lines(source / f"{batch}-{part}", records // 2, 2 * batch + part)
-            cpu, begun = cpu_s(me), time.perf_counter()
+                put(source / f"{batch}-{part}", contents[(batch + part) % CONTENTS])
+            before, cpu, begun = cpu_of_all(), cpu_s(me), time.perf_counter()
             ssc.step()
             times.append(time.perf_counter() - begun)
             cpus.append(cpu_s(me) - cpu)
+            after = cpu_of_all()
+            spent.append({who: ms - before.get(who, 0.0) for who, ms in after.items()})
         ssc.stop()
     total = sum(found[-1].values())
     assert total == WINDOW * (records // 2) * 2, total
@@ -123,6 +131,10 @@ def run_side(side: str, records: int, batches: int) -> None:
     said = {
         "time_ms": 1000 * statistics.median(times[measured]),
         "cpu_ms": 1000 * statistics.median(cpus[measured]),
+        "parts": {
+            who: statistics.median(one.get(who, 0.0) for one in spent[measured])
+            for who in spent[-1]
+        },
         "checksum": sorted(found[-1].items())[:3],
     }
     print(json.dumps(said))
@@ -188,6 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=200_000, help="lines of a batch")
     parser.add_argument("--batches", type=int, default=10, help="batches that are measured")
+    parser.add_argument("--warm-up", type=int, default=30, help="batches before, a window or more")
     parser.add_argument("--formats", action="store_true", help="decoding alone")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
@@ -196,12 +209,13 @@ def main() -> None:
         print_formats(given.records)
         return
     if given.side:
-        run_side(given.side, given.records, given.batches)
+        run_side(given.side, given.records, given.warm_up, given.batches)
         return
     found = {}
     for side in given.sides:
         command = [sys.executable, __file__, "--side", side]
         command += ["--records", str(given.records), "--batches", str(given.batches)]
+        command += ["--warm-up", str(given.warm_up)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(done.stderr[-4000:])
@@ -213,6 +227,10 @@ def main() -> None:
         ms, cpu = said["time_ms"], said["cpu_ms"]
         times = f"{first['time_ms'] / ms:4.1f} and {first['cpu_ms'] / cpu:4.1f} times"
         print(f"  {side:16} {ms:8.0f} ms a batch  {cpu:8.0f} ms of CPU  {times}")
+    print("CPU by process, in the JVM by thread, ms")
+    for side, said in found.items():
+        parts = sorted(said["parts"].items(), key=lambda part: -part[1])
+        print(f"  {side:16} {', '.join(f'{who} {ms:.0f}' for who, ms in parts if ms >= 1)}")
 
 
 if __name__ == "__main__":

@@ -127,13 +127,13 @@ class DecodeFiles:
         for lines in self.ranges.partitions[split]:
             before = seen
             for text in self._texts(lines):
-                block, _, failures = self.decoder.decode_text(text)
+                block, rows, failures = self.decoder.decode_text(text)
                 if malformed.are_first(failures):
                     place, why = next(iter(failures.items()))
                     number = lines.lines_before() + seen - before + place + 1
                     line = with_replacements(text).split(b"\n")[place]
                     malformed.name(f"line {number} of {lines.path}", line, why)
-                seen += text.count(b"\n") + 1
+                seen += block.num_rows if rows is None else text.count(b"\n") + 1
                 for start in range(0, block.num_rows, self.rows_at_once):
                     yield block.slice(start, self.rows_at_once)
         malformed.tell(self.report, split, seen)

@@ -1,18 +1,20 @@
 """Lines of JSON objects to blocks.
 
 What a line means is what :func:`json.loads` says of it, put into the columns value by value. Many
-lines at once are read by Arrow, where the two agree.
+lines at once are read by msgspec or Arrow, where they agree with it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, ClassVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
@@ -23,6 +25,7 @@ from dstreams.rdd.blocks import shorten
 _BLANKS = b" \t\r\n"
 _WHOLE_UP_TO = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
 """Up to where all whole numbers are numbers of a type."""
+_FEW_COLUMNS = 3
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?", re.ASCII)
 _types = pa.types
 
@@ -37,24 +40,41 @@ class JsonLines(BlockDecoder):
         count = text.count(b"\n") + 1
         if not _has_objects_in_lines(text, count) or not is_utf8(text):
             return None
-        if any(_has_map(field.type) for field in self.schema):
-            return None
         try:
-            table = arrow_json.read_json(
-                pa.BufferReader(text),
-                arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-                arrow_json.ParseOptions(
-                    explicit_schema=pa.schema([_as_read(field) for field in self.schema]),
-                    unexpected_field_behavior="ignore",
-                ),
-            ).combine_chunks()
-            if table.num_rows != count:
+            columns = self._columns(text)
+            if columns is None or len(columns[0]) != count:
                 return None
-            columns = [_converted(_array(table, field.name), field.type) for field in self.schema]
             block = pa.record_batch(columns, schema=self.schema)
-        except (pa.ArrowException, ValueError):
+        except (pa.ArrowException, ValueError, ArithmeticError):
             return None
         return None if any(map(_may_be_rounded, columns)) or _lacks(block) else block
+
+    def _columns(self, text: bytes) -> list[pa.Array] | None:
+        """Return the columns of all objects in a text, None where it cannot be said at once.
+
+        Raises:
+            ArithmeticError: a value does not fit its column.
+            ValueError: likewise, or it is no JSON.
+        """
+        decode = _decoder_of_few(self.schema)
+        if decode is not None:
+            records = decode(text)
+            values = ([getattr(each, name) for each in records] for name in _members(self.schema))
+            return [
+                _converted(pa.array(column, _as_read(field).type), field.type)
+                for column, field in zip(values, self.schema, strict=True)
+            ]
+        if any(_has_map(field.type) for field in self.schema):
+            return None
+        table = arrow_json.read_json(
+            pa.BufferReader(text),
+            arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            arrow_json.ParseOptions(
+                explicit_schema=pa.schema([_as_read(field) for field in self.schema]),
+                unexpected_field_behavior="ignore",
+            ),
+        ).combine_chunks()
+        return [_converted(_array(table, field.name), field.type) for field in self.schema]
 
     def alone(self, text: bytes | None) -> pa.RecordBatch:
         said: Any = {} if text is None else json.loads(text.decode(), parse_float=Decimal)
@@ -71,6 +91,42 @@ class JsonLines(BlockDecoder):
 
     def stripped(self, text: bytes) -> bytes:
         return text.strip(_BLANKS)
+
+
+@lru_cache(maxsize=8)
+def _decoder_of_few(schema: pa.Schema) -> Callable[[bytes], list[Any]] | None:
+    """Return what reads objects of a few plain columns, None for other schemas.
+
+    It makes an object of each line, and passes over members that are no columns faster than Arrow
+    does: of two columns it takes half the time, of four as long.
+    """
+    if len(schema) > _FEW_COLUMNS:
+        return None
+    fields = []
+    for name, field in zip(_members(schema), schema, strict=True):
+        kind = _kind_in_json(field.type)
+        if kind is None:
+            return None
+        fields.append((name, kind | None, None) if field.nullable else (name, kind))
+    fields.sort(key=len)  # those that have to be there come first
+    names = dict(zip(_members(schema), schema.names, strict=True))
+    record = msgspec.defstruct("Record", fields, rename=names, gc=False)
+    return msgspec.json.Decoder(record).decode_lines
+
+
+def _members(schema: pa.Schema) -> list[str]:
+    return [f"column_{number}" for number in range(len(schema))]
+
+
+def _kind_in_json(kind: pa.DataType) -> Any:
+    """Return the type of Python that JSON has values of a plain type in."""
+    if _is_text(kind) or _is_time(kind):
+        return str
+    if _types.is_boolean(kind):
+        return bool
+    if _types.is_integer(kind):
+        return int
+    return float if kind in _WHOLE_UP_TO else None
 
 
 def unreadable(kind: pa.DataType) -> str | None:
