@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
@@ -37,8 +38,8 @@ class JsonLines(BlockDecoder):
     few: ClassVar[int] = 32
 
     def of_text(self, text: bytes) -> pa.RecordBatch | None:
-        count = text.count(b"\n") + 1
-        if not _has_objects_in_lines(text, count) or not is_utf8(text):
+        count = _objects_in(text)
+        if not count or not is_utf8(text):
             return None
         try:
             columns = self._columns(text)
@@ -150,9 +151,17 @@ def unreadable(kind: pa.DataType) -> str | None:
     return None if known else str(kind)
 
 
-def _has_objects_in_lines(data: bytes, count: int) -> bool:
-    """Whether no object can go on in the next line: behind a ``}`` none does with a ``{``."""
-    return data[:1] == b"{" and data[-1:] == b"}" and data.count(b"}\n{") == count - 1
+def _objects_in(text: bytes) -> int:
+    """Return how many lines a text has, 0 where an object may go on in the next line.
+
+    None does where that begins with a ``{`` and the line before it ends with a ``}``.
+    """
+    if text[:1] != b"{" or text[-1:] != b"}":
+        return 0
+    signs = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(signs == ord("\n"))
+    are_between = (signs[ends - 1] == ord("}")).all() and (signs[ends + 1] == ord("{")).all()
+    return len(ends) + 1 if are_between else 0
 
 
 def _array(table: pa.Table, name: str) -> pa.Array:
