@@ -7,7 +7,7 @@ that lets a batch write its output again. No other module touches ``_jrdd`` or `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from struct import Struct
@@ -20,7 +20,7 @@ from py4j.java_collections import ListConverter, MapConverter
 from py4j.java_gateway import JavaClass, JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import RDD, SparkContext, StorageLevel
-from pyspark.serializers import NoOpSerializer, Serializer
+from pyspark.serializers import NoOpSerializer, Serializer, UTF8Deserializer
 
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_python import require_workers
@@ -171,6 +171,11 @@ def unite_frames(first: RDD[bytes], *others: RDD[bytes]) -> RDD[bytes]:
     if united.getNumPartitions() != partitioner.numPartitions:
         raise ValueError(f"an RDD that claims {partitioner!r} is not partitioned by it")
     return united
+
+
+def lines_later(spark: SparkContext, make: Callable[[], RDD[str]]) -> RDD[str]:
+    """Return what ``SparkContext.textFile`` makes in *make*, which is called when it is used."""
+    return _LinesLater(spark, make)
 
 
 def file_splits(lines: RDD[str]) -> list[str]:
@@ -470,6 +475,36 @@ class _FramesRDD(RDD[bytes]):
     def _is_barrier(self) -> bool:
         # Asked for each RDD that is made of this one, to tell the JVM, which knows it by itself.
         return False
+
+
+class _LinesLater(RDD[str]):
+    """Lines of text, of which the JVM has no RDD until it is asked for something of it."""
+
+    def __init__(self, spark: SparkContext, make: Callable[[], RDD[str]]) -> None:
+        super().__init__(_Unnumbered(), spark, UTF8Deserializer())
+        self._jrdd = _Later(lambda: make()._jrdd)
+
+    def id(self) -> int:
+        jrdd: Any = self._jrdd
+        return int(jrdd.id())
+
+    def _is_barrier(self) -> bool:
+        return False
+
+
+class _Later:
+    """An object of the JVM that is made when it is used."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python asks of objects
+            raise AttributeError(name)
+        if self._made is None:
+            self._made = self._make()
+        return getattr(self._made, name)
 
 
 class _Unnumbered:

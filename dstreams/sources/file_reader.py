@@ -16,7 +16,7 @@ from checkpoint import INPUT_FILES
 from dstreams.errors import MissingInputError, SourceError
 from dstreams.kernel.source import InputDescription, PlannedInput, SourceEnvironment, SourceReader
 from dstreams.rdd.failures import summarize
-from dstreams.rdd.jvm import compressed_endings, passing_over_missing_files
+from dstreams.rdd.jvm import compressed_endings, lines_later, passing_over_missing_files
 from dstreams.rdd.line_ranges import LineRanges
 from dstreams.settings import IGNORE_MISSING_FILES
 from dstreams.sources.file_formats import FileFormat, TextLines, line_ranges
@@ -47,6 +47,7 @@ class FileReader(SourceReader):
         self._is_ignoring = environment.settings.ignore_missing_files
         self._read: dict[int, tuple[int, tuple[FileStamp, ...]]] = {}  # times and files, by offset
         self._skipped: dict[int, tuple[FileStamp, ...]] = {}
+        self._are_read_by_workers = False
         self._last: PlannedInput | None = None
 
     def _listed(self) -> Collection[str]:
@@ -94,6 +95,14 @@ class FileReader(SourceReader):
         if not files:
             return self._spark.emptyRDD()
         passes_over = self._is_ignoring and self._format.has_partitions_of_files
+        has_lines = isinstance(self._format, TextLines)
+        rdd = (self._lines if has_lines else self._made)(planned, files, passes_over)
+        self._read[planned.end] = planned.time_ms, files
+        return rdd
+
+    def _made(
+        self, planned: PlannedInput, files: Sequence[FileStamp], passes_over: bool
+    ) -> RDD[Any]:
         of_batch = f"{self._name}: files of the batch at {planned.time_ms} ms"
         try:
             with passing_over_missing_files(self._spark, is_wanted=passes_over):
@@ -111,21 +120,31 @@ class FileReader(SourceReader):
                 f"{of_batch} vanished while they were opened; it has {described(files)}, and "
                 "which are there is looked at again when it is read again"
             )
-        self._read[planned.end] = planned.time_ms, files
-        if isinstance(self._format, TextLines):
-            lines: Any = rdd
-            lines.line_ranges = partial(self._line_ranges, files, passes_over)
         return rdd
 
-    def _line_ranges(self, files: Sequence[FileStamp], skips_missing: bool) -> LineRanges | None:
-        """Return which bytes of files workers read where they read lines themselves, if they can.
+    def _lines(
+        self, planned: PlannedInput, files: Sequence[FileStamp], passes_over: bool
+    ) -> RDD[str]:
+        """Return lines that say where they are in the files, for workers that read them there.
 
-        What they read is what the JVM reads, so they get those files alone that it reads as is.
+        Where somebody has asked for that before, the JVM makes no RDD before it is needed.
         """
-        compressed = self._compressed_endings
-        if compressed is None:
-            return None
-        return line_ranges(files, compressed, self._spark.defaultParallelism, skips_missing)
+
+        def where() -> LineRanges | None:
+            compressed = self._compressed_endings
+            if compressed is None:
+                return None
+            return line_ranges(files, compressed, self._spark.defaultParallelism, passes_over)
+
+        def asked() -> LineRanges | None:
+            self._are_read_by_workers = True
+            return ranges or where()
+
+        make = partial(self._made, planned, files, passes_over)
+        ranges = where() if self._are_read_by_workers else None
+        lines: Any = make() if ranges is None else lines_later(self._spark, make)
+        lines.line_ranges = asked
+        return lines  # type: ignore[no-any-return]
 
     @cached_property
     def _compressed_endings(self) -> tuple[str, ...] | None:

@@ -14,7 +14,6 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams import BatchFailedError, DStream
-from dstreams.rdd import line_ranges
 from dstreams.rdd.jvm import compressed_endings
 from dstreams.rdd.line_ranges import LineRange, LineRanges
 from dstreams.settings import Settings
@@ -91,13 +90,12 @@ def test_random_files_are_the_lines_of_the_jvm(
     rng = random.Random(17)
     schema = schema_of({"line": str}, "toBlocks")
     to_blocks = LinesToBlocks(decoder_of("text", schema, "toBlocks"), "toBlocks", "FAILFAST", 7)
-    monkeypatch.setattr(line_ranges, "TEXT_BYTES", 100)
     for number in range(3):
         files = put(tmp_path / f"{number}", [odd_file(rng) for _ in range(60)])
         rdd: Any = TextLines().rdd(sc, files)
         expected = rdd.collect()
         with monkeypatch.context() as patch:
-            patch.setattr("dstreams.sources.file_formats._LOCAL_OPEN_BYTES", number)
+            patch.setattr("dstreams.sources.file_formats._LOCAL_OPEN_BYTES", 10**number)
             found = ranges_of(files, (), 2, False)
         rdd.line_ranges = lambda found=found: found
         blocks: Any = to_blocks(rdd).collect()
@@ -140,31 +138,55 @@ def test_streams_of_random_files_are_the_same_by_both_ways(
     assert by_workers[2] > 3
 
 
-def test_workers_read_the_files(sc: SparkContext, tmp_path: Path) -> None:
-    """The JVM reads no line, for as many outputs as there are; one job counts and decodes."""
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For each RDD of lines that the JVM makes, of how many files it is."""
+    found: list[int] = []
+    make = TextLines.rdd
+
+    def noting(self: TextLines, spark: SparkContext, files: Any) -> Any:
+        found.append(len(files))
+        return make(self, spark, files)
+
+    monkeypatch.setattr(TextLines, "rdd", noting)
+    return found
+
+
+def test_workers_read_the_files(sc: SparkContext, tmp_path: Path, made: list[int]) -> None:
+    """One job counts and decodes; the JVM has an RDD of lines in the first batch alone."""
     with BatchDriver(sc) as driver:
         lines = files_of(driver, tmp_path)
         sales = driver.output(lines.toBlocks(Sale, format="json").toRows(Sale))
         driver.run(1)
-        put(tmp_path, [b'{"shop": "a", "cents": 1}\n\n', b'{"shop": "b"}'])
-        infos: list[Any] = []
-        assert count_jobs(sc, lambda: infos.extend(driver.run(1))) == 1
-    assert sales[-1] == [Sale("a", 1), Sale("b", None)]
-    assert infos[0].inputs[0].records == 3
+        for number in range(3):
+            put(tmp_path / f"{number}", [b'{"shop": "a", "cents": 1}\n\n', b'{"shop": "b"}'])
+            for path in (tmp_path / f"{number}").iterdir():
+                path.rename(tmp_path / f"{number}-{path.name}")
+            infos: list[Any] = []
+            assert count_jobs(sc, lambda infos=infos: infos.extend(driver.run(1))) == 1
+            assert sales[-1] == [Sale("a", 1), Sale("b", None)]
+            assert infos[0].inputs[0].records == 3
+    assert made == [2]
 
 
-def test_lines_that_two_outputs_read_in_two_ways(sc: SparkContext, tmp_path: Path) -> None:
+def test_lines_that_two_outputs_read_in_two_ways(
+    sc: SparkContext, tmp_path: Path, made: list[int]
+) -> None:
     """As texts by the JVM, as blocks by workers: they are counted once."""
     with BatchDriver(sc) as driver:
         lines = files_of(driver, tmp_path)
         texts = driver.output(lines)
+        upper = driver.output(driver.context.union(lines, lines.map(str.upper)))
         sales = driver.output(lines.toBlocks(Sale, format="json").toRows(Sale))
         driver.run(1)
-        put(tmp_path, [b'{"shop": "a"}', b'{"shop": "b"}\r\n{"shop": "c"}'])
-        (info,) = driver.run(1)
-    assert texts[-1] == ['{"shop": "a"}', '{"shop": "b"}', '{"shop": "c"}']
-    assert [sale.shop for sale in sales[-1] or []] == ["a", "b", "c"]
-    assert info.inputs[0].records == 3
+        for number in range(3):
+            (tmp_path / f"{number}").write_bytes(b'{"shop": "b"}\r\n{"shop": "c"}')
+            (info,) = driver.run(1)
+            assert texts[-1] == ['{"shop": "b"}', '{"shop": "c"}']
+            assert len(upper[-1] or []) == 4
+            assert [sale.shop for sale in sales[-1] or []] == ["b", "c"]
+            assert info.inputs[0].records == 2
+    assert made == [1, 1, 1]
 
 
 def test_a_bad_line_is_named_by_file_and_line(sc: SparkContext, tmp_path: Path) -> None:
