@@ -24,6 +24,8 @@ Cases:
     update    updateStateByKey, 1,000 keys and 1,000 records a batch
     map       mapWithState, 200,000 keys and 10,000 records a batch
     map1m     mapWithState, 200,000 keys and 1,000,000 records a batch; microseconds a record
+    blocks    updateStateByKey over blocks of Arrow, 1,000,000 keys and as many records a batch; its
+              yardstick moves their blocks through a shuffle
 
 The CPU time says more than the median where others use the machine; the counts do not drift at all.
 """
@@ -67,11 +69,19 @@ CASES = {
     "update": Case(1_000, 1_000, 60),
     "map": Case(10_000, 200_000, 40),
     "map1m": Case(1_000_000, 200_000, 4),
+    "blocks": Case(1_000_000, 1_000_000, 12),
 }
 
 
-def records_of(case: Case, number: int) -> list[tuple[str, int]]:
+def records_of(name: str, number: int) -> list[Any]:
     """Return the records of a batch; the first has every key."""
+    case = CASES[name]
+    if name == "blocks":
+        import blocks
+        from stored_state_data import DIRECT, Span
+
+        first = DIRECT if number == 0 else number * case.records
+        return blocks.blocks_of(Span(first, case.records), case.keys)
     if number == 0:
         return [(f"key-{key}", 1) for key in range(case.keys)]
     first = number * case.records
@@ -95,6 +105,7 @@ class Costs:
         self.synced_s: Counter[str] = Counter()
         self.collected_s = 0.0
         self.names: Counter[str] = Counter()
+        self.named_s: Counter[str] = Counter()
         self._step = "between"
         self._since = time.perf_counter()
         self._thread = threading.get_ident()
@@ -130,7 +141,9 @@ class Costs:
             step = self._step if threading.get_ident() == self._thread else "other threads"
             self.calls[step] += 1
             self.called_s[step] += seconds
-            self.names[name_of_call(command)] += 1
+            name = name_of_call(command)
+            self.names[name] += 1
+            self.named_s[name] += seconds
 
     def synced(self, seconds: float) -> None:
         step = self._step if threading.get_ident() == self._thread else "other threads"
@@ -220,7 +233,7 @@ def sum_of_values(pairs: Iterator[tuple[str, Any]]) -> Iterator[int]:
 def batches_of(name: str, directory: str, spark: Any) -> Callable[[Any], None]:
     """Return what runs a batch, given the RDD of its records."""
     if name.startswith("yardstick"):
-        return run_yardstick
+        return run_yardstick_of_blocks if name.endswith("blocks") else run_yardstick
     from dstreams import StateSpec, StreamingContext
     from dstreams.testing import ManualClock
 
@@ -231,6 +244,13 @@ def batches_of(name: str, directory: str, spark: Any) -> Callable[[Any], None]:
     if name == "update":
         state = pairs.updateStateByKey(update, PARTITIONS)
         state.foreachRDD(lambda rdd: rdd.count())
+    elif name == "blocks":
+        import blocks
+
+        state = pairs.toBlocks({"key": str, "value": int}).updateStateByKey(
+            blocks.add, PARTITIONS, key="key", state={"total": int, "count": int}
+        )
+        state.foreachRDD(lambda rdd: rdd.mapPartitions(blocks.count_rows).sum())
     else:
         rows = pairs.mapWithState(StateSpec.function(add).numPartitions(PARTITIONS))
         rows.foreachRDD(lambda rdd: rdd.mapPartitions(sum_of_values).collect())
@@ -247,6 +267,15 @@ def run_yardstick(rdd: Any) -> None:
     rdd.mapPartitions(one_each).partitionBy(PARTITIONS).mapPartitions(sum_of_values).collect()
 
 
+def run_yardstick_of_blocks(rdd: Any) -> None:
+    """The same for blocks, each of which goes to some partition as a whole."""
+    import blocks
+
+    rdd.map(lambda block: (block.num_rows, block)).partitionBy(PARTITIONS).map(
+        lambda pair: pair[1]
+    ).mapPartitions(blocks.count_rows).collect()
+
+
 def context_of(settings: list[str], directory: str, *, is_watched: bool) -> Any:
     """Start the context of a side."""
     from dstreams.rdd.context import tuned_context
@@ -256,8 +285,6 @@ def context_of(settings: list[str], directory: str, *, is_watched: bool) -> Any:
     options = [setting for setting in settings if setting.startswith("-")]
     conf = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": " ".join(options)}
     if is_watched:
-        here = str(Path(__file__).parent)
-        os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
         os.makedirs(os.path.join(directory, "events"))
         conf |= {
             "spark.python.daemon.module": "where",
@@ -275,7 +302,6 @@ def serve(name: str, settings: list[str], directory: str, *, is_watched: bool) -
     from dstreams.rdd import jvm
     from dstreams.rdd.job_labels import labelled_jobs
 
-    case = CASES[name.removeprefix("yardstick-")]
     spark = context_of(settings, directory, is_watched=is_watched)
     run = batches_of(name, os.path.join(directory, "checkpoint"), spark)
     around = ExitStack()  # as the thread of a stream has it, once
@@ -287,7 +313,7 @@ def serve(name: str, settings: list[str], directory: str, *, is_watched: bool) -
     number = 0
     for line in sys.stdin:
         count = int(line)
-        made = [records_of(case, number + at) for at in range(count)]
+        made = [records_of(name.removeprefix("yardstick-"), number + at) for at in range(count)]
         rdds = [spark.parallelize(one, PARTITIONS) for one in made]
         del made
         number += count
@@ -315,7 +341,10 @@ def serve(name: str, settings: list[str], directory: str, *, is_watched: bool) -
                 ]
                 for step in [*costs.steps, "other threads"]
             }
-            told["names"] = [(n, c / count) for n, c in costs.names.most_common(40)]
+            told["names"] = [
+                (name, calls / count, costs.named_s[name] / count * 1e3)
+                for name, calls in costs.names.most_common(40)
+            ]
             told["collected_ms"] = costs.collected_s / count * 1e3
             time.sleep(1)  # the event log is behind
             told["jobs"] = jobs_of(directory, events, count)
@@ -530,7 +559,8 @@ class Side:
         self._directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         # Workers begin as modules, which search the working directory first.
         home = os.path.abspath(tree or Path(__file__).parents[1])
-        environment = {**os.environ, "PYTHONPATH": home}
+        here = str(Path(__file__).resolve().parent)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([home, here])}
         told = json.dumps([name, settings, self._directory.name, is_watched])
         self._child = subprocess.Popen(
             [sys.executable, os.path.abspath(__file__), "--side", told],
@@ -600,7 +630,7 @@ def profile(name: str, options: argparse.Namespace) -> None:
         Side(label, of, options.setting, is_watched=label.endswith("watched"))
         for label, of in zip(labels, names, strict=True)
     ]
-    batches = options.batches or (3 if name == "map1m" else 10)
+    batches = options.batches or (3 if CASES[name].records > 100_000 else 10)
     try:
         take_turns(sides, case, options.rounds, batches)
     finally:
@@ -642,7 +672,8 @@ def print_driver(last: dict[str, Any]) -> None:
     for step, (took, calls, called, syncs, synced) in last["driver"].items():
         say(f"  {step:24}{took:>8.1f}{calls:>8.1f}{called:>8.1f}{syncs:>8.1f}{synced:>8.1f}")
     say(f"  garbage of the driver: {last['collected_ms']:.2f} ms a batch")
-    say("  calls: " + ", ".join(f"{name} {count:.1f}" for name, count in last["names"]))
+    calls = (f"{name} {count:.1f} {took:.1f} ms" for name, count, took in last["names"])
+    say("  calls: " + ", ".join(calls))
     say("jobs and tasks by Spark's event log, sums of a batch, ms")
     for name in sorted(last["jobs"]):
         say(f"  {name:44}{last['jobs'][name]:>10.1f}")
@@ -659,7 +690,7 @@ def compare(name: str, options: argparse.Namespace) -> None:
         sides.append(Side(against, name, [*options.setting, *against.split()], is_watched=False))
     for tree in options.tree:
         sides.append(Side(tree, name, options.setting, tree=tree, is_watched=False))
-    batches = options.batches or (3 if name == "map1m" else 10)
+    batches = options.batches or (3 if CASES[name].records > 100_000 else 10)
     try:
         take_turns(sides, case, options.rounds, batches)
     finally:
