@@ -27,6 +27,7 @@ from pyspark.rdd import PipelinedRDD
 from dstreams.aggregates.aggregate import Aggregate
 from dstreams.arrow.block_rdd import ROUTED_ROWS, blocks_rdd, gathered, side_of, together
 from dstreams.arrow.block_serializer import BlockSerializer, block_of_bytes
+from dstreams.arrow.buckets import sizes_of
 from dstreams.arrow.grouping import number_keys
 from dstreams.arrow.groups import Groups, SumRangeError
 from dstreams.arrow.key_hash import flags_of
@@ -157,7 +158,9 @@ class AggregatesByKey:
 
     def _grouped(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch, Groups]:
         columns = [_plain(block.column(name)) for name in self.keys.names]
-        numbers = number_keys((), columns)
+        sizes = sizes_of(block)
+        no_state = None if sizes is None else (np.zeros_like(sizes), sizes)
+        numbers = number_keys((), columns, sizes=no_state)
         rows = pa.array(numbers.new_rows)
         keys = pa.record_batch([column.take(rows) for column in columns], schema=self.keys)
         return keys, Groups(numbers.of_rows, numbers.count)

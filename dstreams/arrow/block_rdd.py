@@ -44,11 +44,6 @@ def blocks_rdd(rdd: RDD[Any], task: BlockTask) -> RDD[pa.RecordBatch]:
     return blocks
 
 
-def marked(block: pa.RecordBatch, side: Side, keys: Sequence[str] = ()) -> pa.RecordBatch:
-    """Return a block that says whether its rows are records of a batch or states of some keys."""
-    return block.replace_schema_metadata(arrow_metadata(side.name, keys))
-
-
 def side_of(block: pa.RecordBatch) -> Side:
     """Return what the rows of a block are; records of a batch where it does not say."""
     return Side[arrow_side(block.schema.metadata) or Side.BATCH.name]
@@ -56,20 +51,24 @@ def side_of(block: pa.RecordBatch) -> Side:
 
 def frames_of_block(block: pa.RecordBatch, side: Side, keys: Sequence[str] = ()) -> Iterator[bytes]:
     """Yield a block in frames, none of them empty, and none much larger than the others."""
-    named = marked(block, side, keys)
+    from dstreams.arrow.buckets import rows_of, sizes_of, with_sizes  # noqa: PLC0415 - needs numpy
+
+    named = block.replace_schema_metadata(arrow_metadata(side.name, keys))
+    sizes = sizes_of(block)
+    if sizes is not None:
+        named = with_sizes(named, sizes)
+
+    def frames(part: pa.RecordBatch) -> Iterator[bytes]:
+        if part.num_rows > 1 and part.nbytes > 4 * FRAME_BYTES:  # its rows are larger than others
+            half = part.num_rows // 2
+            yield from frames(rows_of(part, 0, half))
+            yield from frames(rows_of(part, half, part.num_rows - half))
+        else:
+            yield block_to_bytes(part)
+
     rows = max(1, named.num_rows * FRAME_BYTES // max(1, named.nbytes))
     for start in range(0, named.num_rows, rows):
-        yield from _frames(named.slice(start, rows))
-
-
-def _frames(block: pa.RecordBatch) -> Iterator[bytes]:
-    """Yield a block in one frame, or in several where its rows are larger than those around."""
-    if block.num_rows > 1 and block.nbytes > 4 * FRAME_BYTES:
-        half = block.num_rows // 2
-        yield from _frames(block.slice(0, half))
-        yield from _frames(block.slice(half))
-    else:
-        yield block_to_bytes(block)
+        yield from frames(rows_of(named, start, rows))
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,11 @@ class StateSerializer(BlockSerializer):
 
     def loads(self, obj: bytes) -> pa.RecordBatch:
         block = super().loads(obj)
-        is_state = side_of(block) is Side.STATE
-        return self._layout.grown(block, self._operation) if is_state else block
+        if side_of(block) is not Side.STATE:
+            return block
+        # In which buckets its rows lie would not be true any more where somebody changes the block.
+        metadata = arrow_metadata(Side.STATE.name, self._layout.keys.names)
+        return self._layout.grown(block, self._operation).replace_schema_metadata(metadata)
 
     def rows_of_frame(self, obj: bytes) -> int:
         """Return how many keys a frame of the state has."""
@@ -129,7 +131,8 @@ class _Mark:
 
     def __call__(self, _: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         settle_worker()
-        return chain.from_iterable(frames_of_block(block, self.side, self.keys) for block in blocks)
+        plain = (block.replace_schema_metadata(None) for block in blocks)
+        return chain.from_iterable(frames_of_block(block, self.side, self.keys) for block in plain)
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,11 @@ class _Route:
     def __call__(self, _: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         settle_worker()
         # What a function had to say of a batch may lie among the states after it.
-        kept = (block for block in blocks if side_of(block) is not Side.OUTPUT)
+        kept = (
+            block.replace_schema_metadata(None)
+            for block in blocks
+            if side_of(block) is not Side.OUTPUT
+        )
         for block in gathered(kept, ROUTED_ROWS, self.operation):
             for target, part in self._parts(block):
                 for frame in frames_of_block(part, self.side, self.keys):
@@ -154,22 +161,32 @@ class _Route:
         import numpy as np  # noqa: PLC0415 - where blocks are used
         import pyarrow as pa  # noqa: PLC0415
 
-        from dstreams.arrow.key_hash import partitions_of  # noqa: PLC0415 - needs both
+        from dstreams.arrow.buckets import (  # noqa: PLC0415 - needs both
+            BUCKETS,
+            WORTH_ROWS,
+            buckets_of,
+            ranges,
+            with_sizes,
+        )
+        from dstreams.arrow.key_hash import hashes_of, partitions_of  # noqa: PLC0415
 
         try:
-            places = partitions_of([block.column(name) for name in self.keys], self.partitions)
+            hashes = hashes_of([block.column(name) for name in self.keys])
         except (KeyError, TypeError) as error:
             raise UserFunctionError(f"{self.operation}: {_said(error, block)}") from error
+        parts = BUCKETS if block.num_rows >= WORTH_ROWS else 1
+        places = partitions_of(hashes, self.partitions)
+        if parts > 1:
+            places = places * BUCKETS + buckets_of(hashes)
         # A stable sort of small numbers is one by their digits.
-        digits = places.astype(np.uint16) if self.partitions <= _FEW else places
-        order = np.argsort(digits, kind="stable")
-        ends = np.cumsum(np.bincount(places, minlength=self.partitions))
+        is_small = self.partitions * parts <= _FEW
+        order = np.argsort(places.astype(np.uint16) if is_small else places, kind="stable")
+        sizes = np.bincount(places, minlength=self.partitions * parts).reshape(-1, parts)
         sorted_block = block.take(pa.array(order))
-        start = 0
-        for target, end in enumerate(ends.tolist()):
-            if end > start:
-                yield target, sorted_block.slice(start, end - start)
-            start = end
+        for target, (start, count) in enumerate(ranges(sizes.sum(axis=1))):
+            if count:
+                part = sorted_block.slice(start, count)
+                yield target, with_sizes(part, sizes[target]) if parts > 1 else part
 
 
 def _said(error: Exception, block: pa.RecordBatch) -> str:
@@ -195,7 +212,7 @@ def gathered(
 
 
 def together(blocks: list[pa.RecordBatch], operation: str) -> pa.RecordBatch:
-    """Return the rows of blocks, at least one, as one block.
+    """Return the rows of blocks, at least one, as one block: by buckets where all lie in such.
 
     Raises:
         UserFunctionError: they are of two schemas.
@@ -213,7 +230,12 @@ def together(blocks: list[pa.RecordBatch], operation: str) -> pa.RecordBatch:
             f"{shorten(other.schema.to_string(show_schema_metadata=False))}; declare it: "
             "mapBlocks(f, schema)"
         )
+    from dstreams.arrow.buckets import by_bucket, with_sizes  # noqa: PLC0415 - needs numpy
+
+    in_order = by_bucket(blocks)
+    parts = blocks if in_order is None else in_order[0]
     columns = [
-        pa.concat_arrays([block.column(number) for block in blocks]) for number in range(len(first))
+        pa.concat_arrays([part.column(number) for part in parts]) for number in range(len(first))
     ]
-    return pa.record_batch(columns, schema=first)
+    block = pa.record_batch(columns, schema=first.remove_metadata())
+    return block if in_order is None else with_sizes(block, in_order[1])

@@ -21,12 +21,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstreams.arrow.buckets import ranges
 from dstreams.arrow.groups import Groups, SumRangeError, sums_of
 from dstreams.arrow.key_hash import flags_of
 from dstreams.errors import InvalidStreamError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from dstreams.arrow.buckets import Sizes
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,13 @@ class KeyNumbers:
         known: how many keys the state has.
         of_rows: the number of the key of each record.
         new_rows: the first record of each key that the state lacks, in the order of their numbers.
+        new_sizes: how many of the new keys each bucket has; one number where there are no buckets.
     """
 
     known: int
     of_rows: NDArray[np.int64]
     new_rows: NDArray[np.int64]
+    new_sizes: Sizes
 
     @property
     def count(self) -> int:
@@ -54,28 +59,66 @@ class DuplicateStateKeyError(ValueError):
 
 
 def number_keys(
-    state: Sequence[pa.Array], records: Sequence[pa.Array], *, unique: bool = True
+    state: Sequence[pa.Array],
+    records: Sequence[pa.Array],
+    *,
+    unique: bool = True,
+    sizes: tuple[Sizes, Sizes] | None = None,
 ) -> KeyNumbers:
     """Number the keys of a state and of records; each is given as the columns of its keys.
 
+    Args:
+        state: those of the state; empty without one.
+        records: those of the records.
+        unique: whether the state is known to have each key once.
+        sizes: how many keys of the state, and how many records, each bucket has, where both lie in
+            buckets.
+
     Raises:
-        DuplicateStateKeyError: the state is not known to be *unique*, and has a key twice.
+        DuplicateStateKeyError: the state has a key twice.
+    """
+    known = len(state[0]) if state else 0
+    if sizes is None:
+        sizes = np.array([known]), np.array([len(records[0])])
+    of_rows, new_rows = np.empty(len(records[0]), np.int64), []
+    next_new = known
+    for (first_key, keys), (first, count) in zip(*map(ranges, sizes), strict=True):
+        of_bucket, new = _numbered(
+            [column.slice(first_key, keys) for column in state],
+            [column.slice(first, count) for column in records],
+            None if unique else first_key,
+        )
+        # A number is that of a row of the bucket's keys, or stands behind all of them.
+        shifts = np.where(of_bucket < keys, first_key, next_new - keys)
+        np.add(of_bucket, shifts, out=of_rows[first : first + count])
+        new_rows.append(new + first)
+        next_new += len(new)
+    new_sizes = np.array([len(new) for new in new_rows])
+    return KeyNumbers(known, of_rows, np.concatenate(new_rows), new_sizes)
+
+
+def _numbered(
+    state: Sequence[pa.Array], records: Sequence[pa.Array], first_row: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of the key of each record, and the first record of each new key.
+
+    Without a *first_row*, that of the state for messages, the state has each key once.
     """
     known = len(state[0]) if state else 0
     codes = _codes([_column(pair) for pair in _pairs(state, records)])
-    if not unique:
-        _require_unique(codes[:known])
+    if first_row is not None:
+        _require_unique(codes[:known], first_row)
     # Keys are numbered as they appear, so those of the state have the numbers of their rows.
     of_rows = codes[known:]
     if not len(of_rows) or int(of_rows.max()) < known:
-        return KeyNumbers(known, of_rows, np.empty(0, np.int64))
+        return of_rows, np.empty(0, np.int64)
     # For the same reason a key that is new has a greater number than all before it.
     before = np.empty_like(of_rows)
     before[0] = known - 1
     before[1:] = of_rows[:-1]
     np.maximum.accumulate(before, out=before)
     np.maximum(before, known - 1, out=before)
-    return KeyNumbers(known, of_rows, np.flatnonzero(of_rows > before))
+    return of_rows, np.flatnonzero(of_rows > before)
 
 
 def _pairs(state: Sequence[pa.Array], records: Sequence[pa.Array]) -> list[list[pa.Array]]:
@@ -115,11 +158,12 @@ def _encoded(column: pa.Array) -> NDArray[np.int64]:
     return np.asarray(indices.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _require_unique(codes: NDArray[np.int64]) -> None:
+def _require_unique(codes: NDArray[np.int64], first_row: int) -> None:
     if len(codes) and int(codes.max()) + 1 < len(codes):
         row = int(np.flatnonzero(codes != np.arange(len(codes)))[0])
         raise DuplicateStateKeyError(
-            f"row {row} of the state has the key of row {int(codes[row])}; a key has one state"
+            f"row {first_row + row} of the state has the key of row {first_row + int(codes[row])}; "
+            "a key has one state"
         )
 
 

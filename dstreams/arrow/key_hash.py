@@ -4,7 +4,7 @@ It is computed from the values alone, so a key is in the same partition in every
 and restart. Integers of all widths hash alike, as texts and large texts do.
 
 >>> import pyarrow as pa
->>> partitions_of([pa.array(["a", "b", None])], 4).tolist()
+>>> partitions_of(hashes_of([pa.array(["a", "b", None])]), 4).tolist()
 [3, 3, 3]
 """
 
@@ -35,9 +35,9 @@ class UnplaceableKeyError(TypeError):
     """A key that has no place, because it has no hash or does not equal itself."""
 
 
-def partitions_of(columns: Sequence[pa.Array], count: int) -> NDArray[np.int64]:
+def partitions_of(hashes: Hashes, count: int) -> NDArray[np.int64]:
     """Return the partition of each key, of which there are *count*."""
-    return np.asarray(hashes_of(columns) % np.uint64(count), np.int64)
+    return np.asarray(hashes % np.uint64(count), np.int64)
 
 
 def hashes_of(columns: Sequence[pa.Array]) -> Hashes:

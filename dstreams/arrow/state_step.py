@@ -27,6 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from dstreams.arrow.block_functions import SchemaMismatchError, fitted, one_block
+from dstreams.arrow.block_rdd import together
+from dstreams.arrow.buckets import WORTH_ROWS, filtered, in_buckets, sizes_of, with_sizes
 from dstreams.arrow.grouping import GroupedValues, KeyNumbers, number_keys
 from dstreams.arrow.key_hash import flags_of
 from dstreams.arrow.state_layout import StateLayout
@@ -61,6 +63,7 @@ class StateStep:
         """Return the next state of a partition, each key once, and the output.
 
         Keys of the state come first, in their order; new ones follow in that of their records.
+        Where many keys or records meet, all of them lie in buckets.
 
         Raises:
             UserFunctionError: the function fails, or what it returns does not fit.
@@ -68,10 +71,17 @@ class StateStep:
         """
         known = self.layout.nothing() if state is None else state
         names = self.layout.keys.names
+        sizes = None
+        if _is_worth_buckets(known, records):
+            known, known_sizes = in_buckets(known, names)
+            records, record_sizes = in_buckets(records, names)
+            sizes = known_sizes, record_sizes
+        known, records = known.replace_schema_metadata(None), records.replace_schema_metadata(None)
         numbers = number_keys(
             [known.column(name) for name in names],
             [records.column(name) for name in names],
             unique=unique,
+            sizes=sizes,
         )
         everything = _with_new_keys(known, records, numbers, self.layout)
         if self.touches_all:
@@ -84,12 +94,20 @@ class StateStep:
             of_rows = (np.cumsum(is_touched) - 1)[numbers.of_rows]
             touched = everything.take(pa.array(rows))
         if not touched.num_rows:
-            return everything, None
+            return (everything if sizes is None else with_sizes(everything, sizes[0])), None
         values = GroupedValues(records, of_rows, touched.num_rows)
         after, output = self._call(touched.select(names), values, touched)
         if rows is not None:
             after = _replaced(everything, rows, after)
-        return _live(everything.select(names), after, self.layout), output
+        next_state = pa.record_batch(
+            [*everything.select(names).columns, *after], schema=self.layout.schema
+        )
+        if sizes is not None:
+            parts = [with_sizes(next_state.slice(0, numbers.known), sizes[0])]
+            if len(numbers.new_rows):
+                parts.append(with_sizes(next_state.slice(numbers.known), numbers.new_sizes))
+            next_state = together(parts, self.operation)
+        return _live(next_state, self.layout), output
 
     def _call(
         self, keys: pa.RecordBatch, values: GroupedValues, touched: pa.RecordBatch
@@ -187,11 +205,16 @@ def _replaced(
     ]
 
 
-def _live(keys: pa.RecordBatch, after: list[pa.Array], layout: StateLayout) -> pa.RecordBatch:
+def _is_worth_buckets(state: pa.RecordBatch, records: pa.RecordBatch) -> bool:
+    if state.num_rows + records.num_rows > 2 * WORTH_ROWS:
+        return True
+    return sizes_of(state) is not None or sizes_of(records) is not None
+
+
+def _live(state: pa.RecordBatch, layout: StateLayout) -> pa.RecordBatch:
     """Return the state without the keys that have none any more."""
-    state = pa.record_batch([*keys.columns, *after], schema=layout.schema)
-    gone = _all_null(after)
-    return state if gone is None else state.filter(pa.array(~gone))
+    gone = _all_null([state.column(name) for name in layout.state.names])
+    return state if gone is None else filtered(state, ~gone)
 
 
 def _all_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:

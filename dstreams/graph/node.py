@@ -21,6 +21,9 @@ from dstreams.rdd.state_version import StateVersion
 MEMORY_ONLY_SER = StorageLevel(False, True, False, False, 1)
 """Serialized, in memory: Spark's level for streams it persists, which PySpark calls MEMORY_ONLY."""
 
+STATE_STORAGE = StorageLevel.MEMORY_AND_DISK_DESER
+"""Level of a state: its frames are bytes already, which to serialize would copy and compress."""
+
 
 class BatchView(Protocol):
     """What a node may ask while it makes an RDD."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pyspark import RDD, StorageLevel
 
-from dstreams.graph.node import MEMORY_ONLY_SER, BatchView, Node
+from dstreams.graph.node import STATE_STORAGE, BatchView, Node
 from dstreams.graph.reduced import ReducedDStream
 from dstreams.graph.window_times import WindowTimes
 from dstreams.rdd.blocks import Side
@@ -47,7 +47,7 @@ class ReducedWindowedDStream(Node):
     must_checkpoint: ClassVar[bool] = True
     is_stateful: ClassVar[bool] = True
     rereads_parents: ClassVar[bool] = True
-    default_storage: ClassVar[StorageLevel | None] = MEMORY_ONLY_SER
+    default_storage: ClassVar[StorageLevel | None] = STATE_STORAGE
 
     reduced: ReducedDStream
     functions: WindowFunctions

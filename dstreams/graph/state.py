@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD, StorageLevel
 
-from dstreams.graph.node import MEMORY_ONLY_SER, BatchView, ChildNode, Node
+from dstreams.graph.node import STATE_STORAGE, BatchView, ChildNode, Node
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import StateTask, cogroup_with_state, replay_batches
 from dstreams.rdd.frame_layout import FrameLayout
@@ -58,7 +58,7 @@ class StateDStream(ChildNode):
 
     must_checkpoint: ClassVar[bool] = True
     is_stateful: ClassVar[bool] = True
-    default_storage: ClassVar[StorageLevel | None] = MEMORY_ONLY_SER
+    default_storage: ClassVar[StorageLevel | None] = STATE_STORAGE
 
     parent: Node
     update: StateUpdate

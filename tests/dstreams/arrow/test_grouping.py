@@ -40,7 +40,7 @@ def test_equal_keys_have_one_place(keys: tuple[Any, list[Any]], cut: int, partit
     """A key has its place wherever it lies in a block."""
     kind, values = keys
     column = pa.array(values, kind)
-    places = partitions_of([column], partitions).tolist()
+    places = partitions_of(hashes_of([column]), partitions).tolist()
     of_keys: dict[Any, int] = {}
     for value, place in zip(column.to_pylist(), places, strict=True):
         assert 0 <= place < partitions

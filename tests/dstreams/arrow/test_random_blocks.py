@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from struct import unpack
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -18,8 +19,9 @@ pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
 
 from dstreams.arrow.block_rdd import FRAME_BYTES, frames_of_block  # noqa: E402 - needs pyarrow
 from dstreams.arrow.block_serializer import block_of_bytes  # noqa: E402
+from dstreams.arrow.buckets import buckets_of, sizes_of  # noqa: E402
 from dstreams.arrow.grouping import number_keys  # noqa: E402
-from dstreams.arrow.key_hash import partitions_of  # noqa: E402
+from dstreams.arrow.key_hash import hashes_of, partitions_of  # noqa: E402
 from dstreams.arrow.rows import BlocksToRows, RowsToBlocks  # noqa: E402
 from dstreams.arrow.state_step import StateLayout, StateStep  # noqa: E402
 from dstreams.arrow.state_update import BlockUpdate  # noqa: E402
@@ -78,10 +80,43 @@ def update_row(count: int | None, rows: list[tuple[Any, ...]], last: Any) -> Any
     return None if count >= 9 else (count, *(rows[-1] if rows else last))
 
 
+BATCHES = st.lists(st.lists(ROW, max_size=12), max_size=4)
+
+
 @settings(max_examples=60)
-@given(st.lists(st.lists(ROW, max_size=12), max_size=4), st.integers(1, 5))
+@given(BATCHES, st.integers(1, 5))
 def test_as_a_dict_of_rows(batches: list[list[tuple[Any, ...]]], rows_at_once: int) -> None:
     """What blocks keep of each key is what a dict keeps of it, row by row."""
+    run_as_a_dict(batches, rows_at_once)
+
+
+@settings(max_examples=60)
+@given(BATCHES, st.integers(1, 20), st.sampled_from([-1, 3, 8]), st.sampled_from([100, 1000]))
+def test_as_a_dict_in_buckets(
+    batches: list[list[tuple[Any, ...]]], rows_at_once: int, worth: int, frame: int
+) -> None:
+    """It is also where some blocks, or all of them, lie in buckets, in frames of a few rows."""
+    with (
+        mock.patch.multiple("dstreams.arrow.buckets", WORTH_ROWS=worth),
+        mock.patch.multiple("dstreams.arrow.state_step", WORTH_ROWS=worth),
+        mock.patch.multiple("dstreams.arrow.block_rdd", FRAME_BYTES=frame),
+    ):
+        for frames in run_as_a_dict(batches, rows_at_once):
+            require_buckets(frames, always=worth < 0)
+
+
+def require_buckets(frames: list[bytes], *, always: bool) -> None:
+    """Each row of frames that say so is in the bucket of its key."""
+    for block in map(block_of_bytes, frames):
+        sizes = sizes_of(block)
+        assert sizes is not None or not always
+        if sizes is not None:
+            places = buckets_of(hashes_of([block.column(name) for name in KEYS.names]))
+            assert places.tolist() == [n for n, size in enumerate(sizes) for _ in range(size)]
+
+
+def run_as_a_dict(batches: list[list[tuple[Any, ...]]], rows_at_once: int) -> list[list[bytes]]:
+    """Compare blocks with a dict after each batch; returns the frames of the last state."""
     to_blocks = RowsToBlocks(RECORDS, "toBlocks", rows_at_once)
     step = StateStep(update, "updateStateByKey", StateLayout(KEYS, STATE))
     update_of = BlockUpdate(step, RECORDS)
@@ -108,6 +143,7 @@ def test_as_a_dict_of_rows(batches: list[list[tuple[Any, ...]]], rows_at_once: i
         assert {row[:2]: comparable(row[2:]) for row in seen} == {
             key: comparable(state) for key, state in expected.items()
         }
+    return states
 
 
 def _pairs(routed: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -194,7 +230,7 @@ def test_keys_of_all_types(data: st.DataObject) -> None:
     assert numbers.of_rows.tolist() == [expected[key] for key in rows]
     assert [rows[row] for row in numbers.new_rows] == list(expected)[len(known) :]
     placed = [*known, *rows]
-    places = partitions_of(columns(placed), PARTITIONS).tolist()
+    places = partitions_of(hashes_of(columns(placed)), PARTITIONS).tolist()
     assert len(dict.fromkeys(zip(placed, places, strict=True))) == len(expected)
 
 

@@ -337,14 +337,14 @@ def test_place_and_number_of_partitions(sc: SparkContext) -> None:
 
 
 def test_levels(sc: SparkContext) -> None:
-    """A result with an inverse is persisted, serialized in memory unless another is chosen."""
+    """A result with an inverse is persisted, in memory and then on disk, unless another level is chosen."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", 1)]])
         by_default = seen_rdds(driver, pairs.reduceByKeyAndWindow(add, sub, 5))
         chosen = pairs.reduceByKeyAndWindow(add, sub, 5).persist(StorageLevel.MEMORY_AND_DISK)
         by_choice = seen_rdds(driver, chosen)
         driver.run(1)
-        assert by_default[0].getStorageLevel() == StorageLevel.MEMORY_ONLY
+        assert by_default[0].getStorageLevel() == StorageLevel.MEMORY_AND_DISK_DESER
         assert by_choice[0].getStorageLevel() == StorageLevel.MEMORY_AND_DISK
 
 

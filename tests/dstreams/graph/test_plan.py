@@ -10,10 +10,10 @@ from pyspark import StorageLevel
 
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node
+from dstreams.graph.node import STATE_STORAGE, Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import NO_STORAGE, Plan, StreamGraph
-from dstreams.graph.state import MEMORY_ONLY_SER, StateDStream
+from dstreams.graph.state import StateDStream
 from dstreams.graph.transformed import TransformedDStream
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.sources.queue import QueueSource
@@ -226,7 +226,7 @@ def test_storage_levels() -> None:
         graph.output(node)
     plan = graph.freeze()
     levels = [plan.nodes[node].storage_level for node in (plain, cached, none, state)]
-    assert levels == [None, StorageLevel.DISK_ONLY, None, MEMORY_ONLY_SER]
+    assert levels == [None, StorageLevel.DISK_ONLY, None, STATE_STORAGE]
 
 
 # What cannot run -----------------------------------------------------------------------------
