@@ -337,7 +337,7 @@ def test_place_and_number_of_partitions(sc: SparkContext) -> None:
 
 
 def test_levels(sc: SparkContext) -> None:
-    """A result with an inverse is persisted, in memory and then on disk, unless another level is chosen."""
+    """A result with an inverse is persisted, in memory and on disk unless another is chosen."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", 1)]])
         by_default = seen_rdds(driver, pairs.reduceByKeyAndWindow(add, sub, 5))

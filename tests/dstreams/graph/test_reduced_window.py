@@ -11,7 +11,7 @@ from pyspark import SparkContext
 
 from dstreams.graph import reduced_window
 from dstreams.graph.history import History
-from dstreams.graph.node import STATE_STORAGE, Node
+from dstreams.graph.node import MEMORY_ONLY_SER, STATE_STORAGE, Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import StreamGraph
 from dstreams.graph.reduced import ReducedDStream
@@ -155,7 +155,7 @@ def test_what_it_remembers(sc: SparkContext) -> None:
         16_000,
         16_000,
     ]
-    assert plan.nodes[REDUCED].storage_level == STATE_STORAGE
+    assert plan.nodes[REDUCED].storage_level == MEMORY_ONLY_SER
     assert plan.checkpointed() == (node,)
 
 
