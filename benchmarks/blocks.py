@@ -48,8 +48,8 @@ BLOCKS, OURS = "blocks", ("blocks", "blocks, a snapshot each", "blocks of rows",
 QUERIES = ("applyInPandasWithState", "groupBy().agg(sum)")
 SIDES = (*OURS, "pyspark.streaming", *QUERIES)
 BLOCK_ROWS = 65_536
-SETTLE = 3
-"""Batches between the load and the measured ones."""
+SETTLE = 12
+"""Batches between the load and the measured ones: by then the JVM has compiled what it runs."""
 
 Sums = tuple[int, int]
 

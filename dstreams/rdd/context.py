@@ -169,6 +169,8 @@ def tuned_conf(
     ``spark.python.daemon.module``           ``dstreams.worker_daemon`` with a local master, where
                                              workers run the driver's Python: about 20 ms less a
                                              task
+    ``spark.shuffle.compress``               ``false`` with a local master, where what is shuffled
+                                             stays on the machine: up to a fifth less CPU time
     ``spark.python.task.killTimeout``        ``200ms``: a cancelled task stops in half a second
     ``spark.ui.showConsoleProgress``         ``false``
     ``spark.port.maxRetries``                ``64``: so many programs have a page each on one host
@@ -228,6 +230,7 @@ def tuned_settings(master: str, python: str | None = None) -> dict[str, str]:
     }
     if is_local_master(master):
         settings |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
+        settings["spark.shuffle.compress"] = "false"
         settings |= _sockets() if _has_unix_sockets() else {}
         if is_ready(_python_of_workers(python)):
             settings[WORKER_DAEMON] = "dstreams.worker_daemon"

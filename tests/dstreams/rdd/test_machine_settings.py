@@ -80,6 +80,8 @@ def test_they_win_over_tuned_ones(machine: Path) -> None:
     assert "spark.port.maxRetries" not in tuned
     assert "spark.python.task.killTimeout" not in tuned
     assert tuned["spark.ui.showConsoleProgress"] == "false"
+    assert tuned["spark.shuffle.compress"] == "false"
+    assert tuned_conf("mine", "yarn").get("spark.shuffle.compress") is None
     assert tuned_conf("mine", "local[1]").get("spark.master") == "local[1]"
 
 
