@@ -692,9 +692,8 @@ class DStream(Generic[T_co]):
         """
         operation = self._operation("transform")
         count = require_arity(func, (1, 2), operation, "f(rdd) -> RDD or f(time, rdd) -> RDD")
-        if count == 1:
-            return self._transformed(operation, func)
-        return self._combined(operation, _timed(func))
+        timed = _timed(func) if count == 2 else _untimed(func)
+        return self._ssc._combine((self,), timed, operation, calls_user=True)
 
     @overload
     def transformWith(
@@ -732,9 +731,8 @@ class DStream(Generic[T_co]):
         operation = self._operation("transformWith")
         shape = "f(rdd, rdd) -> RDD or f(time, rdd, rdd) -> RDD"
         count = require_arity(func, (2, 3), operation, shape)
-        if count == 2:
-            return self._transformed(operation, func, other)
-        return self._combined(operation, _timed(func), other)
+        timed = _timed(func) if count == 3 else _untimed(func)
+        return self._ssc._combine((self, other), timed, operation, calls_user=True)
 
     def repartition(self, numPartitions: int) -> DStream[T_co]:
         """Return the stream with *numPartitions* partitions in each RDD.
@@ -1485,15 +1483,11 @@ class DStream(Generic[T_co]):
         self._ssc._graph.name(self._node, uid)
         return self
 
-    def _combined(self, operation: str, func: TransformFunc, *others: DStream[Any]) -> DStream[Any]:
-        """Return the stream of ``func(time_ms, RDDs of this and of the others)``."""
-        return self._ssc._combine((self, *others), func, operation)
-
     def _transformed(
         self, operation: str, func: Callable[..., RDD[Any] | None], *others: DStream[Any]
     ) -> DStream[Any]:
         """Return the stream of ``func(rdd of this, rdds of the others...)``."""
-        return self._combined(operation, lambda _, rdds: func(*rdds), *others)
+        return self._ssc._combine((self, *others), _untimed(func), operation)
 
     def _each(
         self,
@@ -1745,6 +1739,10 @@ def state_rdd(stream: DStream[T], batchTime: datetime | float | None) -> RDD[T]:
 
 def _timed(func: Callable[..., RDD[Any] | None]) -> TransformFunc:
     return lambda time_ms, rdds: func(batch_datetime(time_ms), *rdds)
+
+
+def _untimed(func: Callable[..., RDD[Any] | None]) -> TransformFunc:
+    return lambda _, rdds: func(*rdds)
 
 
 def _without_timeout(pair: tuple[Any, Any]) -> tuple[Any, Any, None]:

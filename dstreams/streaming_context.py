@@ -820,7 +820,9 @@ class StreamingContext:
         shape = "f(list of RDDs) -> RDD"
         require_arity(transformFunc, (1,), "transform", shape)
         operation = f"transform at {call_site()}"
-        return self._combine(dstreams, lambda _, rdds: transformFunc(list(rdds)), operation)
+        return self._combine(
+            dstreams, lambda _, rdds: transformFunc(list(rdds)), operation, calls_user=True
+        )
 
     def union(self, *dstreams: DStream[T]) -> DStream[T]:
         """Unite streams of one element type and one slide duration.
@@ -862,7 +864,12 @@ class StreamingContext:
         return self._life.engine
 
     def _combine(
-        self, dstreams: Sequence[DStream[Any]], func: TransformFunc, operation: str
+        self,
+        dstreams: Sequence[DStream[Any]],
+        func: TransformFunc,
+        operation: str,
+        *,
+        calls_user: bool = False,
     ) -> DStream[Any]:
         self._require_initialized("transformations cannot be added")
         for stream in dstreams:
@@ -873,7 +880,7 @@ class StreamingContext:
                     f"{operation} needs streams of one StreamingContext, got streams of two"
                 )
         nodes = tuple(stream._node for stream in dstreams)
-        return DStream(TransformedDStream(nodes, func, operation), self)
+        return DStream(TransformedDStream(nodes, func, operation, calls_user), self)
 
     def _input(self, source: Source, operation: str, uid: str | None = None) -> DStream[Any]:
         self._require_initialized("inputs cannot be added")

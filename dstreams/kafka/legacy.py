@@ -258,7 +258,9 @@ class KafkaUtils:
             _records(_DIRECT, keyDecoder, valueDecoder, messageHandler),
         )
         read = ssc._input(source, _DIRECT)
-        node = TransformedDStream((read._node,), _as_kafka_rdd, read._node.operation)
+        node = TransformedDStream(
+            (read._node,), _as_kafka_rdd, read._node.operation, calls_user=False
+        )
         return KafkaDStream(node, ssc)
 
     @staticmethod
