@@ -103,7 +103,7 @@ class StateStoreRDD:
         self._attempts: list[AttemptRows] = []
         self._read_rows = ReadOutputRows(before.store_id.operator_uid, self._attempts)
         self._frames = jvm.LabelledFrames(PipelinedRDD(united, task))
-        self._frames.persist(StorageLevel.MEMORY_AND_DISK)
+        self._frames.persist(StorageLevel.MEMORY_AND_DISK_DESER)
 
     def force(self) -> StateVersion:
         """Compute every partition, in one job, and return the version that this made."""
