@@ -48,9 +48,6 @@ BLOCKS, OURS = "blocks", ("blocks", "blocks, a snapshot each", "blocks of rows",
 QUERIES = ("applyInPandasWithState", "groupBy().agg(sum)")
 SIDES = (*OURS, "pyspark.streaming", *QUERIES)
 BLOCK_ROWS = 65_536
-SETTLE = 12
-"""Batches between the load and the measured ones: by then the JVM has compiled what it runs."""
-
 Sums = tuple[int, int]
 
 
@@ -217,7 +214,8 @@ def compare(options: argparse.Namespace) -> bool:
     batches = options.rounds * options.batches
     load = Span(DIRECT, options.keys)
     measured = [
-        Span(options.records * number, options.records) for number in range(batches + SETTLE)
+        Span(options.records * number, options.records)
+        for number in range(batches + options.settle)
     ]
     spans = [load, *measured, Span(DIRECT, 1)]
     names = list(dict.fromkeys([BLOCKS, *options.sides]))
@@ -226,7 +224,7 @@ def compare(options: argparse.Namespace) -> bool:
     try:
         for side in sides:
             loads[side.name] = side.run(1)[0][0] * 1000
-            side.run(SETTLE)
+            side.run(options.settle)
         take_turns(sides, options.rounds, options.batches)
         sums = {side.name: side.run(1)[1]["total"] for side in sides}
     finally:
@@ -239,7 +237,8 @@ def report(
     sides: list[Side], loads: dict[str, float], sums: dict[str, float], options: argparse.Namespace
 ) -> bool:
     """Print the table; returns whether all is as it is asked for."""
-    wanted = 2 * (options.keys + options.records * (SETTLE + options.rounds * options.batches) + 1)
+    batches = options.settle + options.rounds * options.batches
+    wanted = 2 * (options.keys + options.records * batches + 1)
     is_good = all(sums[name] == wanted for name in sums if name not in QUERIES)
     said = "are equal" if is_good else f"differ: {sums}"
     print(f"{options.keys:,} keys, {options.records:,} records a batch; sums {said}")
@@ -267,6 +266,12 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
     parser.add_argument("--batches", type=int, default=3, help="batches of a turn")
+    parser.add_argument(
+        "--settle",
+        type=int,
+        default=12,
+        help="batches before those that are measured; by twelve the JVM has compiled what it runs",
+    )
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("key_count", nargs="?", type=int, help=argparse.SUPPRESS)
     parser.add_argument("spans", nargs="?", type=json.loads, help=argparse.SUPPRESS)
