@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstreams.aggregates.aggregate import Aggregate
-from dstreams.aggregates.orders import Ordered
-from dstreams.arrow.groups import Groups, list_sizes, lists_of, taken, valid_rows
+from dstreams.arrow.groups import Groups, list_sizes, lists_of, taken
 from dstreams.arrow.key_hash import flags_of
+from dstreams.arrow.orders import Ordered, greatest_of, least_of
 
 if TYPE_CHECKING:
     from dstreams.arrow.groups import Ints
@@ -31,35 +31,27 @@ class _Extreme(Aggregate):
     def inputs(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        rows, values = valid_rows(groups, columns[0])
-        ordered = Ordered.of(values)
-        return [ordered.values(self._best(rows, ordered.numbers), rows.counts() == 0)]
-
     def merge(self, groups: Groups, parts: Sequence[pa.Array]) -> list[pa.Array]:
         return self.partial(groups, parts)
 
     def result(self, parts: Sequence[pa.Array]) -> pa.Array:
         return parts[0]
 
-    def _best(self, rows: Groups, numbers: Ints) -> Ints:
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class Min(_Extreme):
     """The least value of a column, in its type; NaN where a key has no other, as in Spark."""
 
-    def _best(self, rows: Groups, numbers: Ints) -> Ints:
-        return rows.least(numbers)
+    def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        return [least_of(groups, columns[0])]
 
 
 @dataclass(frozen=True)
 class Max(_Extreme):
     """The greatest value of a column, in its type; NaN where a key has one, as in Spark."""
 
-    def _best(self, rows: Groups, numbers: Ints) -> Ints:
-        return rows.greatest(numbers)
+    def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        return [greatest_of(groups, columns[0])]
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstreams.arrow.buckets import ranges
-from dstreams.arrow.groups import Groups, SumRangeError, sums_of
+from dstreams.arrow.groups import Groups, SumRangeError, sums_of, taken
 from dstreams.arrow.key_hash import flags_of
+from dstreams.arrow.orders import greatest_of, least_of
 from dstreams.errors import InvalidStreamError
 
 if TYPE_CHECKING:
@@ -209,16 +210,21 @@ class GroupedValues:
             ) from error
 
     def min(self, column: str) -> pa.Array:
-        """Return the least value of a column."""
-        return self._aggregated(column, "min")
+        """Return the least value of a column; NaN where a key has no other, as in Spark."""
+        return least_of(Groups(self.keys, self._key_count), _decoded(self._of(column)))
 
     def max(self, column: str) -> pa.Array:
-        """Return the greatest value of a column."""
-        return self._aggregated(column, "max")
+        """Return the greatest value of a column; NaN where a key has one, as in Spark."""
+        return greatest_of(Groups(self.keys, self._key_count), _decoded(self._of(column)))
 
     def mean(self, column: str) -> pa.Array:
         """Return the mean of the values of a column of numbers."""
-        return self._aggregated(column, "mean")
+        table = pa.table({"key": self.keys, "value": self._of(column)})
+        grouped = table.group_by("key", use_threads=False).aggregate([("value", "mean")])
+        made = grouped.column("value_mean").combine_chunks()
+        places = np.full(self._key_count, -1, np.int64)
+        places[grouped.column("key").to_numpy()] = np.arange(len(grouped))
+        return taken(made, places)
 
     def first(self, column: str) -> pa.Array:
         """Return the value that came first, which may be null."""
@@ -241,15 +247,6 @@ class GroupedValues:
             raise InvalidStreamError(
                 f"the records have no column {column!r}; there are {there_are}"
             ) from None
-
-    def _aggregated(self, column: str, function: str) -> pa.Array:
-        values = self._of(column)
-        table = pa.table({"key": self.keys, "value": values})
-        grouped = table.group_by("key", use_threads=False).aggregate([("value", function)])
-        made = grouped.column(f"value_{function}").combine_chunks()
-        places = np.full(self._key_count, -1, np.int64)
-        places[grouped.column("key").to_numpy()] = np.arange(len(grouped))
-        return made.take(pa.array(places, mask=places < 0))
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:

@@ -167,6 +167,14 @@ def test_keys_and_values_as_a_dict_has_them(state: list[Any], rows: list[Any]) -
     ]
 
 
+def test_nan_is_greater_than_all() -> None:
+    """As in Spark, and as the aggregates Min and Max have it."""
+    records = pa.record_batch({"x": [1.0, float("nan"), float("nan"), None, None]})
+    groups = GroupedValues(records, np.array([0, 0, 1, 1, 2]), 3)
+    assert repr(groups.min("x").to_pylist()) == "[1.0, nan, None]"
+    assert repr(groups.max("x").to_pylist()) == "[nan, nan, None]"
+
+
 def test_a_state_with_a_key_twice() -> None:
     """A key that stands twice in a state is named by its rows."""
     with pytest.raises(DuplicateStateKeyError, match="row 2 of the state has the key of row 0"):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 np = pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
 
-from dstreams.aggregates.orders import Ordered  # noqa: E402
 from dstreams.arrow.groups import Groups, SumRangeError  # noqa: E402 - needs pyarrow
+from dstreams.arrow.orders import Ordered  # noqa: E402
 
 LARGE = st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9)
 

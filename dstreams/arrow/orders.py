@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstreams.arrow.groups import numpy_of
+from dstreams.arrow.groups import Groups, numpy_of, valid_rows
 from dstreams.arrow.key_hash import is_text
 
 if TYPE_CHECKING:
@@ -67,6 +67,20 @@ class Ordered:
         raise TypeError(
             f"values of {kind} have no order; use numbers, decimals, texts, bytes or times"
         )
+
+
+def least_of(groups: Groups, column: pa.Array) -> pa.Array:
+    """Return the least value of each group that is not null, null for a group without one."""
+    rows, values = valid_rows(groups, column)
+    ordered = Ordered.of(values)
+    return ordered.values(rows.least(ordered.numbers), rows.counts() == 0)
+
+
+def greatest_of(groups: Groups, column: pa.Array) -> pa.Array:
+    """Return the greatest value of each group that is not null, null for a group without one."""
+    rows, values = valid_rows(groups, column)
+    ordered = Ordered.of(values)
+    return ordered.values(rows.greatest(ordered.numbers), rows.counts() == 0)
 
 
 def _of_integers(column: pa.Array) -> Ordered:
