@@ -6,7 +6,7 @@ Who changes a record has looked it up: nothing here asks where it was before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -26,15 +26,16 @@ from checkpoint.state_store.records import (
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.sorted_layers import (
     CHUNK_KEYS,
+    Apart,
     Columns,
     OrderedChanges,
+    columns_of,
     entries_between,
     overlaid,
     parts_of,
 )
 from checkpoint.state_store.spill import Spill
 from checkpoint.state_store.timeouts import (
-    DueRecords,
     index_entries,
     index_entry,
     require_timeout_ms,
@@ -65,7 +66,10 @@ class Overlay:
         self._classes = values.classes
         self._changed: dict[bytes, bytes | None] = {}  # None: removed
         self._ordered = OrderedChanges()  # put in their order; as long as nothing is in _changed
+        self._gone = Apart()  # removed from the version, and not changed otherwise
         self._index: dict[bytes, bytes | None] = {}
+        # Entries that enter, and that leave the version; as long as nothing is in _index.
+        self._entered, self._left = Apart(), Apart()
         self._spilled = Spill(spill_directory)
         self._below: Callable[[bytes], bytes | None] = version.get
         self._has_removed = False
@@ -92,14 +96,34 @@ class Overlay:
         """Bring all changes where one of them can be found by its key."""
         if self._ordered:
             self._ordered.move_to(self._changed)
+        if self._gone:
+            self._gone.move_to(self._changed, None)
+            self._has_removed = True
+
+    def _fold_index(self) -> None:
+        """Bring all changes of the timeout index where one of them can be found."""
+        self._left.move_to(self._index, None)
+        self._entered.move_to(self._index, _ENTRY)
 
     def follow(self, raws: list[bytes]) -> bool:
         """Whether keys that are in order stand behind all that was changed."""
-        return not self._changed and self._ordered.follow(raws)
+        return not (self._changed or self._gone) and self._ordered.follow(raws)
 
     def records(self, raws: list[bytes]) -> list[bytes | None]:
         """Return the records of many encoded keys, None for those that are not there."""
         self.fold()
+        return self._records(raws)
+
+    def records_of_due(self, raws: list[bytes]) -> list[bytes | None]:
+        """Do as :meth:`records` does, where a key that is gone may come with what it had.
+
+        What the index names is not there twice, so the time in its record tells.
+        """
+        if self._ordered:
+            self.fold()
+        return self._records(raws)
+
+    def _records(self, raws: list[bytes]) -> list[bytes | None]:
         changed = self._changed
         if changed.keys().isdisjoint(raws):
             return self.records_below(raws)
@@ -122,18 +146,27 @@ class Overlay:
 
     def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
         """Iterate over encoded keys and records in order, None for one that was removed."""
+        yield from self.scan_now(start, stop)
+
+    def scan_now(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
+        """Do as :meth:`scan` does, with what is there now."""
         below: Iterator[tuple[bytes, bytes | None]] = self._version.scan(start, stop)
-        yield from overlaid(below, self._own(start, stop)) if self._has_changes() else below
+        return overlaid(below, self._own(start, stop)) if self._meets(start, stop) else below
 
     def scan_index(self, stop: bytes) -> Iterator[bytes]:
         """Iterate over the entries of the timeout index in order, up to before *stop*."""
-        below = ((entry, _ENTRY) for entry in self._version.scan_index(stop))
-        for entry, present in overlaid(below, self._own_index(stop)):
-            if present is not None:
-                yield entry
+        below = self._version.scan_index(stop)
+        is_changed = self._index or self._spilled or self._left
+        if not (is_changed or self._entered.meets(b"", stop)):
+            return below
+        pairs = overlaid(((entry, _ENTRY) for entry in below), self._own_index(stop))
+        return (entry for entry, present in pairs if present is not None)
 
-    def _has_changes(self) -> bool:
-        return bool(self._ordered or self._changed or self._index or self._spilled)
+    def _meets(self, start: bytes, stop: bytes | None) -> bool:
+        """Whether there may be changes of keys from *start* up to before *stop*."""
+        if self._changed or self._spilled:
+            return True
+        return self._ordered.meets(start, stop) or self._gone.meets(start, stop)
 
     def _own(
         self, start: bytes = b"", stop: bytes | None = None
@@ -143,6 +176,7 @@ class Overlay:
         return overlaid(self._spilled.scan(start, stop), in_memory) if self._spilled else in_memory
 
     def _own_index(self, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes | None]]:
+        self._fold_index()
         in_memory = entries_between(self._index, b"", stop)
         return overlaid(self._spilled.scan_index(stop), in_memory) if self._spilled else in_memory
 
@@ -177,7 +211,12 @@ class Overlay:
         size_bytes = sum(map(len, after))
         if before.count(None) < len(before) or size_bytes > MAX_VALUE_BYTES:
             return False
-        self._index.update(dict.fromkeys(index_entries(timeouts_ms, raws), _ENTRY))
+        entries = index_entries(timeouts_ms, raws)
+        if self._index or self._left:
+            self._fold_index()
+            self._index.update(zip(entries, repeat(_ENTRY)))
+        else:
+            self._entered.add(entries)
         self._room -= len(raws) * _PAIR_BYTES
         self._put_records(raws, before, timed_records(after, timeouts_ms), size_bytes)
         return True
@@ -201,18 +240,31 @@ class Overlay:
         if self._room < 0:
             self._spill()
 
-    def remove_all(self, due: DueRecords) -> None:
-        """Remove keys that are due, and what names them in the index."""
-        self._note(due.raws, due.records, [None] * len(due.raws))
-        if self._spilled or not self._changed.keys().isdisjoint(due.raws):
+    def remove_all(self, raws: list[bytes], records: list[bytes], entries: list[bytes]) -> None:
+        """Remove keys, given their records and what names them in the timeout index."""
+        self._note(raws, records, [None] * len(raws))
+        if self._is_of_version(raws):
+            self._gone.add(raws)
+        else:
+            self.fold()
             self._has_removed_new = True
-        self._changed.update(dict.fromkeys(due.raws))
-        self._index.update(dict.fromkeys(due.entries))
-        self._has_removed = True
-        self._count -= len(due.raws)
-        self._room -= 2 * len(due.raws) * _PAIR_BYTES
+            self._changed.update(zip(raws, repeat(None)))
+            self._has_removed = True
+        if self._index or (entries and self._entered.meets(min(entries), max(entries))):
+            self._fold_index()
+            self._index.update(zip(entries, repeat(None)))
+        else:
+            self._left.add(entries)
+        self._count -= len(raws)
+        self._room -= (len(raws) + len(entries)) * _PAIR_BYTES
         if self._room < 0:
             self._spill()
+
+    def _is_of_version(self, raws: list[bytes]) -> bool:
+        """Whether keys that are there are so in the version, and not by a change to it."""
+        if self._spilled or not self._changed.keys().isdisjoint(raws):
+            return False
+        return not (self._ordered and self._ordered.meets(min(raws), max(raws) + b"\0"))
 
     def put(
         self, key: Any, raw: bytes, before: bytes | None, value: bytes, timeout_ms: int | None
@@ -297,6 +349,7 @@ class Overlay:
             self._checksum = moved_checksum(self._checksum, raws, before, after)
 
     def _move(self, raw: bytes, from_ms: int | None, to_ms: int | None) -> None:
+        self._fold_index()
         for time_ms, present in ((from_ms, None), (to_ms, _ENTRY)):
             if time_ms is not None:
                 self._index[index_entry(time_ms, raw)] = present
@@ -304,6 +357,7 @@ class Overlay:
 
     def _spill(self) -> None:
         self.fold()
+        self._fold_index()
         self._spilled.add(self._changed, self._index)
         self._changed.clear()
         self._index.clear()
@@ -321,12 +375,22 @@ class Overlay:
 
     def changes(self) -> Iterator[Changes]:
         """Yield all changes in parts, each of a bounded number of keys."""
-        is_in_order = self._ordered and not self._spilled
-        columns = self._ordered.columns() if is_in_order else _in_columns(self._own())
-        index = _in_columns(self._own_index())
+        if self._spilled:
+            columns, index = _in_columns(self._own()), _in_columns(self._own_index())
+        else:
+            if self._has_removed:
+                self.fold()
+            columns = columns_of(self._changed) if self._changed else self._ordered.columns()
+            index = columns_of(self._index)
         removes_from = self._version if self._has_removed_new else None
         return parts_of(
-            columns, index, self._has_removed, removes_from, self._count, self._checksum
+            columns,
+            index,
+            [self._gone.parts(), self._entered.parts(), self._left.parts()],
+            self._has_removed,
+            removes_from,
+            self._count,
+            self._checksum,
         )
 
     def close(self) -> None:
@@ -334,6 +398,8 @@ class Overlay:
         self._changed.clear()
         self._ordered.clear()
         self._index.clear()
+        for apart in (self._gone, self._entered, self._left):
+            apart.clear()
         try:
             self._spilled.close()
         finally:

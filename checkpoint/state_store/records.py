@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from checkpoint.errors import CheckpointError
@@ -28,6 +29,7 @@ _TIMED_BYTES = 1 + _TIMES.size + 1  # from the end of the value to that of the r
 _SMALL_BYTES = 1000
 _ONE_DOT, _ONE_TIMEOUT = {PLAIN_END}, {_TIMEOUT}
 _pack_times = struct.Struct("<QQB").pack
+_last = itemgetter(-1)
 
 
 class DamagedRecordError(CheckpointError, ValueError):
@@ -72,6 +74,11 @@ def is_timed(record: bytes) -> bool:
     if record[-1] != _TIMEOUT or len(record) <= _TIMED_BYTES:
         return False
     return record[-_TIMED_BYTES] == PLAIN_END
+
+
+def are_plain_records(records: Iterable[bytes]) -> bool:
+    """Whether records hold their values and nothing else."""
+    return set(map(_last, records)) <= _ONE_DOT
 
 
 def times_of(record: bytes) -> tuple[int | None, int | None]:

@@ -21,8 +21,11 @@ import contextlib
 import logging
 import os
 import shutil
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 
 import lmdb
 from msgspec.structs import replace
@@ -50,6 +53,8 @@ from checkpoint.state_store.store_files import list_snapshots, read_parent
 from checkpoint.version_records import VersionId
 
 _log = logging.getLogger("checkpoint.state_store")
+
+_FIRST_AHEAD, _MOST_AHEAD = 8, 256
 
 
 @dataclass(frozen=True)
@@ -150,17 +155,28 @@ class LmdbVersion:
             if stop is None:
                 yield from cursor.iternext()
                 return
-            for item in cursor.iternext():
-                if item[0] >= stop:
+            ahead = _FIRST_AHEAD
+            items = cursor.iternext()
+            while chunk := list(islice(items, ahead)):
+                end = bisect_left(chunk, stop, key=itemgetter(0))
+                yield from chunk[:end]
+                if end < len(chunk):
                     return
-                yield item
+                ahead = _MOST_AHEAD
 
     def scan_index(self, stop: bytes | None = None) -> Iterator[bytes]:
         with self._reading():
-            for entry in self._txn.cursor(self._environment.index).iternext(values=False):
-                if stop is not None and entry >= stop:
+            entries = self._txn.cursor(self._environment.index).iternext(values=False)
+            if stop is None:
+                yield from entries
+                return
+            ahead = _FIRST_AHEAD
+            while chunk := list(islice(entries, ahead)):
+                end = bisect_left(chunk, stop)
+                yield from chunk[:end]
+                if end < len(chunk):
                     return
-                yield entry
+                ahead = _MOST_AHEAD
 
     def count(self) -> int:
         with self._reading():

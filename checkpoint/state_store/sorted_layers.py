@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress, islice
+from itertools import compress, islice, repeat
 from operator import lt
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ class OrderedChanges:
     """Records that were put in the order of their keys, joined as they come."""
 
     def __init__(self) -> None:
-        self._last = b""
+        self._first = self._last = b""
         self._columns: list[tuple[Column, Column]] = []
 
     def __bool__(self) -> bool:
@@ -32,8 +32,13 @@ class OrderedChanges:
         """Whether keys that are in order stand behind all that are here."""
         return bool(raws) and self._last < raws[0]
 
+    def meets(self, start: bytes, stop: bytes | None) -> bool:
+        """Whether keys from *start* up to before *stop* may be here."""
+        return bool(self._columns) and self._last >= start and (stop is None or self._first < stop)
+
     def add(self, raws: list[bytes], records: Sequence[bytes]) -> None:
         """Add keys that follow, and their records."""
+        self._first = self._first or raws[0]
         self._last = raws[-1]
         self._columns.append((Column.of(raws), Column.of(records)))
 
@@ -58,13 +63,53 @@ class OrderedChanges:
 
     def clear(self) -> None:
         """Begin anew."""
-        self._last = b""
+        self._first = self._last = b""
         self._columns.clear()
 
 
 def _joined(part: list[tuple[Column, Column]]) -> tuple[Column, Column]:
     raws, records = zip(*part, strict=True)
     return Column.joined(raws), Column.joined(records)
+
+
+class Apart:
+    """Keys, or entries of the timeout index, that are all changed in one way, each once."""
+
+    def __init__(self) -> None:
+        self._keys: list[bytes] = []
+        self._first = self._last = b""
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def meets(self, start: bytes, stop: bytes | None) -> bool:
+        """Whether some may be from *start* up to *stop*."""
+        return bool(self._keys) and self._last >= start and (stop is None or self._first <= stop)
+
+    def add(self, keys: list[bytes]) -> None:
+        """Add some, of which none is here."""
+        if keys:
+            first, last = min(keys), max(keys)
+            self._first = min(self._first, first) if self._keys else first
+            self._last = max(self._last, last)
+            self._keys += keys
+
+    def move_to(self, changed: dict[bytes, bytes | None], value: bytes | None) -> None:
+        """Give all of them a value in *changed*, and begin anew."""
+        if self._keys:
+            changed.update(zip(self._keys, repeat(value)))
+            self.clear()
+
+    def parts(self) -> Iterator[list[bytes]]:
+        """Yield all of them in order, in parts of a bounded number."""
+        ordered = sorted(self._keys)
+        for start in range(0, len(ordered), CHUNK_KEYS):
+            yield ordered[start : start + CHUNK_KEYS]
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._keys.clear()
+        self._first = self._last = b""
 
 
 def are_in_order(raws: list[bytes]) -> bool:
@@ -100,40 +145,57 @@ def entries_between(
 ) -> Iterator[tuple[bytes, _V]]:
     """Return what is in *changed* now, sorted by key, from *start* up to before *stop*."""
     keys: Iterable[bytes] = changed
-    if start != b"" or stop is not None:
-        keys = (key for key in changed if start <= key and (stop is None or key < stop))
+    if stop is not None:
+        keys = [key for key in changed if start <= key < stop]
+    elif start != b"":
+        keys = [key for key in changed if start <= key]
     ordered = sorted(keys)
     return iter(list(zip(ordered, map(changed.__getitem__, ordered), strict=True)))
+
+
+def columns_of(changed: dict[bytes, bytes | None]) -> Iterator[Columns]:
+    """Yield what is in *changed*, sorted by key, in parts of a bounded number."""
+    ordered = sorted(changed)
+    for start in range(0, len(ordered), CHUNK_KEYS):
+        raws = ordered[start : start + CHUNK_KEYS]
+        yield raws, list(map(changed.__getitem__, raws))
 
 
 def parts_of(
     columns: Iterator[Columns],
     index: Iterator[Columns],
+    apart: list[Iterator[list[bytes]]],
     has_removed: bool,
     removes_from: RawVersion | None,
     count: int,
     checksum: int | None,
 ) -> Iterator[Changes]:
-    """Yield the changes of a commit, in parts; one at least."""
+    """Yield the changes of a commit, in parts; one at least.
+
+    What stands *apart* are keys that are removed, and entries that enter and leave the index: of
+    these each kind is either there or in the other columns.
+    """
     is_first = True
     while True:
         raws, records = next(columns, ([], []))
         entries, present = next(index, ([], []))
-        if not (raws or entries or is_first):
+        gone, entering, leaving = (next(parts, []) for parts in apart)
+        if not (raws or entries or gone or entering or leaving or is_first):
             return
         is_first = False
-        removes: Sequence[bytes] = []
+        removes: Sequence[bytes] = gone
         if has_removed:
             raws, records, removes = _parted(raws, records)
             if removes_from is not None:
                 there = removes_from.get_many(removes)
                 removes = [raw for raw, old in zip(removes, there, strict=True) if old is not None]
-        entered, _, left = _parted(entries, present)
+        if entries:
+            entering, _, leaving = _parted(entries, present)  # type: ignore[assignment]
         yield Changes(
             puts=Pairs(raws, records),  # type: ignore[arg-type]
             removes=removes,
-            index_puts=entered,
-            index_removes=left,
+            index_puts=entering,
+            index_removes=leaving,
             count=count,
             checksum=checksum,
         )

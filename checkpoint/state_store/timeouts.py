@@ -12,7 +12,12 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from checkpoint.state_store.records import times_of, times_of_all
+from checkpoint.state_store.records import (
+    are_plain_records,
+    indexed_ms_of,
+    times_of,
+    times_of_all,
+)
 
 _TIME = struct.Struct(">Q")
 TIME_BYTES = _TIME.size
@@ -28,6 +33,14 @@ def index_entries(times_ms: Iterable[int], keys: Iterable[bytes]) -> list[bytes]
     """Return :func:`index_entry` of each key."""
     pack = _TIME.pack
     return [pack(time_ms) + key for time_ms, key in zip(times_ms, keys, strict=True)]
+
+
+def index_entries_of(keys: Sequence[bytes], records: Sequence[bytes]) -> list[bytes]:
+    """Return the entries of the keys of some records: of those that have a timeout."""
+    if are_plain_records(records):
+        return []
+    times = zip(keys, map(indexed_ms_of, records), strict=True)
+    return [index_entry(time_ms, key) for key, time_ms in times if time_ms is not None]
 
 
 def index_stop(until_ms: int) -> bytes:

@@ -227,6 +227,9 @@ class _DataEncoder:
         Only numbers and tuples of them wait, and are packed together: as their exact types say, no
         later step can change them. Mostly all values are like the first.
         """
+        packed = _packed_alike(values) if isinstance(values, list) else None
+        if packed is not None:
+            return packed  # type: ignore[return-value]
         encode, values = self.encode, iter(values)
         records: list[bytes | None] = []
         for value in values:
@@ -344,6 +347,23 @@ class _DataEncoder:
 def _key_of(value: Any) -> Any:
     """Return by what the way is known that a value is written."""
     return tuple(map(type, value)) if type(value) is tuple else type(value)
+
+
+def _packed_alike(values: list[Any]) -> list[bytes] | None:
+    """Return the records of values that are there already, where all are rows of one layout."""
+    kinds = set(map(type, values))
+    if kinds == {tuple}:
+        if len(set(map(len, values))) > 1:
+            return None
+        columns = list(zip(*values, strict=True))
+        of_fields = [set(map(type, column)) for column in columns]
+        tag = TUPLE
+    else:
+        columns, of_fields, tag = [tuple(values)], [kinds], NUMBER
+    if any(len(kinds) != 1 for kinds in of_fields):
+        return None
+    layout = layout_of(tuple(kind for kinds in of_fields for kind in kinds), tag)
+    return None if layout is None else pack_rows(layout, columns)
 
 
 def _packed(head: bytes, layout: Layout, rows: list[Any], encode: Encoder) -> list[bytes]:

@@ -80,6 +80,22 @@ class StoreMachine(RuleBasedStateMachine):
             if given is not None:
                 model[key] = ([given, before], None)
 
+    @rule(writer=writers, given=st.dictionaries(keys, st.none() | values, max_size=4))
+    def update_many(self, writer: tuple[StateWriter, Model], given: dict[Any, Any]) -> None:
+        store, model = writer
+        new = list(given.values())
+        store.update_many(
+            list(given),
+            lambda start, old: (
+                None if new[place] is None else [new[place], value]
+                for place, value in enumerate(old, start)
+            ),
+        )
+        for key, value in given.items():
+            before = model.pop(key, (None,))[0]
+            if value is not None:
+                model[key] = ([value, before], None)
+
     @rule(writer=writers, wanted=st.lists(keys, max_size=4))
     def get_many(self, writer: tuple[StateWriter, Model], wanted: list[Any]) -> None:
         store, model = writer
@@ -155,6 +171,25 @@ class StoreMachine(RuleBasedStateMachine):
             if type(key) is type(prefix) and key[: len(prefix)] == prefix
         }
         assert found == wanted
+
+    @rule(
+        writer=writers,
+        bounds=st.sampled_from([("a", "c"), (None, "z" * 501), (0, 3), (None, (2,)), ("b", None)]),
+        shows=st.booleans(),
+    )
+    def take_range(
+        self, writer: tuple[StateWriter, Model], bounds: tuple[Any, Any], shows: bool
+    ) -> None:
+        store, model = writer
+        wanted = dict(store.range(*bounds))
+        assert {key: model[key][0] for key in wanted} == wanted
+        if shows:
+            taken = store.take_range(*bounds)
+            assert dict(pair for part in taken for pair in zip(*part, strict=True)) == wanted
+        else:
+            assert store.remove_range(*bounds) == len(wanted)
+        for key in wanted:
+            del model[key]
 
     @rule(writer=writers)
     def look(self, writer: tuple[StateWriter, Model]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.state_store.sorted_layers import entries_between, overlaid
+from checkpoint.state_store.sorted_layers import Apart, entries_between, overlaid
 
 layers = st.dictionaries(st.binary(max_size=2), st.none() | st.integers())
 
@@ -32,3 +32,25 @@ def test_entries_between(
     )
     changed.clear()
     assert list(found) == wanted
+
+
+@given(st.lists(st.sets(st.binary(max_size=2), min_size=1), max_size=4), st.binary(max_size=2))
+def test_apart(parts: list[set[bytes]], bound: bytes) -> None:
+    """Keys come in order, whatever order they were added in, and bounds find where they may be."""
+    seen: set[bytes] = set()
+    apart = Apart()
+    for part in parts:
+        apart.add(list(part - seen))
+        seen |= part
+    assert bool(apart) == bool(seen)
+    assert apart.meets(b"", None) == bool(seen)
+    if any(key >= bound for key in seen):
+        assert apart.meets(bound, None)
+    if any(key < bound for key in seen):
+        assert apart.meets(b"", bound)
+    assert [key for keys in apart.parts() for key in keys] == sorted(seen)
+    changed: dict[bytes, bytes | None] = {}
+    apart.move_to(changed, None)
+    assert changed == dict.fromkeys(seen)
+    assert not apart
+    assert list(apart.parts()) == []
