@@ -24,12 +24,13 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from fractions import Fraction
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from uuid import UUID
 
 from pyspark import cloudpickle
 
 from checkpoint import PairBlock, PairForm, pair_header, rows_of_fields
+from dstreams.rdd.pair_columns import Column
 
 _MAX_FIELDS, _MAX_DEPTH = 32, 3
 _PROTOCOL: Final = 5
@@ -37,8 +38,6 @@ _NUMBERS: Final = (int, float, bool, complex, Decimal, Fraction)
 _TIMES: Final = (date, datetime, time, timedelta, timezone)
 _FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)
 _ATOMIC: Final = frozenset((*_NUMBERS, *_TIMES, *_FUNCTIONS, str, bytes, UUID, type(None)))
-
-_Column: TypeAlias = "list[Any] | tuple[_Column, ...]"
 
 TARGET_BYTES: Final = 1 << 20
 """Size that a block should have."""
@@ -75,17 +74,20 @@ class Block(PairBlock):
 
     def values(self) -> list[Any]:
         """Unpickle the values, each a private copy."""
+        return rows_of_fields(self.column())
+
+    def column(self) -> Column:
+        """Unpickle the values; where they lie in columns of fields, these."""
         values = pickle.loads(self.value_column)
-        if self.form is PairForm.COMMON:
-            return values  # type: ignore[no-any-return]
-        is_fields = self.form is PairForm.FIELDS
-        return rows_of_fields(values) if is_fields else list(map(pickle.loads, values))
+        if self.form is PairForm.SEPARATE:
+            return list(map(pickle.loads, values))
+        return values  # type: ignore[no-any-return]
 
 
 def encode_block(
     side: Side,
     keys: list[Any],
-    values: list[Any],
+    values: Column,
     key_column: memoryview | None = None,
     kinds: set[type] | None = None,
 ) -> bytes:
@@ -94,8 +96,13 @@ def encode_block(
     A *key_column*, of an earlier block, stands in place of the *keys*; *kinds* are the types of the
     values, where the caller knows them.
     """
+    if isinstance(values, tuple):
+        fields = _plain_fields(values, 0)
+        if fields is not None:
+            return _joined(side, PairForm.FIELDS, len(keys), _dumps(keys), _dumps(fields))
+        values = rows_of_fields(values)
     form = PairForm.COMMON
-    column: _Column = values
+    column: Column = values
     try:
         kinds = kinds or set(map(type, values))
         if not _ATOMIC.issuperset(kinds):
@@ -110,11 +117,16 @@ def encode_block(
         raise _explain_unpicklable(
             keys if key_column is None else pickle.loads(key_column), values
         ) from error
-    header = pair_header(side, form, len(values), len(key_bytes))
-    return b"".join((header, key_bytes, value_bytes))
+    return _joined(side, form, len(values), key_bytes, value_bytes)
 
 
-def _fields_of(values: list[Any], kinds: set[type], depth: int = 0) -> _Column | None:
+def _joined(
+    side: Side, form: PairForm, rows: int, keys: bytes | memoryview, values: bytes
+) -> bytes:
+    return b"".join((pair_header(side, form, rows, len(keys)), keys, values))
+
+
+def _fields_of(values: list[Any], kinds: set[type], depth: int = 0) -> Column | None:
     """Return tuples as columns, None if they differ in length or hold anything but plain values.
 
     Such columns are pickled in half the time.
@@ -130,9 +142,17 @@ def _fields_of(values: list[Any], kinds: set[type], depth: int = 0) -> _Column |
     width = len(values[0])
     if not 1 <= width <= _MAX_FIELDS or set(map(len, values)) != {width}:
         return None
-    fields: list[_Column] = []
-    for column in map(list, zip(*values, strict=True)):
-        field = _fields_of(column, set(map(type, column)), depth + 1)
+    return _plain_fields(tuple(map(list, zip(*values, strict=True))), depth)
+
+
+def _plain_fields(columns: tuple[Column, ...], depth: int) -> Column | None:
+    """Return the columns of the fields of tuples, each taken apart in turn; None as above."""
+    fields: list[Column] = []
+    for column in columns:
+        if isinstance(column, tuple):
+            field = _plain_fields(column, depth + 1)
+        else:
+            field = _fields_of(column, set(map(type, column)), depth + 1)
         if field is None:
             return None
         fields.append(field)
@@ -212,6 +232,7 @@ class BlockBuilder:
         self._max_rows = max_rows
         self._keys: list[Any] = []
         self._values: list[Any] = []
+        self._fields: tuple[list[Any], ...] = ()  # of values, where they are added so
         self.limit = 64
 
     def add(self, key: Any, value: Any) -> bytes | None:
@@ -227,21 +248,35 @@ class BlockBuilder:
         while len(self._keys) >= self.limit:
             yield self._encode()
 
+    def extend_fields(self, keys: Iterable[Any], *fields: Iterable[Any]) -> Iterator[bytes]:
+        """Add keys, and values by the columns of their fields, as with all values of a builder."""
+        self._fields = self._fields or tuple([] for _ in fields)
+        self._keys.extend(keys)
+        for column, field in zip(self._fields, fields, strict=True):
+            column.extend(field)
+        while len(self._keys) >= self.limit:
+            yield self._encode()
+
     def flush(self) -> Iterator[bytes]:
         while self._keys:
             yield self._encode()
 
     def _encode(self) -> bytes:
         rows = min(self.limit, len(self._keys))
-        block = encode_block(self._side, self._keys[:rows], self._values[:rows])
+        block = self._block(rows)
         while len(block) > MAX_BYTES and rows > 1:
             rows = TARGET_BYTES * rows // len(block) or 1
-            block = encode_block(self._side, self._keys[:rows], self._values[:rows])
-        del self._keys[:rows], self._values[:rows]
+            block = self._block(rows)
+        for column in (self._keys, self._values, *self._fields):
+            del column[:rows]
         fitting = TARGET_BYTES * rows // len(block)
         # Grow by steps: the first rows may be much smaller than those to come.
         self.limit = max(1, min(self._max_rows, fitting, self.limit * 16))
         return block
+
+    def _block(self, rows: int) -> bytes:
+        fields = tuple(column[:rows] for column in self._fields)
+        return encode_block(self._side, self._keys[:rows], fields or self._values[:rows])
 
 
 def shorten(value: Any, limit: int = 80) -> str:

@@ -23,6 +23,8 @@ from typing import Any, BinaryIO, TypeVar
 
 from pyspark.shuffle import Aggregator
 
+from checkpoint import rows_of_fields
+from dstreams.rdd.pair_columns import PairColumns, columns_of
 from dstreams.rdd.spill_buffer import MemoryLimit, Merger
 
 Merge = Callable[[Any, Any], Any]
@@ -158,31 +160,64 @@ def reduce_in_order(
 ) -> Iterator[tuple[Any, Any]]:
     """Return (key, its values merged one after the other), in the order of keys.
 
-    The order in which values are merged must not depend on the memory that is left: the sum of
-    floats does. So they are merged as they come while there is memory, and then grouped first.
+    As :func:`reduce_by_key`, of which it returns the rows.
+    """
+    reduced = reduce_by_key(pairs, merge, memory_mb, explain)
+    return iter(reduced.items()) if isinstance(reduced, dict) else reduced
+
+
+def reduce_by_key(
+    pairs: Iterable[tuple[Any, Any]],
+    merge: Merge,
+    memory_mb: float,
+    explain: Explain | None = None,
+) -> dict[Any, Any] | Iterator[tuple[Any, Any]]:
+    """Return the values of each key, merged one after the other, in the order of keys.
+
+    In a dict, or as pairs where they do not fit into memory. The order in which values are merged
+    must not depend on the memory that is left: the sum of floats does. So they are merged as they
+    come while there is memory, and then grouped first.
 
     *merge* may change its first argument; *explain* makes the error to raise of (key, error of
     merge).
     """
     limit = MemoryLimit(memory_mb)
-    rest = iter(pairs)
+    rest = pairs if isinstance(pairs, PairColumns) else iter(pairs)
     total: dict[Any, Any] = {}
-    for number, (key, value) in enumerate(rest, 1):
-        if key in total:
-            try:
-                total[key] = merge(total[key], value)
-            except Exception as error:
-                if explain is None:
-                    raise
-                raise explain(key, error) from error
-        else:
-            total[key] = value
+    number = 0
+    for keys, column in columns_of(rest):
+        values = rows_of_fields(column)
+        _reduce_into(total, keys, values, merge, explain)
+        number += len(keys)
         if limit.is_reached(number):
             groups = GroupsInOrder(memory_mb)
             groups.add((each, total.pop(each)) for each in list(total))
             groups.add(rest)
             return _reduced(groups, merge, explain)
-    return iter(total.items())
+    return total
+
+
+def _reduce_into(
+    total: dict[Any, Any],
+    keys: list[Any],
+    values: list[Any],
+    merge: Merge,
+    explain: Explain | None,
+) -> None:
+    new = dict(zip(keys, values, strict=True))
+    if len(new) == len(keys) and total.keys().isdisjoint(new):
+        total |= new
+        return
+    for key, value in zip(keys, values, strict=True):
+        if key not in total:
+            total[key] = value
+            continue
+        try:
+            total[key] = merge(total[key], value)
+        except Exception as error:
+            if explain is None:
+                raise
+            raise explain(key, error) from error
 
 
 def _reduced(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import Any
 
 from pyspark import RDD, StorageLevel
@@ -21,11 +21,15 @@ from pyspark.rdd import PipelinedRDD
 from checkpoint import with_origin
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side, shorten
+from dstreams.rdd.pair_columns import PairColumns
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_gc import settle_worker
 
 ROUTED_ROWS = 4000
 """Rows a block has at most that is moved: what is made of them at once stays in near caches."""
+
+_FEW_TARGETS = 8
+"""Partitions up to which it is faster to go over rows once for each."""
 
 
 def shuffle_pairs(
@@ -142,6 +146,9 @@ class Route:
     def _blocks(self, records: Iterable[tuple[Any, Any]]) -> Iterator[tuple[int, bytes]]:
         count = self.partitioner.numPartitions
         builders = [BlockBuilder(self.side, ROUTED_ROWS) for _ in range(count)]
+        if isinstance(records, PairColumns):
+            yield from self._routed(records, builders)
+            return
         remaining = iter(records)
         # As many records at once as fill a block everywhere: few where they are large.
         while chunk := list(islice(remaining, self._rows_at_once(builders))):
@@ -153,6 +160,45 @@ class Route:
             for block in builder.flush():
                 yield target, block
 
+    def _routed(
+        self, records: PairColumns, builders: list[BlockBuilder]
+    ) -> Iterator[tuple[int, bytes]]:
+        for keys, values in records.columns():
+            are_fields = isinstance(values, tuple)
+            columns = [keys, *values] if are_fields else [keys, values]
+            for target, parts in self._parted(keys, columns):
+                builder = builders[target]
+                extend = builder.extend_fields if are_fields else builder.extend
+                for block in extend(*parts):
+                    yield target, block
+        for target, builder in enumerate(builders):
+            for block in builder.flush():
+                yield target, block
+
+    def _parted(
+        self, keys: list[Any], columns: list[Any]
+    ) -> Iterator[tuple[int, list[Iterable[Any]]]]:
+        """Yield (partition, what belongs there of each column)."""
+        targets, count = self._targets(keys), self.partitioner.numPartitions
+        if count == 1:
+            yield 0, columns
+        elif count <= _FEW_TARGETS:
+            for target in range(count):
+                is_there = [each == target for each in targets]
+                yield target, [compress(column, is_there) for column in columns]
+        else:
+            places: list[list[int]] = [[] for _ in range(count)]
+            for place, target in enumerate(targets):
+                places[target].append(place)
+            for target, found in enumerate(places):
+                yield target, [map(column.__getitem__, found) for column in columns]
+
+    def _targets(self, keys: list[Any]) -> list[int]:
+        try:
+            return self.partitioner.partitions_of(keys)
+        except TypeError as error:
+            raise TypeError(f"{self.operation}: {error}") from error
+
     def _rows_at_once(self, builders: list[BlockBuilder]) -> int:
         return min(ROUTED_ROWS, len(builders) * max(builder.limit for builder in builders))
 
@@ -162,10 +208,7 @@ class Route:
         ]
         if not are_pairs(records):
             records = [require_pair(record, self.operation) for record in records]
-        try:
-            targets = self.partitioner.partitions_of([key for key, _ in records])
-        except TypeError as error:
-            raise TypeError(f"{self.operation}: {error}") from error
+        targets = self._targets([key for key, _ in records])
         appends = [(keys.append, values.append) for keys, values in columns]
         for (key, value), target in zip(records, targets, strict=True):
             add_key, add_value = appends[target]

@@ -60,7 +60,10 @@ def stable_hash(key: Any) -> int:
 def stable_hashes(keys: list[Any]) -> list[int]:
     """Return :func:`stable_hash` of each key, for many at once and the commonest kind faster."""
     if set(map(type, keys)) == {str}:
-        return [crc32(key.encode("utf-8", "surrogatepass")) for key in keys]
+        try:
+            return list(map(crc32, map(str.encode, keys)))
+        except UnicodeEncodeError:  # half of a pair of surrogates
+            pass
     return list(map(stable_hash, keys))
 
 

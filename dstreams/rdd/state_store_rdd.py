@@ -45,6 +45,7 @@ from dstreams.rdd.blocks import Block, BlockBuilder, Side
 from dstreams.rdd.empty_partitions import pinned_partitions
 from dstreams.rdd.ordered_frames import in_order
 from dstreams.rdd.output_rows import AttemptRows, PartitionResult, ReadOutputRows
+from dstreams.rdd.pair_columns import Columns, PairColumns
 from dstreams.rdd.spill_buffer import FrameBuffer
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
@@ -63,7 +64,8 @@ class StoreFunction(Protocol):
     ) -> Iterable[Any]:
         """Return the rows of the partition; all of them are pulled before the store commits.
 
-        *initial* has pairs of key and state to begin with, and is read to its end before *records*.
+        *initial* has pairs of key and state to begin with, and is read to its end before *records*,
+        which can be had in columns (:func:`~dstreams.rdd.pair_columns.columns_of`).
         """
         ...
 
@@ -191,11 +193,10 @@ class _Inputs:
                 return
             yield from zip(block.keys(), block.values(), strict=True)
 
-    def records(self) -> Pairs:
-        # No generator over rows: they come at the speed of zip.
-        return chain.from_iterable(self._columns())
+    def records(self) -> PairColumns:
+        return PairColumns(self._columns())
 
-    def _columns(self) -> Iterator[Pairs]:
+    def _columns(self) -> Iterator[Columns]:
         begun = () if self._next is None else (self._next,)
         for block in chain(begun, self._blocks):
-            yield zip(block.keys(), block.values(), strict=True)
+            yield block.keys(), block.column()

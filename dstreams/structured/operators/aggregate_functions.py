@@ -134,6 +134,16 @@ class Count(_OfColumn):
         return first + second
 
 
+def is_count_of_records(function: AggregateFunction) -> bool:
+    """Whether a function counts records, and nothing else: then nobody has to call it for each."""
+    return type(function) is Count and function.of is None
+
+
+def is_finished(function: AggregateFunction) -> bool:
+    """Whether buffers are results."""
+    return getattr(type(function), "finish", None) is _OfColumn.finish
+
+
 @dataclass(frozen=True)
 class Sum(_OfColumn):
     """The sum of the values, None of none."""

@@ -16,9 +16,11 @@ shuffle, and after it in one walk over the store.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import Any, ClassVar
 
 from pyspark import RDD
@@ -26,9 +28,16 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.failures import failed
+from dstreams.rdd.pair_columns import Columns, PairColumns, columns_of
+from dstreams.rdd.shuffle import ROUTED_ROWS
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
+from dstreams.structured.operators.aggregate_functions import (
+    AggregateFunction,
+    Count,
+    is_count_of_records,
+    is_finished,
+)
 from dstreams.structured.operators.aggregation_state import AggregateIntoState
 from dstreams.structured.operators.copied_records import may_change_records, private_records
 from dstreams.structured.operators.execution_context import ExecutionContext
@@ -99,22 +108,54 @@ class AggregateRecords:
     are_events: bool
     where: str = "agg"
 
-    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, _: int, rows: Iterable[Any]) -> PairColumns:
         settle_worker()
-        zero, reduce = self.aggregate.zero, self.aggregate.reduce
-        total: dict[Any, Any] = {(): zero()} if self.grouping.isGlobal else {}
+        return PairColumns(self._aggregated(rows))
+
+    def _aggregated(self, rows: Iterable[Any]) -> Iterator[Columns]:
+        total: dict[Any, Any] = Counter()
+        if self.grouping.isGlobal:
+            total[()] = self.aggregate.zero()
+        add = self._count if is_count_of_records(self.aggregate) else self._reduce
+        for keys, records in self._assigned(rows):
+            add(total, keys, records)
+            if len(total) >= _MOST_KEYS:
+                yield from _columns(total)
+                total.clear()
+        yield from _columns(total)
+
+    def _assigned(self, rows: Iterable[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
+        if not self.grouping.overlaps:
+            return self.grouping.assign_columns(rows, self.are_events)
         assigned = self.grouping.assign(rows, self.are_events)
-        if self.grouping.overlaps and may_change_records(self.aggregate):
+        if may_change_records(self.aggregate):
             assigned = private_records(assigned, self.where)
-        for key, record in assigned:
+        return columns_of(assigned)  # type: ignore[return-value]
+
+    def _count(self, total: dict[Any, Any], keys: list[Any], _: list[Any]) -> None:
+        try:
+            total.update(keys)  # a Counter
+        except Exception:
+            for key in keys:  # one of them cannot be looked up; the error says which
+                try:
+                    hash(key)
+                except Exception as error:
+                    raise failed(self.where, self.grouping.result_key(key), error) from error
+            raise
+
+    def _reduce(self, total: dict[Any, Any], keys: list[Any], records: list[Any]) -> None:
+        zero, reduce = self.aggregate.zero, self.aggregate.reduce
+        for key, record in zip(keys, records, strict=True):
             try:
                 total[key] = reduce(total[key] if key in total else zero(), record)
             except Exception as error:
                 raise failed(self.where, self.grouping.result_key(key), error) from error
-            if len(total) >= _MOST_KEYS:
-                yield from total.items()
-                total.clear()
-        yield from total.items()
+
+
+def _columns(total: dict[Any, Any]) -> Iterator[Columns]:
+    keys, buffers = iter(total), iter(total.values())
+    while some := list(islice(keys, ROUTED_ROWS)):
+        yield some, list(islice(buffers, ROUTED_ROWS))
 
 
 @dataclass(frozen=True)
@@ -126,7 +167,10 @@ class FinishRows:
 
     def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
         settle_worker()
-        finish, result_key = self.aggregate.finish, self.grouping.result_keys()
+        result_key = self.grouping.result_keys()
+        if is_finished(self.aggregate):
+            return ((result_key(key), buffer) for key, buffer in rows)
+        finish = self.aggregate.finish
         return ((result_key(key), finish(buffer)) for key, buffer in rows)
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import compress, islice
+from itertools import compress
+from operator import not_
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.rdd import PipelinedRDD
 
+from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
 from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.failures import failed
+from dstreams.rdd.pair_columns import Column, Columns, PairColumns, columns_of, two_columns
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker_gc import settle_worker
@@ -24,12 +27,11 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
-from dstreams.structured.operators.window_keys import join_time, passed_keys
+from dstreams.structured.operators.window_keys import join_time, remove_passed
 
 Row = tuple[Any, Event]
 
 _SEEN = True
-_CHUNK_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -54,46 +56,34 @@ class DropDuplicates:
         records: Iterator[Row],
         metrics: StateMetrics,
     ) -> Iterator[Any]:
-        for chunk in _rows_on_time(records, self.late_ms, metrics):
+        for keys, events in columns_of(records):
+            chunk = _Chunk.of(keys, events).on_time(self.late_ms, metrics)
             first = self._first_of_each(store, chunk)
-            metrics.numUpdatedStateRows += len(first)
-            metrics.numOutputRows += len(first)
-            metrics.numDroppedDuplicateRows += len(chunk) - len(first)
-            yield from first if self.are_events else (record for _, record in first)
+            metrics.numUpdatedStateRows += len(first.keys)
+            metrics.numOutputRows += len(first.keys)
+            metrics.numDroppedDuplicateRows += len(chunk.keys) - len(first.keys)
+            if first.keys:
+                yield from first.events() if self.are_events else first.records()
         started = perf_counter()
         if self.evict_ms is not None:
             metrics.numRemovedStateRows += self._forget(store, self.evict_ms)
         metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
 
-    def _first_of_each(self, store: StateWriter, rows: list[Row]) -> list[Event]:
+    def _first_of_each(self, store: StateWriter, chunk: _Chunk) -> _Chunk:
         """Return the first event of each key that the state does not have, and remember the key."""
-        found = dict(rows)
-        if len(found) < len(rows):
-            found = {}
-            for key, event in rows:
-                found.setdefault(key, event)
-        there = store.has_many(list(found))
-        if all(there):
-            return []
-        new = found
-        if any(there):
-            pairs = zip(found.items(), there, strict=True)
-            new = {key: event for (key, event), is_there in pairs if not is_there}
-        self._remember(store, new)
-        return list(new.values())
+        found = chunk.distinct()
+        there = store.has_many(found.keys)
+        new = found.without(there)
+        if new.keys:
+            self._remember(store, new)
+        return new
 
-    def _remember(self, store: StateWriter, first: dict[Any, Event]) -> None:
-        store.put_many(dict.fromkeys(first, _SEEN))
+    def _remember(self, store: StateWriter, first: _Chunk) -> None:
+        store.put_many(dict.fromkeys(first.keys, _SEEN))
 
     def _forget(self, store: StateWriter, watermark_ms: int) -> int:
         """Remove the keys that the watermark has passed, and return how many."""
-        if not self.by_event_time:
-            return 0
-        removed = 0
-        for key, _ in passed_keys(store, watermark_ms * 1000):
-            store.remove(key)
-            removed += 1
-        return removed
+        return remove_passed(store, watermark_ms * 1000) if self.by_event_time else 0
 
 
 @dataclass(frozen=True)
@@ -105,29 +95,70 @@ class DropDuplicatesWithinWatermark(DropDuplicates):
 
     delay_ms: int = 0
 
-    def _remember(self, store: StateWriter, first: dict[Any, Event]) -> None:
+    def _remember(self, store: StateWriter, first: _Chunk) -> None:
         delay_ms = self.delay_ms
-        expires_ms = [max(ms_upto(time_us or 0) + delay_ms, 0) for time_us, _ in first.values()]
-        store.put_many(dict(zip(first, expires_ms, strict=True)), expires_ms)
+        expires_ms = [ms_upto(time_us or 0) + delay_ms for time_us in first.times_us]
+        if min(expires_ms) < 0:
+            expires_ms = [max(time_ms, 0) for time_ms in expires_ms]
+        store.put_many(dict(zip(first.keys, expires_ms, strict=True)), expires_ms)
 
     def _forget(self, store: StateWriter, watermark_ms: int) -> int:
         return store.remove_due(watermark_ms + 1)
 
 
-def _rows_on_time(
-    rows: Iterator[Row], late_ms: int | None, metrics: StateMetrics
-) -> Iterator[list[Row]]:
-    """Yield chunks of pairs (key, event) that are not late; those without a time never are."""
-    late_us = None if late_ms is None else late_ms * 1000
-    while chunk := list(islice(rows, _CHUNK_ROWS)):
-        if late_us is not None:
-            times = [event[0] for _, event in chunk]
-            on_time = [time_us is None or time_us > late_us for time_us in times]
-            if not all(on_time):
-                metrics.numRowsDroppedByWatermark += on_time.count(False)
-                chunk = list(compress(chunk, on_time))
-        if chunk:
-            yield chunk
+class _Chunk(NamedTuple):
+    """Some rows (key, event), in columns; the records as a block has them."""
+
+    keys: list[Any]
+    times_us: list[int | None]
+    column: Column
+
+    @classmethod
+    def of(cls, keys: list[Any], events: Column) -> _Chunk:
+        return cls(keys, *two_columns(events))
+
+    def records(self) -> list[Any]:
+        return rows_of_fields(self.column)
+
+    def events(self) -> Iterator[Event]:
+        return zip(self.times_us, self.records(), strict=True)
+
+    def on_time(self, late_ms: int | None, metrics: StateMetrics) -> _Chunk:
+        """Return the rows that are not late; those without a time never are."""
+        if late_ms is None:
+            return self
+        late_us = late_ms * 1000
+        is_late = [time_us is not None and time_us <= late_us for time_us in self.times_us]
+        metrics.numRowsDroppedByWatermark += is_late.count(True)
+        return self.without(is_late)
+
+    def distinct(self) -> _Chunk:
+        """Return the first row of each key."""
+        if len(set(self.keys)) == len(self.keys):
+            return self
+        first: dict[Any, int] = {}
+        for place, key in enumerate(self.keys):
+            first.setdefault(key, place)
+        records = self.records()
+        places = first.values()
+        return _Chunk(
+            list(first),
+            [self.times_us[place] for place in places],
+            [records[place] for place in places],
+        )
+
+    def without(self, is_out: list[bool]) -> _Chunk:
+        """Return the rows that are not to be out."""
+        if True not in is_out:
+            return self
+        if False not in is_out:
+            return _Chunk([], [], [])
+        stays = list(map(not_, is_out))
+        return _Chunk(
+            list(compress(self.keys, stays)),
+            list(compress(self.times_us, stays)),
+            list(compress(self.records(), stays)),
+        )
 
 
 @dataclass(frozen=True)
@@ -197,17 +228,31 @@ class KeyEvents:
     with_event_time: bool = False
     where: str = "key"
 
-    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[tuple[Any, Event]]:
+    def __call__(self, _: int, rows: Iterable[Any]) -> PairColumns:
         settle_worker()
-        events: Iterable[Event] = rows if self.are_events else ((None, row) for row in rows)
-        key = self.key
-        for event in events:
-            time_us, own = event
-            if key is not None:
-                try:
-                    own = key(own)
-                except Exception as error:
-                    raise failed(self.where, own, error, "record") from error
+        return PairColumns(self._keyed(rows))
+
+    def _keyed(self, rows: Iterable[Any]) -> Iterator[Columns]:
+        events = columns_of(rows if self.are_events else ((None, row) for row in rows))
+        for times_us, column in events:
+            records = rows_of_fields(column)
+            keys = self._keys(records)
             if self.with_event_time:
-                own = (None, own) if time_us is None else join_time(time_us, own)
-            yield own, event
+                keys = [
+                    (None, key) if time_us is None else join_time(time_us, key)
+                    for time_us, key in zip(times_us, keys, strict=True)
+                ]
+            yield keys, (times_us, records)
+
+    def _keys(self, records: list[Any]) -> list[Any]:
+        if self.key is None:
+            return records
+        try:
+            return list(map(self.key, records))
+        except Exception:
+            for record in records:  # one of them is to blame; the error says which
+                try:
+                    self.key(record)
+                except Exception as error:
+                    raise failed(self.where, record, error, "record") from error
+            raise

@@ -10,13 +10,13 @@ from operator import itemgetter
 from typing import Any
 
 from dstreams.rdd.failures import failed
+from dstreams.rdd.pair_columns import CHUNK_ROWS, Columns, PairColumns
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.partition_tasks import EventTime
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.physical_operator import Event, NarrowExec, Task
+from dstreams.structured.operators.physical_operator import NarrowExec, Task
 
-_CHUNK_ROWS = 1000
 _second = itemgetter(1)
 
 
@@ -58,19 +58,22 @@ class MarkEvents:
     report: Callable[[int, int, EventTimeStats], None]
     where: str = "withWatermark"
 
-    def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[Event]:
+    def __call__(self, split: int, rows: Iterable[Any]) -> PairColumns:
         settle_worker()
+        return PairColumns(self._marked(split, rows))
+
+    def _marked(self, split: int, rows: Iterable[Any]) -> Iterator[Columns]:
         remaining = iter(rows)
         if self.is_marked:
             remaining = map(_second, remaining)
         seen: EventTimeStats | None = None
         try:
-            while records := list(islice(remaining, _CHUNK_ROWS)):
+            while records := list(islice(remaining, CHUNK_ROWS)):
                 times = self._times(records)
                 known = times if None not in times else [time or 0 for time in times]
                 stats = EventTimeStats.of(known)  # type: ignore[arg-type]
                 seen = stats if seen is None else seen.merge(stats)
-                yield from zip(times, records, strict=True)
+                yield times, records
         finally:
             if seen is not None:
                 self.report(split, seen.count, seen)

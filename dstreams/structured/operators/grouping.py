@@ -18,15 +18,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import compress
+from operator import add
 from typing import Any
 
+from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
 from dstreams.rdd.failures import failed
+from dstreams.rdd.pair_columns import columns_of
 from dstreams.structured.operators.time_windows import TimeWindows, Window
 from dstreams.structured.operators.window_keys import (
+    TIME_CHARS,
+    Taken,
+    are_all_after,
+    join_time,
     passed_by,
-    passed_keys,
+    remove_passed,
     split_time,
+    take_passed,
     time_prefix,
 )
 
@@ -75,6 +84,60 @@ class Grouping:
         for row in rows:
             record = row[1] if are_events else row
             yield self.key_of(record), record
+
+    def assign_columns(
+        self, rows: Iterable[Any], are_events: bool
+    ) -> Iterator[tuple[list[Any], list[Any]]]:
+        """Iterate over what :meth:`assign` gives in columns; windows must not overlap."""
+        windows = self.windows
+        for times, column in columns_of(rows if are_events else ((None, row) for row in rows)):
+            records = rows_of_fields(column)
+            if windows is None:
+                yield self._keys_of(records), records
+            elif isinstance(windows, TimeWindows):
+                known = list(map(self.time, records)) if self.time is not None else times
+                if None in known:
+                    is_timed = [time_us is not None for time_us in known]
+                    known = list(compress(known, is_timed))
+                    records = list(compress(records, is_timed))
+                if records:
+                    yield self._window_keys(windows, known, records), records
+            else:
+                yield list(zip(times, self._keys_of(records), strict=True)), records
+
+    def _window_keys(
+        self, windows: TimeWindows, times_us: list[Any], records: list[Any]
+    ) -> list[Any]:
+        """Return the keys of records, each in one window."""
+        size_us = windows.size_ms * 1000
+        first, last = min(times_us), max(times_us)
+        one_end_us = first - first % size_us + size_us
+        if last < one_end_us:
+            ends = [one_end_us // 1000] * len(times_us)
+        else:
+            ends = [(time_us - time_us % size_us + size_us) // 1000 for time_us in times_us]
+        if self.key is None:
+            return ends
+        keys = self._keys_of(records)
+        if set(map(type, keys)) != {str}:
+            return list(map(join_time, ends, keys))
+        prefixes = {end_ms: time_prefix(end_ms) for end_ms in set(ends)}
+        if None in prefixes.values():
+            return list(map(join_time, ends, keys))
+        if len(prefixes) == 1:
+            prefix: Any = prefixes[ends[0]]
+            return [prefix + key for key in keys]
+        return list(map(add, map(prefixes.__getitem__, ends), keys))
+
+    def _keys_of(self, records: list[Any]) -> list[Any]:
+        if self.key is None:
+            return [()] * len(records)
+        try:
+            return list(map(self.key, records))
+        except Exception:
+            for record in records:  # one of them is to blame; the error says which
+                self.key_of(record)
+            raise
 
     def key_of(self, record: Any) -> Any:
         """Return the user's key of a record, ``()`` without one."""
@@ -133,19 +196,33 @@ class Grouping:
                 named[end_ms] = windows.at(end_ms)
             return named[end_ms]
 
+        of_prefix: dict[str, Window] = {}
+
         def name_both(key: Any) -> Any:
+            if type(key) is str:
+                prefix = key[:TIME_CHARS]
+                if prefix in of_prefix:
+                    return of_prefix[prefix], key[TIME_CHARS:]
             end_ms, own = split_time(key)
-            return name(end_ms), own  # type: ignore[arg-type]
+            window = name(end_ms)  # type: ignore[arg-type]
+            if type(key) is str:
+                of_prefix[prefix] = window
+            return window, own
 
         return name_both if has_key else name
 
-    def passed(self, store: StateWriter, watermark_ms: int) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the (key, value) that a watermark has passed, found without a scan."""
-        return passed_keys(store, self._in_unit(watermark_ms)) if self.hasWatermark else iter(())
+    def take_passed(self, store: StateWriter, watermark_ms: int) -> Iterator[Taken]:
+        """Remove what a watermark has passed, and iterate over keys and values; without a scan."""
+        return take_passed(store, self._in_unit(watermark_ms)) if self.hasWatermark else iter(())
 
-    def is_passed(self, watermark_ms: int) -> Callable[[Any], bool]:
-        """Return the function that says whether a watermark has passed a key."""
-        return passed_by(self._in_unit(watermark_ms))
+    def remove_passed(self, store: StateWriter, watermark_ms: int) -> int:
+        """Remove what a watermark has passed, and return how many; without a scan."""
+        return remove_passed(store, self._in_unit(watermark_ms)) if self.hasWatermark else 0
+
+    def passed_of(self, keys: list[Any], watermark_ms: int) -> list[bool]:
+        """Return which keys a watermark has passed; empty for none of them."""
+        last = self._in_unit(watermark_ms)
+        return [] if are_all_after(keys, last) else list(map(passed_by(last), keys))
 
     def _in_unit(self, watermark_ms: int) -> int:
         return watermark_ms if isinstance(self.windows, TimeWindows) else watermark_ms * 1000

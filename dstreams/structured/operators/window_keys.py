@@ -16,10 +16,13 @@ microseconds, which from the year 2041 on are too large to stand in texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from checkpoint.state_store import StateWriter
+
+Taken = tuple[list[Any], Iterable[Any]]
+"""Some keys that were removed, and their values."""
 
 TIME_CHARS = 13
 _BIAS = 1 << (4 * TIME_CHARS - 1)
@@ -66,11 +69,26 @@ def passed_by(last: int) -> Callable[[Any], bool]:
     return is_passed
 
 
-def passed_keys(store: StateWriter, last: int) -> Iterator[tuple[Any, Any]]:
-    """Iterate over (key, value) of the keys with a time at or before a watermark."""
+def take_passed(store: StateWriter, last: int) -> Iterator[Taken]:
+    """Remove the keys with a time at or before a watermark, and iterate over keys and values."""
+    for stop in _stops(last):
+        yield from store.take_range(None, stop)
+
+
+def remove_passed(store: StateWriter, last: int) -> int:
+    """Remove the keys with a time at or before a watermark, and return how many."""
+    return sum(store.remove_range(None, stop) for stop in _stops(last))
+
+
+def _stops(last: int) -> tuple[Any, ...]:
+    """Return what ends the keys of each kind that have a time at or before a watermark."""
     after = last + 1
-    for stop in (after, _text_bound(after), (after,)):
-        yield from store.range(None, stop)
+    return after, _text_bound(after), (after,)
+
+
+def are_all_after(keys: list[Any], last: int) -> bool:
+    """Whether keys are texts of which none was passed; False where it takes a look at each."""
+    return set(map(type, keys)) == {str} and min(keys) >= _text_bound(last + 1)
 
 
 def _text_bound(moment: int) -> str:

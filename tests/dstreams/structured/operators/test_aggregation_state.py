@@ -22,7 +22,8 @@ from dstreams.structured.operators.aggregation import AggregateRecords, FinishRo
 from dstreams.structured.operators.aggregation_state import AggregateIntoState
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
 from dstreams.structured.operators.time_windows import TimeWindows, Window
-from tests.dstreams.structured.operators.local_query import LocalQuery
+from dstreams.structured.operators.window_keys import passed_by, time_prefix
+from tests.dstreams.structured.operators.local_query import LocalQuery, LocalStore
 
 BY_VALUE = Grouping(key=lambda value: value)
 BY_WINDOW = Grouping(windows=TimeWindows(5_000))
@@ -207,11 +208,7 @@ def test_groups_of_event_times_in_microseconds() -> None:
         ((1_001, "a"), "a"),
         ((None, "b"), "b"),
     ]
-    assert list(map(grouping.is_passed(1), [(1_000, "a"), (1_001, "a"), (None, "b")])) == [
-        True,
-        False,
-        False,
-    ]
+    assert grouping.passed_of([(1_000, "a"), (1_001, "a"), (None, "b")], 1) == [True, False, False]
 
 
 def test_without_event_time_no_window() -> None:
@@ -252,6 +249,63 @@ def test_more_keys_than_memory() -> None:
     rows = [(f"key-{number % 3000}", 1) for number in range(9000)]
     into_state = AggregateIntoState(Count(), Grouping(), OutputMode.Update, memory_mb=0.001)
     assert list(into_state.merged(iter(rows))) == [(f"key-{number}", 3) for number in range(3000)]
+
+
+@pytest.mark.parametrize("mode", [OutputMode.Update, OutputMode.Append])
+def test_rows_do_not_depend_on_memory(mode: OutputMode) -> None:
+    """State is written in the order of keys where there is memory; rows come in that of arrival."""
+    windows = TimeWindows(5_000)
+    grouping = Grouping(key=str, windows=windows)
+    keys = [
+        (time_prefix(end_ms) or "") + f"{number * 7 % 3000}"
+        for number in range(3000)
+        for end_ms in (20_000, 5_000, 10_000)
+    ]
+    made = []
+    for memory_mb in (512, 0.001):
+        into_state = AggregateIntoState(
+            Count(), grouping, mode, late_ms=5_000, evict_ms=10_000, memory_mb=memory_mb
+        )
+        store = LocalStore(partitions=1)
+        batch = store.batch(into_state, [(key, 1) for key in keys])
+        made.append((batch.rows, batch.counts, store.contents()))
+    assert made[0] == made[1]
+    rows, counts, contents = made[0]
+    assert counts == (3000, 6000, 3000, 3000)
+    on_time = [key for key in keys if not passed_by(5_000)(key)]
+    passed = [key for key in on_time if passed_by(10_000)(key)]
+    expected = on_time if mode is OutputMode.Update else sorted(passed)
+    assert [key for key, _ in rows] == expected
+    assert sorted(contents) == sorted(set(on_time) - set(passed))
+
+
+TIMES = st.none() | st.integers(-20_000_000, 60_000_000)
+GROUPINGS = [
+    Grouping(),
+    Grouping(key=lambda value: value),
+    Grouping(key=lambda value: value, windows=EVENT_TIME),
+    Grouping(windows=TimeWindows(5_000)),
+    Grouping(key=lambda value: value, windows=TimeWindows(7_000)),
+    Grouping(key=lambda value: value, windows=TimeWindows(7_000), time=lambda _: 3),
+]
+
+
+@given(
+    st.lists(st.tuples(TIMES, st.sampled_from(["a", "b", 7, None])), max_size=20),
+    st.sampled_from(GROUPINGS),
+)
+def test_groups_in_columns(events: list[Any], grouping: Grouping) -> None:
+    """Many records get the keys that each of them gets alone."""
+    parts = grouping.assign_columns(events, are_events=True)
+    found = [pair for keys, records in parts for pair in zip(keys, records, strict=True)]
+    assert found == list(grouping.assign(events, are_events=True))
+
+
+def test_a_key_that_cannot_be_counted_is_named() -> None:
+    """The error says which key it is."""
+    partial = AggregateRecords(Count(), Grouping(key=list), are_events=False)
+    with pytest.raises(UserFunctionError, match=r"agg failed for key \['x'\]: TypeError"):
+        list(partial(0, ["x"]))
 
 
 def test_a_key_function_that_fails_names_the_record() -> None:
