@@ -138,7 +138,7 @@ class AggregateRecords:
         except Exception:
             for key in keys:  # one of them cannot be looked up; the error says which
                 try:
-                    hash(key)
+                    total.get(key)
                 except Exception as error:
                     raise failed(self.where, self.grouping.result_key(key), error) from error
             raise
