@@ -48,7 +48,14 @@ _is_rewriting: ContextVar[bool] = ContextVar("outputs are written again", defaul
 
 # Classes that PySpark looks up anew for each RDD, at up to half a millisecond each, by asking the
 # view of the JVM for an attribute. What the view has as one it is not asked for again.
-_USED_BY_PYSPARK = ("PythonRDD", "PairwiseRDD", "PythonPartitioner")
+_USED_BY_PYSPARK = (
+    "PythonRDD",
+    "PairwiseRDD",
+    "PythonPartitioner",
+    "org.apache.spark.api.java.JavaRDD",  # and those below for each union
+    "org.apache.spark.api.java.JavaPairRDD",
+    "org.apache.spark.api.java.JavaDoubleRDD",
+)
 _UTILITIES, _FUNCTION = "PythonUtils", "SimplePythonFunction"
 
 
@@ -409,10 +416,19 @@ def _content_of(argument: Any) -> Any:
 def keep_classes(jvm: Any) -> None:
     """Let the view of a JVM keep the classes that PySpark asks it for with each RDD, once."""
     for name in (*_USED_BY_PYSPARK, _UTILITIES, _FUNCTION):
-        if name not in vars(jvm):
-            kind = {_UTILITIES: _Utilities, _FUNCTION: _FunctionClass}.get(name, _KeptClass)
-            known = getattr(jvm, name)
-            setattr(jvm, name, kind(known._fqn, known._gateway_client))
+        kind = {_UTILITIES: _Utilities, _FUNCTION: _FunctionClass}.get(name, _KeptClass)
+        _keep(jvm, name, kind)
+    if "py4j" not in vars(jvm):
+        package = jvm.py4j
+        package.reflection = package.reflection
+        _keep(package.reflection, "TypeUtil", _KeptClass)
+        jvm.py4j = package
+
+
+def _keep(place: Any, name: str, kind: type[_KeptClass]) -> None:
+    if name not in vars(place):
+        known = getattr(place, name)
+        setattr(place, name, kind(known._fqn, known._gateway_client))
 
 
 class _Classes:
