@@ -13,18 +13,19 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark import SparkContext
 
-from dstreams import BatchFailedError, DStream
+from dstreams import BatchFailedError, DStream, StreamingContext
 from dstreams.rdd.jvm import compressed_endings
 from dstreams.rdd.line_ranges import LineRange, LineRanges
 from dstreams.settings import Settings
 from dstreams.sources.file_formats import TextLines
 from dstreams.sources.file_formats import line_ranges as ranges_of
 from dstreams.sources.file_listing import FileStamp
-from dstreams.testing import BatchDriver
+from dstreams.testing import BatchDriver, ManualClock
 from tests.support.jobs import count_jobs
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 
+from dstreams.aggregates import Count  # noqa: E402 - needs pyarrow
 from dstreams.arrow.decode_lines import LinesToBlocks, decoder_of  # noqa: E402 - needs pyarrow
 from dstreams.arrow.schemas import schema_of  # noqa: E402
 
@@ -299,3 +300,34 @@ def test_persisted_lines_are_read_once(sc: SparkContext, tmp_path: Path) -> None
         (info,) = driver.run(1)
     assert [each[-1] for each in shops] == [["a", "b"], ["a"]]
     assert info.inputs[0].records == 2
+
+
+def test_a_window_over_files_goes_on_after_a_restart(sc: SparkContext, tmp_path: Path) -> None:
+    """What a batch had read is read again, by workers, from the files that its record names."""
+    source, seen = tmp_path / "in", tmp_path / "seen"
+    source.mkdir()
+
+    def keep(rdd: Any) -> None:
+        with seen.open("a") as file:
+            file.write(f"{sorted(map(tuple, rdd.collect()))}\n")
+
+    def create() -> StreamingContext:
+        ssc = StreamingContext(sc, 1, clock=ManualClock())
+        ssc.checkpoint(str(tmp_path / "checkpoint"))
+        lines = ssc.fileStream(str(source), newFilesOnly=False, maxFileAge=math.inf)
+        sales = lines.toBlocks(Sale, format="json")
+        sales.aggregateByKeyAndWindow("shop", 3, sales=Count()).toRows().foreachRDD(keep)
+        return ssc
+
+    for life in range(2):
+        ssc = StreamingContext.getOrCreate(str(tmp_path / "checkpoint"), create)
+        for batch in range(2):
+            (source / f"{life}-{batch}").write_bytes(b'{"shop": "%d"}\n' % batch * (life + 1))
+            ssc.step()
+        ssc.stop(stopSparkContext=False)
+    assert seen.read_text().splitlines() == [
+        "[('0', 1)]",
+        "[('0', 1), ('1', 1)]",
+        "[('0', 3), ('1', 1)]",
+        "[('0', 2), ('1', 3)]",
+    ]
