@@ -549,7 +549,8 @@ class DStream(Generic[T_co]):
 
         With a *format* a record is a line, str or bytes of UTF-8, and is decoded. Blank lines are
         passed over, but for ``"text"``. Nothing is rounded: what does not fit its column makes the
-        line a malformed one.
+        line a malformed one. Directly behind ``textFileStream`` and ``fileStream`` workers read the
+        files themselves, where they are ``file:`` ones that are not compressed.
 
         Args:
             schema: the columns: a dataclass or NamedTuple, a dict of names and types (Python's or

@@ -102,6 +102,7 @@ def row_of(line: str, schema: Any) -> Any:
 
 FEW = [SCHEMA, *(pa.schema([SCHEMA.field(name) for name in names]) for names in (
     ["key"], ["whole", "key"], ["real", "truth"], ["at", "day", "key"], ["amount", "key"],
+    ["key", "real", "at", "whole"],
 ))]  # fmt: skip
 
 
