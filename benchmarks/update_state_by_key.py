@@ -7,6 +7,7 @@ the mean, because there the batches differ as the state grows.
 
     python benchmarks/update_state_by_key.py             # the table
     python benchmarks/update_state_by_key.py --case 1M   # one row
+    python benchmarks/update_state_by_key.py --tuned     # both sides in a context of tuned_context
 
 A plain dict in one process does the same work for comparison: a floor, with nothing durable.
 """
@@ -99,12 +100,25 @@ def start_spark() -> Any:
     return spark
 
 
-def run_dstreams(case: Case, directory: str) -> list[float]:
+def start_tuned(*options: str) -> Any:
+    """Start Spark as a program of dstreams does; *options* are of the JVM."""
+    from dstreams.rdd.context import tuned_context
+
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": " ".join(options),
+        "spark.streaming.clock": "org.apache.spark.util.ManualClock",
+    }
+    return tuned_context("benchmark", f"local[{PARTITIONS}]", conf)
+
+
+def run_dstreams(case: Case, directory: str, start: Callable[[], Any]) -> list[float]:
     """Run the case on dstreams; returns seconds for each batch."""
     from dstreams import StreamingContext
     from dstreams.testing import ManualClock
 
-    spark = start_spark()
+    spark = start()
     rdds = [spark.parallelize(batch, PARTITIONS) for batch in batches_of(case)]
     spark.setCheckpointDir(directory)
     clock = ManualClock()
@@ -118,12 +132,12 @@ def run_dstreams(case: Case, directory: str) -> list[float]:
     return seconds
 
 
-def run_pyspark(case: Case, directory: str) -> list[float]:
+def run_pyspark(case: Case, directory: str, start: Callable[[], Any]) -> list[float]:
     """Run the case on pyspark.streaming; returns seconds for each batch."""
     warnings.simplefilter("ignore", FutureWarning)
     from pyspark.streaming import StreamingContext
 
-    spark = start_spark()
+    spark = start()
     rdds = [spark.parallelize(batch, PARTITIONS) for batch in batches_of(case)]
     spark.setCheckpointDir(directory)  # state only: no checkpoints of the graph, as on our side
     ssc = StreamingContext(spark, 1)
@@ -137,7 +151,7 @@ def run_pyspark(case: Case, directory: str) -> list[float]:
     return seconds
 
 
-def run_dict(case: Case, directory: str) -> list[float]:
+def run_dict(case: Case, *_: Any) -> list[float]:
     """Do the same work with a dict in this process; returns seconds for each batch."""
     state: dict[str, int] = {}
     seconds = []
@@ -167,10 +181,11 @@ def timed_batches(count: int, due: Callable[[], Any], done: threading.Semaphore)
 SIDES = {"dstreams": run_dstreams, "pyspark": run_pyspark, "dict": run_dict}
 
 
-def run_side(side: str, case: Case) -> tuple[list[float], int]:
+def run_side(side: str, case: Case, is_tuned: bool) -> tuple[list[float], int]:
     """Run one side in a process of its own; returns seconds by batch and peak memory in bytes."""
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, __file__, "--side", side, json.dumps(asdict(case)), directory]
+        command += ["--tuned"] if is_tuned else []
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         peak = 0
         while child.poll() is None:
@@ -197,11 +212,11 @@ def memory_of(pid: int) -> int:
     return total
 
 
-def compare(name: str, case: Case) -> bool:
+def compare(name: str, case: Case, is_tuned: bool) -> bool:
     """Run one row and print it; returns whether it reached what is asked for."""
     medians, peaks = {}, {}
     for side in SIDES:
-        seconds, peaks[side] = run_side(side, case)
+        seconds, peaks[side] = run_side(side, case, is_tuned)
         measured = seconds[case.warm + case.load :]
         medians[side] = statistics.median(measured) if case.load else statistics.mean(measured)
     ratio = medians["pyspark"] / medians["dstreams"]
@@ -220,11 +235,15 @@ def main() -> int:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", choices=CASES, help="run one row only")
+    parser.add_argument(
+        "--tuned", action="store_true", help="both sides in a context of tuned_context"
+    )
     parser.add_argument("--side", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
         side, case, directory = arguments.side
-        print(json.dumps(SIDES[side](Case(**json.loads(case)), directory)))
+        start = start_tuned if arguments.tuned else start_spark
+        print(json.dumps(SIDES[side](Case(**json.loads(case)), directory, start)))
         return 0
     print(
         f"{'case':>5} {'keys':>9} {'records':>8} {'pyspark':>9} {'dstreams':>9} {'ratio':>7} "
@@ -232,7 +251,7 @@ def main() -> int:
         flush=True,
     )
     names = [arguments.case] if arguments.case else list(CASES)
-    reached = [compare(name, CASES[name]) for name in names]
+    reached = [compare(name, CASES[name], arguments.tuned) for name in names]
     return 0 if all(reached) else 1
 
 
