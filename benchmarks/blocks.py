@@ -1,9 +1,10 @@
 """Benchmark: state in blocks against state in rows, here and elsewhere, side by side.
 
 A running sum and count by key: 1,000,000 keys of state, 1,000,000 records a batch, two partitions,
-everything durable. Each side is one process, on the same records, which lie in memory as the side
-takes them: as Arrow blocks, as pairs, or as numbers of which Spark's SQL makes the records. The
-sides take turns, so that a machine that drifts favours none.
+everything durable. Each side is one process; those without SQL have a context of ``tuned_context``.
+They get the same records, which lie in memory as the side takes them: as Arrow blocks, as pairs, or
+as numbers of which Spark's SQL makes the records. The sides take turns, so that a machine that
+drifts favours none.
 
     python benchmarks/blocks.py --peers-python VENV/bin/python      # all, half an hour
     python benchmarks/blocks.py --sides blocks rows                 # ours alone, minutes
@@ -35,7 +36,7 @@ from typing import Any
 
 from stored_state import Side, cpu_seconds, take_turns
 from stored_state_data import DIRECT, FACTOR, MODULUS, PARTITIONS, Span, records, serve
-from update_state_by_key import start_spark
+from update_state_by_key import start_tuned
 
 # Times that many of ours.
 ASKED = {
@@ -105,7 +106,7 @@ def serve_ours(name: str, keys: int, spans: list[Span], directory: str) -> None:
     from dstreams import StreamingContext
     from dstreams.testing import ManualClock
 
-    spark = start_spark()
+    spark = start_tuned()
     ssc = StreamingContext(spark, 1, clock=ManualClock())
     ssc.checkpoint(directory)
     given: list[Any] = []
@@ -157,7 +158,7 @@ def serve_pyspark(keys: int, spans: list[Span], directory: str) -> None:
     warnings.simplefilter("ignore", FutureWarning)
     from pyspark.streaming import StreamingContext
 
-    spark = start_spark()
+    spark = start_tuned()
     spark.setCheckpointDir(directory)  # of the state: those of the graph would cost more
     ssc = StreamingContext(spark, 1)
     given: list[Any] = []

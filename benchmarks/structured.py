@@ -43,7 +43,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from update_state_by_key import PARTITIONS, start_spark
+from update_state_by_key import PARTITIONS, start_tuned
 
 KEYS = 200_000
 BATCH_MS = 5_000
@@ -75,18 +75,6 @@ CASES = {
     "dedupe": Case("append"),
     "dedupe within": Case("append"),
 }
-
-
-def start_tuned(*options: str) -> Any:
-    """Start Spark as a program of dstreams does; *options* are of the JVM."""
-    from dstreams.rdd.context import tuned_context
-
-    conf = {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": " ".join(options),
-    }
-    return tuned_context("benchmark", f"local[{PARTITIONS}]", conf)
 
 
 def user_of(number: int) -> str:
@@ -264,7 +252,7 @@ def cpu_ms() -> float:
 
 def run_start(source: str) -> dict[str, Any]:
     """Return the seconds to the first row of the first and the second query of a context."""
-    spark = start_spark()
+    spark = start_tuned()
     if source == "plain job":
         return {"seconds": [seconds_of(partial(first_shuffle, spark)) for _ in range(2)]}
     from dstreams.structured import StreamSession
