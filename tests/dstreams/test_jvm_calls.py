@@ -61,7 +61,7 @@ def thread_of_batches(sc: SparkContext) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("thread_of_batches")
-@pytest.mark.parametrize(("operation", "most"), [(all_state, 45), (stored_state, 50)])
+@pytest.mark.parametrize(("operation", "most"), [(all_state, 45), (stored_state, 55)])
 def test_a_batch_with_state_makes_few_calls(
     sc: SparkContext,
     tmp_path: Path,
