@@ -349,6 +349,19 @@ def failed(where: str, subject: Any, error: BaseException, kind: str = "key") ->
     return UserFunctionError(f"{where} failed for {kind} {shorten(subject)}: {summarize(error)}")
 
 
+def mapped(func: Callable[[Any], Any], values: list[Any]) -> list[Any]:
+    """Return what a user's function gives for each value.
+
+    Raises:
+        RuntimeError: it raised a StopIteration, which ``map`` takes for the end of the values.
+        Exception: it raised another error; a call for each value says which is to blame.
+    """
+    results = list(map(func, values))
+    if len(results) < len(values):
+        raise RuntimeError("a function raised StopIteration")
+    return results
+
+
 @contextmanager
 def calling(operation: str, *functions: Callable[..., Any]) -> Iterator[None]:
     """Name the operation and its function where that fails in the block, on a worker.

@@ -15,7 +15,7 @@ from typing import Any
 from checkpoint.state_store import StateWriter
 from dstreams.durations import event_time_us
 from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import UserFunctionError, failed
+from dstreams.rdd.failures import UserFunctionError, failed, mapped
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
@@ -64,9 +64,9 @@ class EventTime:
 
     def of_all(self, values: list[Any]) -> list[int | None]:
         """Return the times of many values, faster; a call for each value says which is to blame."""
-        moments = list(map(self.func, values))
+        moments = mapped(self.func, values)
         if set(map(type, moments)) <= _IN_MS:
-            return [time_ms * 1000 for time_ms in moments]  # type: ignore[operator]
+            return [time_ms * 1000 for time_ms in moments]
         return list(map(self._in_us, moments))
 
     def _in_us(self, moment: datetime | int | None) -> int | None:

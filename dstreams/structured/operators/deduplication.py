@@ -15,7 +15,7 @@ from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
 from dstreams.kernel.state_versions import StateUpdate
-from dstreams.rdd.failures import failed
+from dstreams.rdd.failures import failed, mapped
 from dstreams.rdd.pair_columns import Column, Columns, PairColumns, columns_of, two_columns
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
@@ -248,7 +248,7 @@ class KeyEvents:
         if self.key is None:
             return records
         try:
-            return list(map(self.key, records))
+            return mapped(self.key, records)
         except Exception:
             for record in records:  # one of them is to blame; the error says which
                 try:

@@ -9,7 +9,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from dstreams.rdd.failures import failed
+from dstreams.rdd.failures import failed, mapped
 from dstreams.rdd.pair_columns import CHUNK_ROWS, Columns, PairColumns
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.partition_tasks import EventTime
@@ -82,7 +82,7 @@ class MarkEvents:
         try:
             if isinstance(self.event_time, EventTime):
                 return self.event_time.of_all(records)
-            return list(map(self.event_time, records))
+            return mapped(self.event_time, records)
         except Exception:
             for record in records:  # one of them is to blame; the error says which
                 try:

@@ -24,7 +24,7 @@ from typing import Any
 
 from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
-from dstreams.rdd.failures import failed
+from dstreams.rdd.failures import failed, mapped
 from dstreams.rdd.pair_columns import columns_of
 from dstreams.structured.operators.time_windows import TimeWindows, Window
 from dstreams.structured.operators.window_keys import (
@@ -95,7 +95,7 @@ class Grouping:
             if windows is None:
                 yield self._keys_of(records), records
             elif isinstance(windows, TimeWindows):
-                known = list(map(self.time, records)) if self.time is not None else times
+                known = mapped(self.time, records) if self.time is not None else times
                 if None in known:
                     is_timed = [time_us is not None for time_us in known]
                     known = list(compress(known, is_timed))
@@ -133,7 +133,7 @@ class Grouping:
         if self.key is None:
             return [()] * len(records)
         try:
-            return list(map(self.key, records))
+            return mapped(self.key, records)
         except Exception:
             for record in records:  # one of them is to blame; the error says which
                 self.key_of(record)

@@ -10,10 +10,13 @@ from pyspark import SparkContext
 
 from dstreams.rdd.failures import UserFunctionError
 from dstreams.state.partition_tasks import EventTime
+from dstreams.structured.operators.deduplication import KeyEvents
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec, MarkEvents
 from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import RDDScanExec
+from dstreams.structured.operators.time_windows import TimeWindows
 from tests.support.jobs import count_jobs
 
 AVG_MS = pytest.approx(11000 / 3)
@@ -59,6 +62,29 @@ def test_an_event_time_that_fails_names_the_record() -> None:
     mark = MarkEvents(lambda record: record["ts"], False, lambda *report: None, "f")
     with pytest.raises(UserFunctionError, match=r"f failed for record \{'x': 1\}: KeyError: 'ts'"):
         list(mark(0, [{"ts": 1}, {"x": 1}]))
+
+
+def no_third(word: str) -> str:
+    """A function that ends whoever iterates over its results."""
+    if word == "c":
+        raise StopIteration
+    return word
+
+
+@pytest.mark.parametrize("by", ["key", "event time", "key of a window"])
+def test_a_stop_iteration_is_an_error(by: str) -> None:
+    """It fails the batch and names the record, and does not end the records before their end."""
+    events = [(second, word) for second, word in enumerate("abcd")]
+    if by == "key":
+        made: Any = KeyEvents(no_third, True, where="dropDuplicates")(0, events)
+    elif by == "event time":
+        time = EventTime(lambda word: ord(no_third(word)), "withWatermark")
+        made = MarkEvents(time, False, lambda *_: None)(0, "abcd")
+    else:
+        grouping = Grouping(key=no_third, windows=TimeWindows(1000))
+        made = grouping.assign_columns(events, True)
+    with pytest.raises(UserFunctionError, match="failed for record 'c': StopIteration"):
+        list(made)
 
 
 def test_last_moment_of_a_day() -> None:
