@@ -96,34 +96,33 @@ def encode_block(
     A *key_column*, of an earlier block, stands in place of the *keys*; *kinds* are the types of the
     values, where the caller knows them.
     """
-    if isinstance(values, tuple):
-        fields = _plain_fields(values, 0)
-        if fields is not None:
-            return _joined(side, PairForm.FIELDS, len(keys), _dumps(keys), _dumps(fields))
-        values = rows_of_fields(values)
-    form = PairForm.COMMON
-    column: Column = values
     try:
-        kinds = kinds or set(map(type, values))
-        if not _ATOMIC.issuperset(kinds):
-            fields = _fields_of(values, kinds)
-            if fields is not None:
-                form, column = PairForm.FIELDS, fields
-            elif _share_a_mutable(values):
-                form, column = PairForm.SEPARATE, list(map(_dumps, values))
+        form, column = _form_of(values, kinds)
         value_bytes = _dumps(column)
         key_bytes = _dumps(keys) if key_column is None else key_column
     except Exception as error:
         raise _explain_unpicklable(
-            keys if key_column is None else pickle.loads(key_column), values
+            keys if key_column is None else pickle.loads(key_column), rows_of_fields(values)
         ) from error
-    return _joined(side, form, len(values), key_bytes, value_bytes)
+    rows = len(keys) if isinstance(values, tuple) else len(values)
+    return b"".join((pair_header(side, form, rows, len(key_bytes)), key_bytes, value_bytes))
 
 
-def _joined(
-    side: Side, form: PairForm, rows: int, keys: bytes | memoryview, values: bytes
-) -> bytes:
-    return b"".join((pair_header(side, form, rows, len(keys)), keys, values))
+def _form_of(values: Column, kinds: set[type] | None) -> tuple[PairForm, Column]:
+    """Return the form in which values lie in a block, and what is pickled of them."""
+    if isinstance(values, tuple):
+        fields = _plain_fields(values, 0)
+        if fields is not None:
+            return PairForm.FIELDS, fields
+        values = rows_of_fields(values)
+    kinds = kinds or set(map(type, values))
+    if not _ATOMIC.issuperset(kinds):
+        fields = _fields_of(values, kinds)
+        if fields is not None:
+            return PairForm.FIELDS, fields
+        if _share_a_mutable(values):
+            return PairForm.SEPARATE, list(map(_dumps, values))
+    return PairForm.COMMON, values
 
 
 def _fields_of(values: list[Any], kinds: set[type], depth: int = 0) -> Column | None:

@@ -323,6 +323,12 @@ def test_classes_that_no_module_has_travel_by_value() -> None:
     assert block.values() == column
 
 
+def test_a_key_beside_columns_of_fields_is_named() -> None:
+    """As beside values that came as rows."""
+    with pytest.raises(UnpicklableError, match="the key of type generator of key <generator"):
+        encode_block(Side.BATCH, ["a", (_ for _ in ())], ([1, 2], ["x", "y"]))
+
+
 class Once:
     """Can be pickled only the third time."""
 
