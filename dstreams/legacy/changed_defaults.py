@@ -16,6 +16,7 @@ _WHY: Mapping[str, str] = {
     "spark.driver.bindAddress": "Spark is open to this machine alone",
     "spark.ui.showConsoleProgress": "Spark draws no bars over what the program prints",
     "spark.port.maxRetries": "so many programs have a page each on one host",
+    "spark.shuffle.compress": "what stays on this machine is not compressed",
     "spark.python.task.killTimeout": "a cancelled task stops in half a second",
     UNIX_SOCKETS: "workers answer about 40 ms sooner",
     WORKER_DAEMON: "workers begin with dstreams loaded",

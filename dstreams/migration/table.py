@@ -177,6 +177,7 @@ _STREAM: Mapping[str, Answer] = {
     "persist": differs(
         "checkpoint(interval) behind it keeps the level, and a level of a stream wins over that of "
         "a window on it.",
+        "Storage level of a state, or of a window with an inverse function",
         "`checkpoint(interval)` after `persist(level)`",
         "`persist` on a window",
     ),

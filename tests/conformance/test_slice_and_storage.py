@@ -192,14 +192,14 @@ def test_unpersist_may_be_left_to_spark(sc: SparkContext) -> None:
             rdd.unpersist()
 
 
-def test_state_is_persisted_serialized(sc: SparkContext) -> None:
-    """The level of a state stream is MEMORY_ONLY_SER, which PySpark calls MEMORY_ONLY."""
+def test_state_is_persisted(sc: SparkContext) -> None:
+    """Differs from the source, whose level is MEMORY_ONLY_SER: here a state is bytes already."""
     levels: list[StorageLevel] = []
     with BatchDriver(sc) as driver:
         states = numbered(driver, 2).map(lambda x: ("sum", x)).updateStateByKey(add)
         states.foreachRDD(lambda rdd: levels.append(rdd.getStorageLevel()))
         driver.run(2)
-    assert levels == [StorageLevel.MEMORY_ONLY] * 2
+    assert levels == [StorageLevel.MEMORY_AND_DISK_DESER] * 2
 
 
 @pytest.mark.parametrize("order", ["persist, checkpoint", "checkpoint, persist"])
