@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NoReturn, TypeVar
+from typing import ClassVar, NoReturn, TypeVar
 
 from dstreams.errors import InvalidStateCallError
-from dstreams.state.state_value import StateValue, require_state, require_storable
+from dstreams.state.state_value import StateValue, require_storable
 
 S = TypeVar("S")
 
@@ -36,7 +36,7 @@ class State(StateValue[S]):
 
     __slots__ = ("_is_timing_out", "is_removed", "is_updated")
 
-    _require = staticmethod(require_storable)
+    _is_of_stream: ClassVar[bool] = False
 
     def __init__(self, state: S | None = None, *, is_timing_out: bool = False) -> None:
         self._value = state  # faster than to ask the base, and made for each record
@@ -64,7 +64,8 @@ class State(StateValue[S]):
             raise InvalidStateCallError("the state cannot be updated after it has been removed")
         if self._is_timing_out:
             raise InvalidStateCallError("a state that is timing out cannot be updated")
-        self._require(newState)
+        if newState is None or not self._is_of_stream:
+            require_storable(newState)
         self._value = newState
         self.is_updated = True
 
@@ -94,4 +95,4 @@ class StoredState(State[S]):
 
     __slots__ = ()
 
-    _require = staticmethod(require_state)
+    _is_of_stream: ClassVar[bool] = True

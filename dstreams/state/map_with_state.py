@@ -95,7 +95,7 @@ class RecordProcessor:
                     removed += 1
                 elif state.is_updated or (due_ms is not None and state.exists):
                     try:
-                        put(key, (state.get, time_ms), due_ms)
+                        put(key, (state._value, time_ms), due_ms)
                     except Exception as error:
                         raise_refused(self.func.where, "state of key", key, error)
                     updated += state.is_updated
