@@ -152,20 +152,6 @@ def _read(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, Any, list
         yield pickle.loads(file.read(length))
 
 
-def reduce_in_order(
-    pairs: Iterable[tuple[Any, Any]],
-    merge: Merge,
-    memory_mb: float,
-    explain: Explain | None = None,
-) -> Iterator[tuple[Any, Any]]:
-    """Return (key, its values merged one after the other), in the order of keys.
-
-    As :func:`reduce_by_key`, of which it returns the rows.
-    """
-    reduced = reduce_by_key(pairs, merge, memory_mb, explain)
-    return iter(reduced.items()) if isinstance(reduced, dict) else reduced
-
-
 def reduce_by_key(
     pairs: Iterable[tuple[Any, Any]],
     merge: Merge,

@@ -30,7 +30,7 @@ from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.rdd.failures import failed
-from dstreams.rdd.ordered_groups import reduce_by_key, reduce_in_order
+from dstreams.rdd.ordered_groups import reduce_by_key
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
@@ -95,11 +95,11 @@ class AggregateIntoState:
     def _written(
         self, store: StateWriter, records: Rows, metrics: StateMetrics
     ) -> Iterator[list[Row]]:
-        reduced = reduce_by_key(records, self.aggregate.merge, self.memory_mb, self._failed)
-        if isinstance(reduced, dict):
-            yield from self._write_in_order(store, reduced, metrics)
+        merged = self.merged(records)
+        if isinstance(merged, dict):
+            yield from self._write_in_order(store, merged, metrics)
             return
-        while chunk := list(islice(reduced, _CHUNK_KEYS)):
+        while chunk := list(islice(merged, _CHUNK_KEYS)):
             keys, buffers = map(list, zip(*chunk, strict=True))
             yield list(zip(*self._write(store, keys, buffers, metrics), strict=True))
 
@@ -150,9 +150,9 @@ class AggregateIntoState:
                     raise self._failed(keys[place], error) from error
             yield (buffers[place],)
 
-    def merged(self, rows: Rows) -> Rows:
+    def merged(self, rows: Rows) -> dict[Any, Any] | Rows:
         """Return one row for each key, in the order of keys; what does not fit is spilled."""
-        return reduce_in_order(rows, self.aggregate.merge, self.memory_mb, self._failed)
+        return reduce_by_key(rows, self.aggregate.merge, self.memory_mb, self._failed)
 
     def _failed(self, key: Any, error: Exception) -> Exception:
         return failed(self.where, self.grouping.result_key(key), error)

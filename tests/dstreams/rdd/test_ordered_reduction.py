@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dstreams.rdd import ordered_groups
-from dstreams.rdd.ordered_groups import GroupsInOrder, reduce_in_order
+from dstreams.rdd.ordered_groups import GroupsInOrder, reduce_by_key
 
 IN_MEMORY, SPILLED = 1 << 62, 0.001
 
@@ -18,6 +18,10 @@ def floats(count: int) -> list[tuple[str, float]]:
     """Pairs whose sums depend on the order in which they are added."""
     numbers = random.Random(1)
     return [(f"key-{numbers.randrange(3000)}", numbers.uniform(-1e9, 1)) for _ in range(count)]
+
+
+def rows_of(reduced: dict[Any, Any] | Iterator[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    return list(reduced.items() if isinstance(reduced, dict) else reduced)
 
 
 def expected(pairs: list[tuple[str, float]]) -> list[tuple[str, float]]:
@@ -41,7 +45,7 @@ def test_order_of_keys_and_of_merging(
 
     monkeypatch.setattr(ordered_groups, "GroupsInOrder", groups)
     pairs = floats(count)
-    found = list(reduce_in_order(iter(pairs), lambda a, b: a + b, memory_mb))
+    found = rows_of(reduce_by_key(iter(pairs), lambda a, b: a + b, memory_mb))
     assert found == expected(pairs)
     spilled = [group for group in made if not group.are_in_memory]
     assert bool(spilled) is (memory_mb == SPILLED and count > 1000)  # fewer keys are not worth it
@@ -65,8 +69,8 @@ def test_an_error_names_its_key(memory_mb: float) -> None:
         return one + other
 
     with pytest.raises(ValueError, match=r"^guilty: TypeError$"):
-        list(reduce_in_order(pairs(False), add, memory_mb, explain))
+        rows_of(reduce_by_key(pairs(False), add, memory_mb, explain))
     with pytest.raises(TypeError):
-        list(reduce_in_order(pairs(False), add, memory_mb))
+        rows_of(reduce_by_key(pairs(False), add, memory_mb))
     with pytest.raises(LookupError, match="reading"):
-        list(reduce_in_order(pairs(True), add, memory_mb, explain))
+        rows_of(reduce_by_key(pairs(True), add, memory_mb, explain))
