@@ -289,7 +289,7 @@ class MergedState:
         return Groups(np.concatenate([known, of_records]), state.num_rows), rows
 
     def _kept(self, results: pa.RecordBatch) -> NDArray[np.bool_]:
-        assert self.keeps is not None  # noqa: S101 - for the type checker
+        assert self.keeps is not None
         with calling(self.aggregates.operation, self.keeps):
             flags = self.keeps(results)
         if isinstance(flags, pa.ChunkedArray):

@@ -125,7 +125,7 @@ class KafkaDStream(DStream[T]):
         COUNT.require(blockRows, f"blockRows of {operation}")
         values = schema_of(schema, operation)
         made = self._source.make_records
-        assert isinstance(made, AsRecords)  # noqa: S101 - KafkaUtils makes no other here
+        assert isinstance(made, AsRecords)
         more = record_columns(columns, made.decoding, operation)
         make = RecordsToBlocks(
             decoder_of(format, values, operation, sep=sep, skips_blank=False),
@@ -139,7 +139,7 @@ class KafkaDStream(DStream[T]):
     @property
     def _source(self) -> KafkaSource:
         source = self._node.source
-        assert isinstance(source, KafkaSource)  # noqa: S101 - KafkaUtils makes no other
+        assert isinstance(source, KafkaSource)
         return source
 
 
@@ -268,7 +268,7 @@ def _all_columns(values: pa.Schema, more: pa.Schema) -> pa.Schema:
 
 
 def _dead_letters(rdd: RDD[Any]) -> RDD[DeadLetter]:
-    assert isinstance(rdd, KafkaRDD)  # noqa: S101 - of the stream itself
+    assert isinstance(rdd, KafkaRDD)
     return rdd.deadLetters()
 
 

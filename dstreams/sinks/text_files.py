@@ -99,7 +99,7 @@ class EncodedFilesWriter(TextFilesWriter):
     def _save(self, rdd: RDD[Any], directory: str) -> int:
         """Write the files, and leave none of an attempt that lost."""
         files = open_output(directory)
-        assert self.encode is not None  # noqa: S101 - it is always given
+        assert self.encode is not None
         task = WritePart(files, "part-", self.encode, self.ending, writes_empty=False)
         written = {name for name, _ in rdd.mapPartitionsWithIndex(task).collect()}
         root = files.url.removeprefix("file://")
