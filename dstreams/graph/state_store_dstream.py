@@ -13,6 +13,7 @@ from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.empty_partitions import empty_partitions
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.placed_pairs import state_inputs
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_store_rdd import StoreFunction
 from dstreams.state.operator_definitions import StateBatch
@@ -50,7 +51,7 @@ class StateStoreDStream(ChildNode):
             inputs.append(batch)
         function = self.function(StateBatch(time_ms, before, rdds.checkpoint_due(self, time_ms)))
         nothing = empty_partitions(rdds.spark, self.partitioner)
-        return StateUpdate(before, inputs or [nothing], function, self.delay_ms)
+        return StateUpdate(before, state_inputs(*(inputs or [nothing])), function, self.delay_ms)
 
     def batch_frames(self, time_ms: int, rdds: BatchView) -> RDD[bytes] | None:
         """Bring the batch of the parent to where the state is; None where it has no RDD."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -54,7 +54,7 @@ class StateUpdate:
     """
 
     before: StateVersion
-    inputs: Sequence[RDD[bytes]]
+    data: RDD[Any]
     function: StoreFunction
     delay_ms: int | None = None
 
@@ -105,7 +105,7 @@ class StateVersions:
 
         If the version was restored, the rows are made again and the version stays what it is.
         """
-        rdd = StateStoreRDD(update.inputs, self.store, update.before, update.function)
+        rdd = StateStoreRDD(update.data, self.store, update.before, update.function)
         try:
             version = rdd.force()
         except BaseException:

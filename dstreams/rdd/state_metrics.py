@@ -10,8 +10,9 @@ class StateMetrics:
     """Counts of one operator in one batch, of a partition or of all; times are milliseconds.
 
     *numTotalStateRows* counts keys after the commit; *allRemovalsTimeMs*, spent on keys that timed
-    out, is part of *allUpdatesTimeMs*; *stateMemory* is bytes where the state is kept. The latest
-    event time and the earliest timer are -1 where there is none.
+    out, is part of *allUpdatesTimeMs*; *stateMemory* is bytes where the state is kept;
+    *numRestoredRows* is ``numOutputRows`` of an operator that restores rows within the same
+    function. The latest event time and the earliest timer are -1 where there is none.
 
     Semantics: the metrics of StateStoreWriter (Spark 4.3).
     """
@@ -27,6 +28,7 @@ class StateMetrics:
     stateMemory: int = 0  # noqa: N815
     numStateStoreInstances: int = 0  # noqa: N815
     numDroppedDuplicateRows: int = 0  # noqa: N815
+    numRestoredRows: int = 0  # noqa: N815
     eventTimeMaxMs: int = -1  # noqa: N815
     nextTimeoutMs: int = -1  # noqa: N815
 

@@ -1,5 +1,6 @@
 """StateStoreRDD: each task opens the store of its partition, changes it, commits, then gives rows.
 
+>>> from dstreams.rdd.placed_pairs import PlacedPairsRDD
 >>> from dstreams.rdd.shuffle import shuffle_pairs
 >>> from dstreams.rdd.state_store_rdd import StateStoreRDD
 >>> from dstreams.rdd.state_version import StateVersion
@@ -10,7 +11,7 @@
 ...             yield key, store.get(key)
 >>> version = StateVersion.empty(store_id, partitioner)
 >>> batch = shuffle_pairs(spark.parallelize([("a", 1), ("a", 2)]), partitioner)
->>> counted = StateStoreRDD([batch], store, version, Count())
+>>> counted = StateStoreRDD(PlacedPairsRDD(batch), store, version, Count())
 >>> counted.force().version  # one job; the version counts when a commit record names it
 1
 >>> counted.rows().collect()
@@ -20,14 +21,16 @@ An attempt of a task writes under a name of its own, and gives its rows when tha
 attempts that :meth:`StateStoreRDD.force` returns count: a retry, a speculative twin or a partition
 that is computed again changes nothing. Every partition takes part in every batch.
 
-Semantics: org.apache.spark.sql.execution.streaming.state.StateStoreRDD (4.3).
+:class:`ReadStateStoreRDD` opens the same stores for reading only.
+
+Semantics: org.apache.spark.sql.execution.streaming.state.StateStoreRDD and ReadStateStoreRDD (4.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, islice, repeat
+from itertools import islice, repeat
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -35,17 +38,17 @@ from pyspark import RDD, StorageLevel
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint.state_store import (
+    StateReader,
     StateStore,
     StateWriter,
     StoreId,
     VersionId,
 )
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import Block, BlockBuilder, Side
-from dstreams.rdd.empty_partitions import pinned_partitions
-from dstreams.rdd.ordered_frames import in_order
+from dstreams.rdd.blocks import BlockBuilder, Side
 from dstreams.rdd.output_rows import AttemptRows, PartitionResult, ReadOutputRows
-from dstreams.rdd.pair_columns import Columns, PairColumns
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.placed_pairs import StateInputs
 from dstreams.rdd.spill_buffer import FrameBuffer
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
@@ -73,38 +76,32 @@ class StoreFunction(Protocol):
 class StateStoreRDD:
     """The rows of a batch, and the version of the state that its computation makes.
 
-    Its tasks run where those of the batch before did, as far as Spark can.
-
     Args:
-        inputs: blocks of pairs, at least one RDD, all placed by one partitioner: those of
-            :attr:`Side.STATE`, the initial state, come first.
+        data: the input of each partition: any rows, or :class:`StateInputs`. The input is evaluated
+            before the store is opened. Pairs of a :class:`PlacedPairsRDD` are computed on the host
+            that has the replica, if Spark finds a free core there in time.
         store: the stores.
         before: the version to begin with.
         function: what a task does.
+
+    Raises:
+        ValueError: *data* has another number of partitions than the state.
     """
 
     def __init__(
         self,
-        inputs: Sequence[RDD[bytes]],
+        data: RDD[Any],
         store: StateStore,
         before: StateVersion,
         function: StoreFunction,
     ) -> None:
-        partitioner = jvm.partitioner_of(inputs[0])
-        if partitioner is None:
-            raise ValueError("the input of a state must be placed by a partitioner")
-        self.partitioner = partitioner
-        united = jvm.unite_frames(*inputs, pinned_partitions(inputs[0].context, partitioner))
-        if partitioner.numPartitions != len(before.version_ids):
-            raise ValueError(
-                f"the input has {partitioner.numPartitions} partitions, the state "
-                f"{len(before.version_ids)}"
-            )
+        _require_partitions(data, before)
+        self.partitioner = jvm.partitioner_of(data) or StablePartitioner(len(before.version_ids))
         task = _StoreTask(store, before.store_id, before.version_ids, function)
         self._before = before
         self._attempts: list[AttemptRows] = []
         self._read_rows = ReadOutputRows(before.store_id.operator_uid, self._attempts)
-        self._frames = jvm.LabelledFrames(PipelinedRDD(united, task))
+        self._frames = jvm.LabelledFrames(PipelinedRDD(data, task))
         self._frames.persist(StorageLevel.MEMORY_AND_DISK_DESER)
 
     def force(self) -> StateVersion:
@@ -146,17 +143,19 @@ class _StoreTask:
     version_ids: tuple[VersionId, ...]
     function: StoreFunction
 
-    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[bytes]:
+    def __call__(self, split: int, data: Iterable[Any] | StateInputs) -> Iterator[bytes]:
         settle_worker()
-        # All of the input first, so that a slow shuffle holds no store open.
-        inputs = _Inputs(filter(None, frames))
+        initial: Pairs = iter(())
+        if isinstance(data, StateInputs):
+            initial, data = data.initial(), data.records()
+        records = data if isinstance(data, Iterator) else iter(data)
         metrics = StateMetrics(numStateStoreInstances=1)
         buffer = FrameBuffer()
         store_id = replace(self.store_id, partition=split)
         with self.store.writer(store_id, self.version_ids[split]) as writer:
             started = perf_counter()
             builder = BlockBuilder(Side.BATCH)
-            rows_out = iter(self.function(writer, inputs.initial(), inputs.records(), metrics))
+            rows_out = iter(self.function(writer, initial, records, metrics))
             while chunk := list(islice(rows_out, builder.limit)):
                 for block in builder.extend(repeat(None, len(chunk)), chunk):
                     buffer.add(block)
@@ -179,24 +178,55 @@ def _ms_since(started: float) -> int:
     return round((perf_counter() - started) * 1000)
 
 
-class _Inputs:
-    """The blocks of a task: those of the initial state stand before those of the batch."""
+class ReadStateStoreRDD(PipelinedRDD):  # type: ignore[misc]
+    """The rows of a function that reads the store of each partition, and changes nothing.
 
-    def __init__(self, frames: Iterator[bytes]) -> None:
-        self._blocks = in_order(frames)
-        self._next: Block | None = None
+    Args:
+        data: the rows of each partition.
+        store: the stores.
+        version: the version to read.
+        function: ``(partition, store, rows) -> rows``; it is called when the store is open, and the
+            store is closed when its rows were pulled.
 
-    def initial(self) -> Pairs:
-        for block in self._blocks:
-            if block.side is not Side.STATE:
-                self._next = block
-                return
-            yield from zip(block.keys(), block.values(), strict=True)
+    Raises:
+        ValueError: *data* has another number of partitions than the state.
+    """
 
-    def records(self) -> PairColumns:
-        return PairColumns(self._columns())
+    def __init__(
+        self,
+        data: RDD[Any],
+        store: StateStore,
+        version: StateVersion,
+        function: Callable[[int, StateReader, Iterator[Any]], Iterable[Any]],
+    ) -> None:
+        _require_partitions(data, version)
+        super().__init__(data, _ReadTask(store, version, function), preservesPartitioning=True)
 
-    def _columns(self) -> Iterator[Columns]:
-        begun = () if self._next is None else (self._next,)
-        for block in chain(begun, self._blocks):
-            yield block.keys(), block.column()
+
+@dataclass(frozen=True)
+class _ReadTask:
+    """Task: rows -> the rows of a function over a store that is open for reading."""
+
+    store: StateStore
+    version: StateVersion
+    function: Callable[[int, StateReader, Iterator[Any]], Iterable[Any]]
+
+    def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[Any]:
+        settle_worker()
+        # Now, not when the first row is pulled: another operator of this task may open the same
+        # store for writing by then.
+        reader = self.version.open(self.store, split)
+        return self._rows(split, reader, iter(rows))
+
+    def _rows(self, split: int, reader: StateReader, rows: Iterator[Any]) -> Iterator[Any]:
+        with reader:
+            yield from self.function(split, reader, rows)
+
+
+def _require_partitions(data: RDD[Any], version: StateVersion) -> None:
+    wanted, found = len(version.version_ids), data.getNumPartitions()
+    if found != wanted:
+        raise ValueError(
+            f"the input has {found} partitions, the state of {version.store_id.operator_uid!r} has "
+            f"{wanted}; bring each key to its partition first, for example by shuffle_pairs"
+        )

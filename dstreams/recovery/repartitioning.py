@@ -16,6 +16,7 @@ from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.kernel.moved_stores import moved_store
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.rdd.blocks import Side
+from dstreams.rdd.placed_pairs import state_inputs
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import Pairs, StateStoreRDD
@@ -43,7 +44,7 @@ def repartitioned(
         return version
     empty = states.empty(uid, node.partitioner, moved_store(epoch, time_ms))
     blocks = shuffle_pairs(entries.map(_keyed), node.partitioner, Side.STATE, node.operation)
-    rdd = StateStoreRDD([blocks], states.store, empty, _Load())
+    rdd = StateStoreRDD(state_inputs(blocks), states.store, empty, _Load())
     try:
         written = rdd.force()
     finally:

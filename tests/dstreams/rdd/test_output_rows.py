@@ -15,6 +15,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore, StateWriter
 from dstreams.rdd.failures import summarize
+from dstreams.rdd.placed_pairs import state_inputs
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.spill_buffer import FrameBuffer
 from dstreams.rdd.state_metrics import StateMetrics
@@ -48,7 +49,7 @@ def store(tmp_path: Path) -> StateStore:
 def tagged(sc: SparkContext, store: StateStore, *, draws: bool) -> StateStoreRDD:
     pairs: RDD[Any] = sc.parallelize([(letter, letter * 3) for letter in "abcdef"], 2)
     before = StateVersion.empty(STORE, TWO)
-    return StateStoreRDD([shuffle_pairs(pairs, TWO)], store, before, Tag(draws))
+    return StateStoreRDD(state_inputs(shuffle_pairs(pairs, TWO)), store, before, Tag(draws))
 
 
 def test_the_same_again(sc: SparkContext, store: StateStore) -> None:
@@ -81,7 +82,7 @@ def test_a_following_version_is_not_disturbed(sc: SparkContext, store: StateStor
     with pytest.raises(Py4JJavaError):
         made.rows().collect()
     batch = shuffle_pairs(sc.parallelize([("z", "z")], 2), TWO)
-    following = StateStoreRDD([batch], store, version, Tag(draws=False)).force()
+    following = StateStoreRDD(state_inputs(batch), store, version, Tag(draws=False)).force()
     assert contents(store, following) == {**before, "z": "z"}
 
 

@@ -13,14 +13,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext, TaskContext
 
 from checkpoint import open_files
-from checkpoint.state_store import LmdbBackend, StateStore, StateWriter
+from checkpoint.state_store import LmdbBackend, StateReader, StateStore, StateWriter
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.empty_partitions import empty_partitions, pinned_partitions
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.placed_pairs import PlacedPairsRDD, state_inputs
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.state_store_rdd import StateStoreRDD
+from dstreams.rdd.state_store_rdd import ReadStateStoreRDD, StateStoreRDD
 from dstreams.rdd.state_version import StateVersion
 from tests.dstreams.rdd.lineage import lineage_of
 from tests.dstreams.rdd.versions import STORE, TWO, contents
@@ -67,7 +68,7 @@ def test_versions_follow_each_other(sc: SparkContext, store: StateStore) -> None
     seen = []
     for letters in ("ab", "aac", ""):
         batch = blocks(sc, letters) if letters else empty_partitions(sc, TWO)
-        counted = StateStoreRDD([batch], store, version, Count())
+        counted = StateStoreRDD(state_inputs(batch), store, version, Count())
         version = counted.force()
         assert version.metrics is not None
         counts = version.metrics.as_dict()
@@ -88,7 +89,7 @@ def test_versions_follow_each_other(sc: SparkContext, store: StateStore) -> None
 def test_initial_states_come_first(sc: SparkContext, store: StateStore) -> None:
     """Blocks of state are in the store before the first record is looked at."""
     inputs = [blocks(sc, "ad", Side.STATE), blocks(sc, "ab")]
-    counted = StateStoreRDD(inputs, store, StateVersion.empty(STORE, TWO), Count())
+    counted = StateStoreRDD(state_inputs(*inputs), store, StateVersion.empty(STORE, TWO), Count())
     assert contents(store, counted.force()) == {"a": 2, "b": 1, "d": 1}
     assert sorted(counted.rows().collect()) == [("a", 2), ("b", 1)]
 
@@ -100,7 +101,7 @@ def test_every_batch_is_computed_where_those_before_were(
     pinned = pinned_partitions(sc, TWO)
     version = StateVersion.empty(STORE, TWO)
     for _ in range(2):
-        batch = StateStoreRDD([blocks(sc, "a")], store, version, Count())
+        batch = StateStoreRDD(state_inputs(blocks(sc, "a")), store, version, Count())
         version = batch.force()
         assert any(f"[{pinned.id()}]" in line for line in lineage_of(batch.rows()))
     assert contents(store, version) == {"a": 2}
@@ -111,10 +112,10 @@ def test_lineage_does_not_grow(sc: SparkContext, store: StateStore) -> None:
     """A batch knows nothing of those before it: the thousandth costs what the first one did."""
     version = StateVersion.empty(STORE, TWO)
     lengths = []
-    batch = StateStoreRDD([empty_partitions(sc, TWO)], store, version, Count())
+    batch = StateStoreRDD(state_inputs(empty_partitions(sc, TWO)), store, version, Count())
     for letter in "abc":
         version = batch.force()
-        batch = StateStoreRDD([blocks(sc, letter)], store, version, Count())
+        batch = StateStoreRDD(state_inputs(blocks(sc, letter)), store, version, Count())
         lengths.append(len(lineage_of(batch.rows())))
     assert len(set(lengths)) == 1
 
@@ -123,7 +124,9 @@ def test_one_job_computes_and_rows_compute_nothing_again(
     sc: SparkContext, store: StateStore, tmp_path: Path
 ) -> None:
     """Forcing is one job; reading rows, even twice, writes nothing more."""
-    counted = StateStoreRDD([blocks(sc, "ab")], store, StateVersion.empty(STORE, TWO), Count())
+    counted = StateStoreRDD(
+        state_inputs(blocks(sc, "ab")), store, StateVersion.empty(STORE, TWO), Count()
+    )
     assert count_jobs(sc, counted.force) == 1
     files = sorted((tmp_path / "files").rglob("*.changes"))
     assert len(files) == 2
@@ -141,7 +144,7 @@ def test_workers_are_used_again_when_few_rows_are_taken(
     workers: list[set[int]] = []
     for _ in range(6):
         batch = shuffle_pairs(sc.parallelize(pairs, 2), TWO)
-        counted = StateStoreRDD([batch], store, version, Count())
+        counted = StateStoreRDD(state_inputs(batch), store, version, Count())
         version = counted.force()
         assert len(counted.rows().take(1)) == 1
         counted.unpersist()
@@ -151,18 +154,23 @@ def test_workers_are_used_again_when_few_rows_are_taken(
 
 def test_computed_again_is_another_attempt(sc: SparkContext, store: StateStore) -> None:
     """What was lost is computed from the same version, and changes nothing that counts."""
-    counted = StateStoreRDD([blocks(sc, "aab")], store, StateVersion.empty(STORE, TWO), Count())
+    counted = StateStoreRDD(
+        state_inputs(blocks(sc, "aab")), store, StateVersion.empty(STORE, TWO), Count()
+    )
     version = counted.force()
     counted.unpersist()
     assert sorted(counted.rows().collect()) == [("a", 1), ("a", 2), ("b", 1)]
-    following = StateStoreRDD([blocks(sc, "a")], store, version, Count())
+    following = StateStoreRDD(state_inputs(blocks(sc, "a")), store, version, Count())
     assert contents(store, following.force()) == {"a": 3, "b": 1}
 
 
 def test_a_retry_applies_nothing_twice(sc: SparkContext, store: StateStore) -> None:
     """An attempt that failed at its end leaves no trace in the one that succeeds."""
     counted = StateStoreRDD(
-        [blocks(sc, "aab")], store, StateVersion.empty(STORE, TWO), Count(first_attempt_fails=True)
+        state_inputs(blocks(sc, "aab")),
+        store,
+        StateVersion.empty(STORE, TWO),
+        Count(first_attempt_fails=True),
     )
     assert contents(store, counted.force()) == {"a": 2, "b": 1}
 
@@ -170,19 +178,65 @@ def test_a_retry_applies_nothing_twice(sc: SparkContext, store: StateStore) -> N
 def test_a_failure_leaves_the_version_before(sc: SparkContext, store: StateStore) -> None:
     """The error is the user's, no row comes out, and the next try begins where this one did."""
     version = StateStoreRDD(
-        [blocks(sc, "ab")], store, StateVersion.empty(STORE, TWO), Count()
+        state_inputs(blocks(sc, "ab")), store, StateVersion.empty(STORE, TWO), Count()
     ).force()
-    failing = StateStoreRDD([blocks(sc, "axb")], store, version, Count(fails_at="x"))
+    failing = StateStoreRDD(state_inputs(blocks(sc, "axb")), store, version, Count(fails_at="x"))
     with pytest.raises(Py4JJavaError) as raised:
         failing.force()
     assert "no x" in summarize(raised.value)
     assert contents(store, version) == {"a": 1, "b": 1}
-    again = StateStoreRDD([blocks(sc, "ab")], store, version, Count())
+    again = StateStoreRDD(state_inputs(blocks(sc, "ab")), store, version, Count())
     assert contents(store, again.force()) == {"a": 2, "b": 2}
 
 
 def test_partitions_have_to_agree(sc: SparkContext, store: StateStore) -> None:
     """A state of two partitions is not changed by an input of three."""
     batch = shuffle_pairs(sc.parallelize([("a", 1)]), StablePartitioner(3))
-    with pytest.raises(ValueError, match="the input has 3 partitions, the state 2"):
-        StateStoreRDD([batch], store, StateVersion.empty(STORE, TWO), Count())
+    with pytest.raises(ValueError, match=r"the input has 3 partitions, the state of '.*' has 2"):
+        StateStoreRDD(state_inputs(batch), store, StateVersion.empty(STORE, TWO), Count())
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Puts the stored count of a key in front of each of its records."""
+
+    def __call__(self, split: int, store: StateReader, rows: Pairs) -> Iterator[Any]:
+        for key, value in rows:
+            stored = store.get(key)
+            if stored is not None:
+                yield key, stored
+            yield key, value
+
+
+def test_any_rows_are_an_input(sc: SparkContext, store: StateStore) -> None:
+    """An input need not be blocks: rows of a narrow step come to the function as they are."""
+    doubled = PlacedPairsRDD(blocks(sc, "ab")).flatMap(lambda pair: [pair, pair], True)
+    counted = StateStoreRDD(doubled, store, StateVersion.empty(STORE, TWO), Count())
+    assert contents(store, counted.force()) == {"a": 2, "b": 2}
+
+
+def test_reading_changes_nothing(sc: SparkContext, store: StateStore) -> None:
+    """A store is read at its version, by key, and no version is made."""
+    empty = StateVersion.empty(STORE, TWO)
+    version = StateStoreRDD(state_inputs(blocks(sc, "aab")), store, empty, Count()).force()
+    batch = PlacedPairsRDD(blocks(sc, "bc"))
+    for _ in range(2):
+        read = ReadStateStoreRDD(batch, store, version, Restore())
+        assert sorted(read.collect()) == [("b", 1), ("b", 1), ("c", 1)]
+    assert sorted(ReadStateStoreRDD(batch, store, empty, Restore()).collect()) == [
+        ("b", 1),
+        ("c", 1),
+    ]
+    assert contents(store, version) == {"a": 2, "b": 1}
+
+
+def test_reading_and_saving_in_one_task(sc: SparkContext, store: StateStore) -> None:
+    """Rows that a read-only store has added to are saved to the same store, in one job."""
+    version = StateVersion.empty(STORE, TWO)
+    for letters in ("ab", "bc"):
+        read = ReadStateStoreRDD(PlacedPairsRDD(blocks(sc, letters)), store, version, Restore())
+        saved = StateStoreRDD(read, store, version, Count())
+        made: list[StateVersion] = []
+        assert count_jobs(sc, lambda: made.append(saved.force())) == 1  # noqa: B023 - runs at once
+        version = made[0]
+    assert contents(store, version) == {"a": 1, "b": 3, "c": 1}
