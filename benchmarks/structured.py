@@ -97,21 +97,17 @@ def plan_of(name: str, case: Case, events: Any) -> Any:
     """Return the physical plan of a case for the events of a batch."""
     from dstreams.state.group_state import OutputMode
     from dstreams.structured.operators.aggregation import plan_aggregation
-    from dstreams.structured.operators.deduplication import (
-        StreamingDeduplicateExec,
-        StreamingDeduplicateWithinWatermarkExec,
-    )
+    from dstreams.structured.operators.deduplication import plan_deduplication
     from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
     from dstreams.structured.operators.grouping import Grouping
     from dstreams.structured.operators.physical_operator import RDDScanExec
     from dstreams.structured.operators.time_windows import TimeWindows
 
     marked = EventTimeWatermarkExec(RDDScanExec(events), lambda event: event[0], DELAY_MS)
-    if name == "dedupe":
-        return StreamingDeduplicateExec(marked, lambda event: event[1])
-    if name == "dedupe within":
-        return StreamingDeduplicateWithinWatermarkExec(
-            marked, lambda event: event[1], delayMs=DELAY_MS
+    if name.startswith("dedupe"):
+        within_ms = DELAY_MS if name == "dedupe within" else None
+        return plan_deduplication(
+            marked, lambda event: event[1], numPartitions=PARTITIONS, withinMs=within_ms
         )
     by_window = Grouping(key=lambda event: event[1], windows=TimeWindows(WINDOW_MS))
     return plan_aggregation(
@@ -131,6 +127,7 @@ def run_dstreams(name: str, case: Case, batches: int, directory: str) -> dict[st
     from checkpoint.state_store import LmdbBackend, StateStore
     from dstreams.kernel.state_versions import StateVersions
     from dstreams.structured.operators.execution_context import ExecutionContext
+    from dstreams.structured.operators.fusion import fuse_stateful_operators
     from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
     spark = start_tuned()
@@ -148,8 +145,8 @@ def run_dstreams(name: str, case: Case, batches: int, directory: str) -> dict[st
 
         started = time.perf_counter()
         context = ExecutionContext(spark, states, number)
-        plan = plan_of(name, case, events).filled([info], late_ms, watermark_ms)
-        rows = plan.run(context)
+        filled = plan_of(name, case, events).filled([info], late_ms, watermark_ms)
+        rows = fuse_stateful_operators(filled).execute(context)
         version = context.versions[0]
         rows.foreachPartition(drain)
         found.append((time.perf_counter() - started) * 1000)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from time import perf_counter
 from typing import Any
 
@@ -95,7 +96,8 @@ class FlatMapGroups:
     """Task: the records of each key are one call; keys that are due are called last.
 
     Records up to *late_ms* are late; *event_time* returns microseconds. Grouping takes up to
-    *memory_mb* and spills the rest.
+    *memory_mb* and spills the rest; records whose keys come together (*is_sorted*) are not grouped
+    again.
 
     Semantics: FlatMapGroupsWithStateExec.processDataWithPartition (Spark 4.3).
     """
@@ -110,6 +112,7 @@ class FlatMapGroups:
     keep_timer: bool = False
     skip_initial_keys: bool = False
     memory_mb: float = 512
+    is_sorted: bool = False
 
     def __call__(
         self, store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
@@ -133,6 +136,12 @@ class FlatMapGroups:
         self, processor: InputProcessor, initial: Pairs, records: Pairs, metrics: StateMetrics
     ) -> Iterator[Any]:
         first = next(initial, None)
+        if first is None and self.is_sorted:
+            adjacent = (
+                (key, [value for _, value in rows])
+                for key, rows in groupby(self._on_time(records, metrics), key=itemgetter(0))
+            )
+            return processor.process_groups(adjacent)
         if first is None:
             alone = GroupsInOrder(self.memory_mb)
             alone.add(self._on_time(records, metrics))

@@ -57,6 +57,9 @@ class QueryConf(StateSettings):
         state_schema_check: refuse a restart with another aggregate or window, or with other keys of
             an aggregation, duplicates, a join or groups
             (``spark.sql.streaming.stateStore.stateSchemaCheck``).
+        fuses_operators: execute a stateful operator and those below it, up to the shuffle, as one
+            function, which is faster; else one after the other, as ``explain`` shows them
+            (``spark.dstreams.query.fusedOperators``).
     """
 
     shuffle_partitions: int = setting(SHUFFLE_PARTITIONS, COUNT, "200", unit="partitions")
@@ -81,6 +84,7 @@ class QueryConf(StateSettings):
     )
     checkpoint_location: str | None = setting(CHECKPOINT_LOCATION, PATH)
     state_schema_check: bool = setting(STATE_SCHEMA_CHECK, FLAG, "true")
+    fuses_operators: bool = setting("spark.dstreams.query.fusedOperators", FLAG, "true")
 
     without_choice: ClassVar = {
         f"spark.sql.streaming.{operator}.stateFormatVersion": _ONE_FORMAT

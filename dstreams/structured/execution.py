@@ -373,7 +373,7 @@ class MicroBatchExecution:
         self._last = execution
         with timer.phase("addBatch"):
             with steps("state", batch.batch_id):
-                rows = execution.plan.run(context)
+                rows = execution.plan.execute(context)
             self.log.require_newest()
             with steps("out", batch.batch_id):
                 output = self._write(batch, rows)
@@ -549,7 +549,9 @@ class MicroBatchExecution:
     def _incremental(
         self, batch: QueryBatch, rdds: list[RDD[Any]] | None = None
     ) -> IncrementalExecution:
-        return IncrementalExecution(self.planned, batch, self._state_infos(), rdds)
+        return IncrementalExecution(
+            self.planned, batch, self._state_infos(), rdds, fuses=self.conf.fuses_operators
+        )
 
     def _state_infos(self) -> list[StatefulOperatorStateInfo]:
         """Return the state that each operator begins the next batch with."""

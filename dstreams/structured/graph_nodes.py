@@ -5,7 +5,8 @@ from __future__ import annotations
 from dstreams.monitor.status import DURABLE_INPUT, DURABLE_STORE, GraphNode, NodeKind
 from dstreams.structured.batch_records import source_uid
 from dstreams.structured.logical import Join, LogicalPlan, Stateful
-from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
+from dstreams.structured.operators.physical_operator import PhysicalOperator
+from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.physical import StreamingRelationExec
 from dstreams.structured.planning import PlannedQuery
 from dstreams.structured.sinks.sink import Sink
@@ -43,7 +44,7 @@ def graph_nodes(planned: PlannedQuery, sink: Sink) -> tuple[GraphNode, ...]:
         if isinstance(operator, StreamingRelationExec):
             operation = planned.sources[operator.number].name
             uid, durable = source_uid(operator.number), DURABLE_INPUT
-        elif isinstance(operator, StatefulOperator):
+        elif isinstance(operator, StateStoreWriter):
             kind, uid, durable = "state", next(uids), DURABLE_STORE
         nodes.append(GraphNode(len(nodes), kind, operation, uid, parents, durable))
         return len(nodes) - 1

@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 from pyspark import RDD
 
 from dstreams.structured.batch_records import QueryBatch
-from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.aggregation import HashAggregateExec, StateStoreSaveExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
+from dstreams.structured.operators.fusion import fuse_stateful_operators
 from dstreams.structured.operators.grouping import EVENT_TIME
 from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
 from dstreams.structured.operators.join_state import JoinType
-from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
+from dstreams.structured.operators.physical_operator import PhysicalOperator
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.physical import StreamingRelationExec, WindowTimeExec
 from dstreams.structured.planning import PlannedQuery
@@ -25,8 +27,9 @@ from dstreams.structured.planning import PlannedQuery
 class IncrementalExecution:
     """One batch of a query, planned; without *rdds* there are no records yet.
 
-    An operator is given the watermark that reaches it: ``flatMapGroupsWithState`` lets none
-    through.
+    Two rules prepare the plan: the state rule fills in the facts of the batch, and, with *fuses*,
+    stateful operators are fused with those below them. An operator is given the watermark that
+    reaches it: ``flatMapGroupsWithState`` lets none through.
 
     Semantics: IncrementalExecution and its state rule (Spark 4.3).
     """
@@ -37,6 +40,8 @@ class IncrementalExecution:
         batch: QueryBatch,
         states: Sequence[StatefulOperatorStateInfo],
         rdds: Sequence[RDD[Any]] | None = None,
+        *,
+        fuses: bool = True,
     ) -> None:
         self.batch = batch
         self._states = states
@@ -46,7 +51,8 @@ class IncrementalExecution:
         self._late: list[Reached] = []
         output_watermark(query.root, batch.watermark_ms, self._evicting)
         output_watermark(query.root, batch.late_watermark_ms, self._late)
-        self.plan = query.root.transform(self._fill)
+        filled = query.root.transform(self._fill)
+        self.plan = fuse_stateful_operators(filled) if fuses else filled
 
     def _fill(self, operator: PhysicalOperator) -> PhysicalOperator:
         """Fill the facts of the batch into an operator: Spark's state rule."""
@@ -55,7 +61,7 @@ class IncrementalExecution:
         number = self._filled
         if number == len(self._states):  # above the last one with state
             return operator
-        self._filled += isinstance(operator, StatefulOperator)
+        self._filled += operator.writesState
         filled = operator.inBatch(
             self._states[number], self._late[number].late_ms, self._evicting[number].evict_ms
         )
@@ -63,9 +69,9 @@ class IncrementalExecution:
             return replace(filled, batchTimestampMs=self.batch.timestamp_ms)
         return filled
 
-    def stateful(self) -> list[StatefulOperator]:
+    def stateful(self) -> list[StateStoreWriter]:
         """Return the stateful operators, in the order of the plan."""
-        return [step for step in self.plan.walk() if isinstance(step, StatefulOperator)]
+        return [step for step in self.plan.walk() if isinstance(step, StateStoreWriter)]
 
     def should_run_another_batch(self, watermark_ms: int) -> bool:
         """Whether a batch without data would change anything, at this watermark of the query."""
@@ -116,7 +122,7 @@ def output_watermark(
     incoming = None
     if known:
         incoming = Mark(min(known).watermark_ms, max(mark.early_ms for mark in known))
-    if isinstance(operator, StatefulOperator):
+    if isinstance(operator, StateStoreWriter):
         reached.append(_reached(operator, incoming))
     if incoming is None or isinstance(operator, FlatMapGroupsWithStateExec):
         return None
@@ -127,13 +133,13 @@ def output_watermark(
     return incoming
 
 
-def _reached(operator: StatefulOperator, mark: Mark | None) -> Reached:
+def _reached(operator: StateStoreWriter, mark: Mark | None) -> Reached:
     if mark is None:
         return Reached(None, None)
     if isinstance(operator, FlatMapGroupsWithStateExec):
         return Reached(mark.of_times_ms, mark.watermark_ms)  # timers are the user's own times
     if isinstance(operator, StateStoreSaveExec) and isinstance(
-        operator.grouping.windows, TimeWindows
+        operator.keyExpressions.windows, TimeWindows
     ):
         return Reached(mark.watermark_ms, mark.watermark_ms)  # goes by the ends of windows
     return Reached(mark.of_times_ms, mark.of_times_ms)

@@ -17,6 +17,7 @@ from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.function_errors import PLAIN_ROWS, require_rows
 from dstreams.structured.logical import ElementKind
 from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.partitioning import Ordering, Partitioning, SinglePartition
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,
     PhysicalOperator,
@@ -50,6 +51,10 @@ class StreamingRelationExec(PhysicalOperator):
     def arguments(self) -> list[str]:
         return [self.name] if self.fields is None else [self.name, f"[{', '.join(self.fields)}]"]
 
+    @property
+    def output(self) -> tuple[str, ...]:
+        return ("value",) if self.fields is None else self.fields
+
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         return context.spark.emptyRDD() if self.rdd is None else self.rdd
 
@@ -68,6 +73,10 @@ class ElementsExec(NarrowExec):
     @property
     def arguments(self) -> list[str]:
         return [show(self.func)]
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return self.child.output if self.kind == "filter" else ("value",)
 
     def task(self, context: ExecutionContext) -> Task:
         func = _RowsOf(self.func) if self.kind == "flatMap" else self.func
@@ -144,6 +153,10 @@ class UnionExec(PhysicalOperator):
     def hasEventTime(self) -> bool:
         return self.left.hasEventTime or self.right.hasEventTime
 
+    @property
+    def output(self) -> tuple[str, ...]:
+        return self.left.output
+
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         rdds = [
             PipelinedRDD(rows, _without_time)
@@ -216,6 +229,10 @@ class AppendKeyExec(NarrowExec):
     def arguments(self) -> list[str]:
         return [self.name]
 
+    @property
+    def output(self) -> tuple[str, ...]:
+        return ("key", *self.child.output)
+
     def task(self, context: ExecutionContext) -> Task:
         return _AppendKey(self.key, self.child.hasEventTime)
 
@@ -266,7 +283,19 @@ class SortExec(UnaryExec):
 
     @property
     def arguments(self) -> list[str]:
-        return [f"{show(self.key)} {'ASC' if self.ascending else 'DESC'}"]
+        return [f"[{self._order}]", "true"]
+
+    @property
+    def _order(self) -> str:
+        return f"{show(self.key)} {'ASC' if self.ascending else 'DESC'}"
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        return SinglePartition()
+
+    @property
+    def outputOrdering(self) -> Ordering:
+        return Ordering((self._order,))
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         key = _OfEvent(self.key) if self.child.hasEventTime else self.key
@@ -290,6 +319,14 @@ class LimitExec(UnaryExec):
     @property
     def arguments(self) -> list[str]:
         return [str(self.count)]
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        return SinglePartition()
+
+    @property
+    def outputOrdering(self) -> Ordering:
+        return self.child.outputOrdering
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         first = self.child.execute(context).mapPartitions(_First(self.count))

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark import RDD
+
 from dstreams.callables import describe
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.state.partition_tasks import EventTime
 from dstreams.structured import logical
 from dstreams.structured.conf import QueryConf
-from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.join_events import (
     JoinedEventsExec,
     MatchesNested,
@@ -24,19 +25,21 @@ from dstreams.structured.join_events import (
 )
 from dstreams.structured.operators.aggregate_functions import Several
 from dstreams.structured.operators.aggregation import plan_aggregation
-from dstreams.structured.operators.deduplication import (
-    StreamingDeduplicateExec,
-    StreamingDeduplicateWithinWatermarkExec,
-)
+from dstreams.structured.operators.deduplication import plan_deduplication
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.exchange import ensure_requirements
+from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
-from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
+from dstreams.structured.operators.join import plan_join
 from dstreams.structured.operators.join_state import JoinCondition, JoinType, TimeRange
-from dstreams.structured.operators.limit import StreamingGlobalLimitExec
-from dstreams.structured.operators.physical_operator import PhysicalOperator
+from dstreams.structured.operators.limit import plan_limit
+from dstreams.structured.operators.physical_operator import (
+    LocalTableScanExec,
+    PhysicalOperator,
+    RDDScanExec,
+)
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.sessions import plan_sessions
-from dstreams.structured.operators.stateful_operator import ShuffleExchangeExec
 from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.physical import (
     AppendKeyExec,
@@ -162,8 +165,8 @@ def flat_map_groups_with_state_strategy(
     child = planner.plan(step.child)
     operation = "mapGroupsWithState" if step.is_map else "flatMapGroupsWithState"
     planner.name(step.name, "flatMapGroupsWithState")
-    keyed = ShuffleExchangeExec(AppendKeyExec(child, step.key, step.key_text), planner.partitions)
-    return FlatMapGroupsWithStateExec(
+    keyed = AppendKeyExec(child, step.key, step.key_text)
+    groups = FlatMapGroupsWithStateExec(
         keyed,
         step.func,
         step.key_text,
@@ -172,10 +175,21 @@ def flat_map_groups_with_state_strategy(
         child.hasEventTime,
         f"{operation}({describe(step.func)})",
         step.is_map,
-        initialState=step.initial,
+        initialState=_initial_state(step.initial),
         keepTimer=step.keep_timer,
         skipEmittingInitialStateKeys=planner.conf.skip_initial_keys,
     )
+    return ensure_requirements(groups, planner.partitions)
+
+
+def _initial_state(initial: RDD[Any] | tuple[Any, ...] | None) -> PhysicalOperator | None:
+    """Return the pairs of key and state that a program gives as an operator."""
+    if initial is None:
+        return None
+    columns = ("key", "state")
+    if isinstance(initial, RDD):
+        return RDDScanExec(initial, "initial state", columns=columns)
+    return LocalTableScanExec(initial, columns)
 
 
 def stateful_aggregation_strategy(planner: Planner, step: logical.Aggregate) -> PhysicalOperator:
@@ -231,12 +245,14 @@ def _names(keys: Sequence[Any]) -> str:
 def deduplication_strategy(planner: Planner, step: logical.Deduplicate) -> PhysicalOperator:
     """Plan ``dropDuplicates`` and ``dropDuplicatesWithinWatermark``."""
     child = planner.plan(step.child)
-    if not step.within_watermark:
-        planner.name(step.name, "dedupe")
-        return StreamingDeduplicateExec(child, step.key, step.has_event_time_key, step.label)
-    planner.name(step.name, "dedupeWithinWatermark")
-    return StreamingDeduplicateWithinWatermarkExec(
-        child, step.key, delayMs=_delay_ms(step.child), where=step.label
+    planner.name(step.name, "dedupeWithinWatermark" if step.within_watermark else "dedupe")
+    return plan_deduplication(
+        child,
+        step.key,
+        numPartitions=planner.partitions,
+        withEventTime=step.has_event_time_key and not step.within_watermark,
+        withinMs=_delay_ms(step.child) if step.within_watermark else None,
+        where=step.label,
     )
 
 
@@ -283,7 +299,7 @@ def _limit(planner: Planner, step: logical.Limit) -> PhysicalOperator:
     if planner.mode is OutputMode.Complete:
         return LimitExec(child, step.count)
     planner.name(step.name, "globalLimit")
-    return StreamingGlobalLimitExec(child, step.count)
+    return plan_limit(child, step.count, numPartitions=planner.partitions)
 
 
 def join_strategy(planner: Planner, step: logical.Join) -> PhysicalOperator:
@@ -294,17 +310,24 @@ def join_strategy(planner: Planner, step: logical.Join) -> PhysicalOperator:
     kind = JoinType(step.how)
     if not (left.hasEventTime and right.hasEventTime):
         condition = JoinCondition(time_range, step.matches, step.label)
-        return StreamingSymmetricHashJoinExec(
-            left, right, step.left_key, step.right_key, kind, condition
+        return plan_join(
+            left,
+            right,
+            step.left_key,
+            step.right_key,
+            kind,
+            condition,
+            numPartitions=planner.partitions,
         )
     matches = None if step.matches is None else MatchesNested(step.matches)
-    joined = StreamingSymmetricHashJoinExec(
+    joined = plan_join(
         NestedEventsExec(left),
         NestedEventsExec(right),
         OfNested(step.left_key),
         OfNested(step.right_key),
         kind,
         JoinCondition(time_range, matches, step.label),
+        numPartitions=planner.partitions,
     )
     return JoinedEventsExec(joined, kind is JoinType.LeftSemi)
 

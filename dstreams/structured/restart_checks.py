@@ -14,15 +14,14 @@ from dstreams.state.group_state import OutputMode
 from dstreams.structured.aggregate_names import are_same, names_of, value_name
 from dstreams.structured.batch_records import QueryBatch
 from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
-from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.join_events import OfNested
 from dstreams.structured.logical import LogicalPlan
-from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
-from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.deduplication import KeyEventsExec, StreamingDeduplicateExec
+from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
-from dstreams.structured.operators.physical_operator import StatefulOperator
+from dstreams.structured.operators.physical_operator import PhysicalOperator
 from dstreams.structured.operators.session_state import SessionGrouping
-from dstreams.structured.operators.stateful_operator import SavingOperator
+from dstreams.structured.operators.stateful_operator import SavingOperator, StateStoreWriter
 from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.physical import AppendKeyExec
 from dstreams.structured.planning import PlannedQuery, plan_query
@@ -65,14 +64,14 @@ _BY_NAME = ("aggregates", "keys", "leftKeys", "rightKeys")
 
 def describe_operators(planned: PlannedQuery) -> tuple[dict[str, Any], ...]:
     """Return what the batch log keeps of the stateful operators, in the order of the plan."""
-    operators = (step for step in planned.root.walk() if isinstance(step, StatefulOperator))
+    operators = (step for step in planned.root.walk() if isinstance(step, StateStoreWriter))
     return tuple(
         {"uid": name, "operatorId": number, **_facts_of(operator)}
         for number, (name, operator) in enumerate(zip(planned.names, operators, strict=True))
     )
 
 
-def _facts_of(operator: StatefulOperator) -> dict[str, Any]:
+def _facts_of(operator: StateStoreWriter) -> dict[str, Any]:
     known = {field.name for field in fields(operator)}
     facts: dict[str, Any] = {"operatorName": operator.shortName}
     for name in _COMPARED:
@@ -81,28 +80,33 @@ def _facts_of(operator: StatefulOperator) -> dict[str, Any]:
             facts[name] = (
                 value if isinstance(value, (int, bool)) else str(getattr(value, "name", value))
             )
-    grouping = getattr(operator, "grouping", None)
-    if grouping is not None:
-        facts["grouping"] = _window_of(grouping)
+    if isinstance(operator, SavingOperator):
+        facts["grouping"] = _window_of(operator.keyExpressions)
     facts |= {name: _parts_of(key) for name, key in _keys_of(operator)}
     if isinstance(operator, SavingOperator) and hasattr(operator.child, "aggregate"):
         facts["aggregates"] = names_of(operator.child.aggregate)
     return facts
 
 
-def _keys_of(operator: StatefulOperator) -> Iterator[tuple[str, Any]]:
+def _keys_of(operator: StateStoreWriter) -> Iterator[tuple[str, Any]]:
     """Iterate over the functions that give rows their keys, by name; None is all of a record."""
     if isinstance(operator, SavingOperator):
-        key = getattr(operator.grouping, "key", None)
+        key = getattr(operator.keyExpressions, "key", None)
         yield "keys", Fields(()) if key is None else key
     elif isinstance(operator, StreamingDeduplicateExec):
-        yield "keys", operator.key
+        yield "keys", _key_below(operator.child)
     elif isinstance(operator, StreamingSymmetricHashJoinExec):
-        yield "leftKeys", operator.leftKey
-        yield "rightKeys", operator.rightKey
+        yield "leftKeys", _key_below(operator.left)
+        yield "rightKeys", _key_below(operator.right)
     elif isinstance(operator, FlatMapGroupsWithStateExec):
-        below = [step for step in operator.walk() if isinstance(step, AppendKeyExec)]
-        yield from (("keys", step.key) for step in below[-1:])  # those of its own rows
+        yield "keys", _key_below(operator.child)
+
+
+def _key_below(operator: PhysicalOperator) -> Any:
+    """Return the function that gives the rows of a stateful operator their keys."""
+    while not isinstance(operator, (AppendKeyExec, KeyEventsExec)):
+        operator = operator.children[0]
+    return operator.key
 
 
 def _parts_of(key: Any) -> list[str]:
@@ -114,7 +118,7 @@ def _parts_of(key: Any) -> list[str]:
     return [part.name if isinstance(part, Field) else value_name(part) for part in parts]
 
 
-def _window_of(grouping: Grouping | SessionGrouping) -> str:
+def _window_of(grouping: Any) -> str:
     if isinstance(grouping, SessionGrouping):
         return f"sessions of {grouping.gap_ms} ms"
     if isinstance(grouping.windows, TimeWindows):

@@ -47,7 +47,7 @@ def test_a_name_that_there_is_not(package: str) -> None:
     "module",
     [
         "dstreams.structured.operators.aggregation",
-        "dstreams.structured.flat_map_groups_with_state",
+        "dstreams.structured.operators.flat_map_groups_with_state",
         "dstreams.rdd.cogroup",
     ],
 )

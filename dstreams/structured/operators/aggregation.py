@@ -1,17 +1,17 @@
-"""Streaming aggregation: partial, shuffled, merged with the state, saved and put out.
+"""Streaming aggregation: partial, shuffled, merged with the state, saved and emitted.
 
 ::
 
     HashAggregate final                     buffers -> results
-    +- StateStoreSave                       the state of the batch, and what goes out
+    +- StateStoreSave                       saves the rows, and emits by output mode
        +- HashAggregate merge               old and new: one row a key
-          +- StateStoreRestore              the old row in front of each new one
+          +- StateStoreRestore              the stored row in front of each new one
              +- HashAggregate merge         one row a key
-                +- ShuffleExchange          to the partition of the key
+                +- Exchange                 to the partition of the key
                    +- HashAggregate partial records -> buffers, where they are
 
-:func:`plan_aggregation` builds it. The operators below the final one run in two tasks: up to the
-shuffle, and after it in one walk over the store.
+:func:`plan_aggregation` builds it. The operators from the exchange up to StateStoreSave run in one
+task. :mod:`dstreams.structured.operators.fusion` has the rule that executes them as one function.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Any, ClassVar
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from dstreams.errors import InvalidStreamError
 from dstreams.rdd.failures import failed
 from dstreams.rdd.pair_columns import Columns, PairColumns, columns_of
 from dstreams.rdd.shuffle import ROUTED_ROWS
+from dstreams.rdd.state_store_rdd import ReadStateStoreRDD
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import (
@@ -38,17 +38,38 @@ from dstreams.structured.operators.aggregate_functions import (
     is_count_of_records,
     is_finished,
 )
-from dstreams.structured.operators.aggregation_state import AggregateIntoState
+from dstreams.structured.operators.aggregation_state import (
+    MergeRows,
+    RestoreRows,
+    SaveRows,
+    require_output_mode,
+)
 from dstreams.structured.operators.copied_records import may_change_records, private_records
+from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.partitioning import (
+    BY_KEY,
+    UNKNOWN,
+    UNORDERED,
+    UNSPECIFIED,
+    Distribution,
+    Ordering,
+    Partitioning,
+    StatefulOpClusteredDistribution,
+)
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,
     PhysicalOperator,
     Task,
     UnaryExec,
 )
-from dstreams.structured.operators.stateful_operator import SavingOperator, ShuffleExchangeExec
+from dstreams.structured.operators.state_info import describe_state_info
+from dstreams.structured.operators.stateful_operator import SavingOperator, StateStoreReader
+from dstreams.structured.operators.streaming_aggregation_state_manager import (
+    StateManagerImpl,
+    create_aggregation_state_manager,
+)
 
 _MOST_KEYS = 100_000
 """Keys that are held back before the shuffle; then they go out and others come."""
@@ -66,6 +87,18 @@ class AggregateMode(Enum):
 class HashAggregateExec(NarrowExec):
     """One part of an aggregation.
 
+    =============  ===========================  =================================================
+    mode           rows of the child            rows out
+    =============  ===========================  =================================================
+    Partial        records or events            (key, buffer), nearly always one for each key
+    PartialMerge   (key, buffer)                (key, buffer), one for each key of the partition
+    Final          (key, buffer)                (key as it stands in the result, result)
+    =============  ===========================  =================================================
+
+    Without a grouping key, Partial emits one row for each partition, also for an empty one.
+    PartialMerge merges the buffers of a key in the order of the child, and emits keys in the order
+    of their first rows.
+
     Semantics: HashAggregateExec (Spark 4.3).
     """
 
@@ -81,21 +114,41 @@ class HashAggregateExec(NarrowExec):
         function = getattr(self.aggregate, "__name__", type(self.aggregate).__name__)
         return [f"{self.mode.value} {function}", f"by {self.grouping.name}"]
 
+    @property
+    def output(self) -> tuple[str, ...]:
+        return ("key", "result" if self.mode is AggregateMode.Final else "buffer")
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        merges = self.mode is AggregateMode.PartialMerge
+        return self.child.outputPartitioning if merges else UNKNOWN
+
+    @property
+    def outputOrdering(self) -> Ordering:
+        return BY_KEY if self.mode is AggregateMode.PartialMerge else UNORDERED
+
+    @property
+    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
+        if self.mode is AggregateMode.PartialMerge:
+            return (StatefulOpClusteredDistribution(self.grouping.name),)
+        return (UNSPECIFIED,)
+
     def task(self, context: ExecutionContext) -> Task:
         if self.mode is AggregateMode.Partial:
             are_events = self.child.hasEventTime
             return AggregateRecords(self.aggregate, self.grouping, are_events, self.where)
         if self.mode is AggregateMode.Final:
             return FinishRows(self.aggregate, self.grouping)
-        return super().task(context)  # merging is done where the state is
+        return MergeRows(self.aggregate, self.grouping, self.where, context.memory_mb)
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
-        if self.mode is not AggregateMode.Partial or not self.grouping.isGlobal:
-            return super().execute(context)
+        self.requireInput()
         records = self.child.execute(context)
-        if not records.getNumPartitions():  # all records are one group, also when there are none
-            records = context.spark.parallelize([], 1)
-        rows: RDD[Any] = PipelinedRDD(records, self.task(context))
+        is_total = self.mode is AggregateMode.Partial and self.grouping.isGlobal
+        if is_total and not records.getNumPartitions():
+            records = context.spark.parallelize([], 1)  # one row also where there are no records
+        merges = self.mode is AggregateMode.PartialMerge
+        rows: RDD[Any] = PipelinedRDD(records, self.task(context), preservesPartitioning=merges)
         return rows
 
 
@@ -175,51 +228,100 @@ class FinishRows:
 
 
 @dataclass(frozen=True)
-class StateStoreRestoreExec(UnaryExec):
-    """Brings the row of the state to each row, in the task of the operator that saves.
+class StateStoreRestoreExec(StateStoreReader, UnaryExec):
+    """Puts the stored row of its key, if there is one, in front of each row of the child.
 
-    Semantics: StateStoreRestoreExec (Spark 4.3).
+    A partition without rows emits nothing or, without grouping keys, all stored rows: so a total
+    over no records does not overwrite the stored one. Output, partitioning and order are the
+    child's. ``numOutputRows`` counts the rows of the child.
+
+    Args:
+        keyExpressions: what the rows are grouped by.
+        stateFormatVersion: how rows are laid out in the store, 1 or 2
+            (``spark.sql.streaming.aggregation.stateFormatVersion``).
+
+    Semantics: StateStoreRestoreExec (Spark 4.3), but for the metric, which counts stored rows too
+    there.
     """
 
     keepsEventTime: ClassVar[bool] = False
 
-    grouping: Grouping
+    keyExpressions: Grouping
+    stateFormatVersion: int = 2
+
+    @property
+    def stateManager(self) -> StateManagerImpl:
+        """What reads the rows of the store."""
+        return create_aggregation_state_manager(self.stateFormatVersion)
 
     @property
     def arguments(self) -> list[str]:
-        return [f"by {self.grouping.name}"]
+        state = describe_state_info(self.stateInfo)
+        return [f"by {self.keyExpressions.name}", state, str(self.stateFormatVersion)]
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        return self.child.outputPartitioning
+
+    @property
+    def outputOrdering(self) -> Ordering:
+        return self.child.outputOrdering
+
+    @property
+    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
+        return (self.clustered(self.keyExpressions.name),)
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        info, store = self.getStateInfo(), context.states.store
+        self.requireInput()
+        restore = RestoreRows(self.stateManager, self.keyExpressions.isGlobal, context.count(self))
+        return ReadStateStoreRDD(self.child.execute(context), store, info.before, restore)
 
 
 @dataclass(frozen=True)
 class StateStoreSaveExec(SavingOperator):
-    """Writes one row for each key, and puts out what the output mode asks for.
+    """Saves one row for each key, evicts what the watermark has passed, and emits by output mode.
+
+    ========  ============  =====================================  ===========================
+    mode      late rows     evicted                                emitted
+    ========  ============  =====================================  ===========================
+    Complete  kept          nothing                                all stored rows
+    Append    dropped       rows that the watermark has passed     the evicted rows
+    Update    dropped       rows that the watermark has passed     the rows that were saved
+    ========  ============  =====================================  ===========================
+
+    Args:
+        keyExpressions: what the rows are grouped by.
+        outputMode: None until it is known; it has to be for execution.
+        stateFormatVersion: how rows are laid out in the store, 1 or 2
+            (``spark.sql.streaming.aggregation.stateFormatVersion``).
 
     Semantics: StateStoreSaveExec (Spark 4.3).
     """
 
-    child: HashAggregateExec
-    grouping: Grouping
+    keyExpressions: Grouping
+    stateFormatVersion: int = 2
 
     @property
     def shortName(self) -> str:
         return "stateStoreSave"
 
-    def function(self, memory_mb: float = 512) -> AggregateIntoState:
-        if self.outputMode is None:
-            raise InvalidStreamError("StateStoreSave: fill in outputMode before execution")
-        if self.outputMode is OutputMode.Append and not self.grouping.hasWatermark:
-            raise InvalidStreamError(
-                "append mode needs an aggregation by windows of an event time with a watermark, or "
-                "no row would ever be final; use withWatermark and window, or mode update"
-            )
-        return AggregateIntoState(
-            self.child.aggregate,
-            self.grouping,
-            self.outputMode,
+    @property
+    def stateManager(self) -> StateManagerImpl:
+        """What writes the rows of the store."""
+        return create_aggregation_state_manager(self.stateFormatVersion)
+
+    @property
+    def arguments(self) -> list[str]:
+        return [*super().arguments, str(self.stateFormatVersion)]
+
+    def function(self, memory_mb: float = 512) -> SaveRows:
+        return SaveRows(
+            self.stateManager,
+            self.keyExpressions,
+            require_output_mode(self.outputMode, self.keyExpressions),
             self.eventTimeWatermarkForLateEvents,
             self.eventTimeWatermarkForEviction,
-            self.child.where,
-            memory_mb,
         )
 
 
@@ -230,8 +332,9 @@ def plan_aggregation(
     *,
     numPartitions: int,
     outputMode: OutputMode | None = None,
+    stateFormatVersion: int = 2,
     where: str = "agg",
-) -> HashAggregateExec:
+) -> PhysicalOperator:
     """Return the operators of a streaming aggregation; without *aggregate* of a count.
 
     Semantics: StatefulAggregationStrategy (Spark 4.3).
@@ -241,7 +344,8 @@ def plan_aggregation(
     def part(below: PhysicalOperator, mode: AggregateMode) -> HashAggregateExec:
         return HashAggregateExec(below, function, grouping, mode, where)
 
-    moved = ShuffleExchangeExec(part(child, AggregateMode.Partial), numPartitions)
-    restored = StateStoreRestoreExec(part(moved, AggregateMode.PartialMerge), grouping)
-    saved = StateStoreSaveExec(part(restored, AggregateMode.PartialMerge), grouping, outputMode)
-    return part(saved, AggregateMode.Final)
+    merged = part(part(child, AggregateMode.Partial), AggregateMode.PartialMerge)
+    restored = StateStoreRestoreExec(merged, grouping, stateFormatVersion)
+    both = part(restored, AggregateMode.PartialMerge)
+    saved = StateStoreSaveExec(both, grouping, outputMode, stateFormatVersion)
+    return ensure_requirements(part(saved, AggregateMode.Final), numPartitions)

@@ -1,64 +1,185 @@
-"""How the buffers of an aggregation stand in a state store, and what a batch does with them.
+"""What the operators of an aggregation do in one partition, with the state store of it.
 
-The value of a key is its buffer, in a tuple so that it can be None. All of it runs in one
-partition, and without Spark:
+All of it runs without Spark. Restoring, merging and saving by hand:
 
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
 >>> from checkpoint.testing import MemoryBackend
 >>> from dstreams.rdd.state_metrics import StateMetrics
->>> from dstreams.structured.operators.aggregate_functions import Count
->>> from dstreams.structured.operators.aggregation_state import AggregateIntoState
->>> from dstreams.structured.operators.grouping import Grouping
+from dstreams.rdd.worker_gc import settle_worker
 >>> from dstreams.state.group_state import OutputMode
->>> counts = AggregateIntoState(Count(), Grouping(key=str), OutputMode.Update)
+>>> from dstreams.structured.operators.aggregate_functions import Count
+>>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
+>>> from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.streaming_aggregation_state_manager import StateManagerImpl
+>>> from dstreams.structured.operators.streaming_aggregation_state_manager import (
+...     create_aggregation_state_manager,
+... )
+>>> manager, by_word = create_aggregation_state_manager(2), Grouping(key=str)
 >>> with StateStore(MemoryBackend()).writer(StoreId("s", "count", "default", 0, 1), EMPTY) as store:
-...     store.put("a", (4,))
-...     list(counts(store, iter(()), iter([("a", 1), ("b", 1)]), StateMetrics()))
-[('a', 5), ('b', 1)]
+...     manager.put(store, ("a", 4))
+...     restored = list(RestoreRows(manager, is_global=False)(0, store, iter([("a", 1), ("b", 1)])))
+...     merged = MergeRows(Count(), by_word)(0, restored)
+...     save = SaveRows(manager, by_word, OutputMode.Update)
+...     restored, list(save(store, iter(()), merged, StateMetrics()))
+([('a', 4), ('a', 1), ('b', 1)], [('a', 5), ('b', 1)])
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from operator import not_
 from time import perf_counter
 from typing import Any
 
-from checkpoint.state_store import StateWriter
+from checkpoint.state_store import StateReader, StateWriter
+from dstreams.errors import InvalidStreamError
 from dstreams.rdd.failures import failed
 from dstreams.rdd.ordered_groups import reduce_by_key
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.streaming_aggregation_state_manager import StateManagerImpl
 
 Row = tuple[Any, Any]
 Rows = Iterator[Row]
+Report = Callable[[int, int, dict[str, int]], None]
+"""Where a task reports its partition, how many rows it has seen, and its counts."""
 
 _CHUNK_KEYS = 2000
 _NOTHING = {type(None)}
 
 
 @dataclass(frozen=True)
+class MergeRows:
+    """Task: rows (key, buffer) -> one row for each key, in the order of the first rows.
+
+    Buffers of a key are merged in their order; what takes more than *memory_mb* is spilled.
+    """
+
+    aggregate: AggregateFunction
+    grouping: Grouping
+    where: str = "agg"
+    memory_mb: float = 512
+
+    def __call__(self, _: int, rows: Iterable[Row]) -> Iterator[Row]:
+        settle_worker()
+        merged = self.merged(rows)
+        return iter(merged.items()) if isinstance(merged, dict) else merged
+
+    def merged(self, rows: Iterable[Row]) -> dict[Any, Any] | Rows:
+        """Return one row for each key: in a dict, or as pairs if they do not fit into memory."""
+        return reduce_by_key(rows, self.aggregate.merge, self.memory_mb, self.failed)
+
+    def failed(self, key: Any, error: Exception) -> Exception:
+        """Return the error to raise for an error of a merge."""
+        return failed(self.where, self.grouping.result_key(key), error)
+
+
+@dataclass(frozen=True)
+class RestoreRows:
+    """Function of a read-only store: the stored row of its key in front of each row."""
+
+    manager: StateManagerImpl
+    is_global: bool
+    report: Report | None = None
+
+    def __call__(self, split: int, store: StateReader, rows: Iterator[Row]) -> Rows:
+        manager, count = self.manager, 0
+        for row in rows:
+            count += 1
+            stored = manager.get(store, manager.get_key(row))
+            if stored is not None:
+                yield stored
+            yield row
+        if self.report is not None:
+            self.report(split, count, {"numOutputRows": count})
+        if not count and self.is_global:
+            yield from manager.values(store)
+
+
+@dataclass(frozen=True)
+class SaveRows:
+    """Function of a store: saves rows, evicts rows, and emits what the output mode asks for.
+
+    See :class:`~dstreams.structured.operators.aggregation.StateStoreSaveExec`.
+    """
+
+    manager: StateManagerImpl
+    grouping: Grouping
+    mode: OutputMode
+    late_ms: int | None = None
+    evict_ms: int | None = None
+
+    def __call__(
+        self, store: StateWriter, initial: Iterable[Row], records: Rows, metrics: StateMetrics
+    ) -> Rows:
+        emitted: Iterable[Row]
+        if self.mode is OutputMode.Update:
+            emitted = chain(self._saved(store, records, metrics), self._evicted(store, metrics))
+        else:
+            deque(self._saved(store, records, metrics), maxlen=0)
+            is_append = self.mode is OutputMode.Append
+            emitted = self._evicted(store, metrics) if is_append else self.manager.values(store)
+        for row in emitted:
+            metrics.numOutputRows += 1
+            yield row
+
+    def _saved(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        """Save the rows that are not late, and iterate over them."""
+        is_late = self._is_late()
+        for row in rows:
+            if is_late is not None and is_late(self.manager.get_key(row)):
+                metrics.numRowsDroppedByWatermark += 1
+                continue
+            self.manager.put(store, row)
+            metrics.numUpdatedStateRows += 1
+            yield row
+
+    def _is_late(self) -> Callable[[Any], bool] | None:
+        late_ms = self.late_ms
+        if self.mode is OutputMode.Complete or late_ms is None or not self.grouping.hasWatermark:
+            return None
+        return self.grouping.is_passed(late_ms)
+
+    def _evicted(self, store: StateWriter, metrics: StateMetrics) -> Rows:
+        """Remove what the watermark has passed; iterate over it in mode append."""
+        if self.evict_ms is None:
+            return
+        started = perf_counter()
+        if self.mode is OutputMode.Update:
+            metrics.numRemovedStateRows += self.grouping.remove_passed(store, self.evict_ms)
+        else:
+            for keys, values in self.grouping.take_passed(store, self.evict_ms):
+                rows = self.manager.rows_of(keys, values)
+                metrics.numRemovedStateRows += len(rows)
+                yield from rows
+        metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
+
+
+def require_output_mode(mode: OutputMode | None, grouping: Grouping) -> OutputMode:
+    """Return the output mode of an aggregation, or raise InvalidStreamError if it has none."""
+    if mode is None:
+        raise InvalidStreamError("StateStoreSave: fill in outputMode before execution")
+    if mode is OutputMode.Append and not grouping.hasWatermark:
+        raise InvalidStreamError(
+            "append mode needs an aggregation by windows of an event time with a watermark, or "
+            "no row would ever be final; use withWatermark and window, or mode update"
+        )
+    return mode
+
+
+@dataclass(frozen=True)
 class AggregateIntoState:
-    """Function of a task: rows (key, buffer) of a batch go into the state, and rows go out.
+    """Function of a store: merging, restoring, merging and saving in one walk over the store.
 
-    It merges the rows of a key in the order in which keys came, merges those that are not late into
-    the state in one walk over the store, gives up state that the watermark has passed, and emits:
-
-    ========  ==========================  =====================  =========================
-    mode      late rows                   state given up         rows out
-    ========  ==========================  =====================  =========================
-    Complete  kept                        none                   all of the state
-    Append    left out                    passed by watermark    those given up
-    Update    left out                    passed by watermark    those written
-    ========  ==========================  =====================  =========================
-
-    Semantics: StateStoreRestoreExec and StateStoreSaveExec (Spark 4.3).
+    It does what MergeRows, RestoreRows, MergeRows and SaveRows do one after the other, with state
+    format 2.
     """
 
     aggregate: AggregateFunction
@@ -95,7 +216,7 @@ class AggregateIntoState:
     def _written(
         self, store: StateWriter, records: Rows, metrics: StateMetrics
     ) -> Iterator[list[Row]]:
-        merged = self.merged(records)
+        merged = self._merge_rows.merged(records)
         if isinstance(merged, dict):
             yield from self._write_in_order(store, merged, metrics)
             return
@@ -125,6 +246,7 @@ class AggregateIntoState:
         self, store: StateWriter, keys: list[Any], buffers: list[Any], metrics: StateMetrics
     ) -> tuple[list[Any], list[Any]]:
         """Merge rows that are not late into the state, and return them as they are there."""
+        metrics.numRestoredRows += len(keys)
         keys, buffers = self._on_time(keys, buffers, metrics)
         store.update_many(keys, partial(self._merge_into, keys, buffers))
         metrics.numUpdatedStateRows += len(keys)
@@ -147,15 +269,12 @@ class AggregateIntoState:
                 try:
                     buffers[place] = merge(old[0], buffers[place])
                 except Exception as error:
-                    raise self._failed(keys[place], error) from error
+                    raise self._merge_rows.failed(keys[place], error) from error
             yield (buffers[place],)
 
-    def merged(self, rows: Rows) -> dict[Any, Any] | Rows:
-        """Return one row for each key, in the order of keys; what does not fit is spilled."""
-        return reduce_by_key(rows, self.aggregate.merge, self.memory_mb, self._failed)
-
-    def _failed(self, key: Any, error: Exception) -> Exception:
-        return failed(self.where, self.grouping.result_key(key), error)
+    @property
+    def _merge_rows(self) -> MergeRows:
+        return MergeRows(self.aggregate, self.grouping, self.where, self.memory_mb)
 
     def _on_time(
         self, keys: list[Any], buffers: list[Any], metrics: StateMetrics

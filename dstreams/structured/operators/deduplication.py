@@ -9,24 +9,24 @@ from operator import not_
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from pyspark.rdd import PipelinedRDD
-
 from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
-from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.failures import failed, mapped
 from dstreams.rdd.pair_columns import Column, Columns, PairColumns, columns_of, two_columns
-from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker_gc import settle_worker
+from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.partitioning import Distribution
 from dstreams.structured.operators.physical_operator import (
     Event,
-    StatefulOperator,
+    NarrowExec,
+    PhysicalOperator,
     Task,
     UnaryExec,
 )
+from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.operators.window_keys import join_time, remove_passed
 
 Row = tuple[Any, Event]
@@ -162,13 +162,60 @@ class _Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StreamingDeduplicateExec(StatefulOperator, UnaryExec):
-    """The first row of each key; without *key* of each record.
+class KeyEventsExec(NarrowExec):
+    """Puts a key before each event: ``(key, (event time, record))``, the time None without one.
 
-    The watermark ends keys that have the event time in them (*withEventTime*), and no others.
+    Args:
+        key: ``record -> key``; None for the record itself.
+        withEventTime: whether the event time is a part of the key.
+        where: for error messages.
+        side: 0 or 1 for a side of a join, whose rows are ``(key, (side, event))``; else None.
     """
 
     key: Callable[[Any], Any] | None = None
+    withEventTime: bool = False
+    where: str = "key"
+    side: int | None = None
+
+    @property
+    def nodeName(self) -> str:
+        return "Project"
+
+    @property
+    def arguments(self) -> list[str]:
+        return [self.where]
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return ("key", "event")
+
+    def task(self, context: ExecutionContext) -> Task:
+        keys = KeyEvents(self.key, self.child.hasEventTime, self.withEventTime, self.where)
+        return keys if self.side is None else _OfSide(self.side, keys)
+
+
+@dataclass(frozen=True)
+class _OfSide:
+    """Task: rows -> (key, (side, event))."""
+
+    side: int
+    keys: KeyEvents
+
+    def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        side = self.side
+        return ((key, (side, event)) for key, event in self.keys(split, rows))
+
+
+@dataclass(frozen=True)
+class StreamingDeduplicateExec(StateStoreWriter, UnaryExec):
+    """Emits the first of the rows (key, event) of each key, as an event or a record.
+
+    The watermark evicts keys that have the event time in them (*withEventTime*), and no others.
+    Rows are events if those of the child hold event times.
+
+    Semantics: StreamingDeduplicateExec (Spark 4.3).
+    """
+
     withEventTime: bool = False
     where: str = "dropDuplicates"
 
@@ -180,10 +227,15 @@ class StreamingDeduplicateExec(StatefulOperator, UnaryExec):
     def arguments(self) -> list[str]:
         return [self.where, *self.watermarkArguments]
 
-    def task(self) -> Task:
-        return KeyEvents(self.key, self.child.hasEventTime, self.withEventTime, self.where)
+    @property
+    def output(self) -> tuple[str, ...]:
+        return ("value",)
 
-    def function(self) -> DropDuplicates:
+    @property
+    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
+        return (self.clustered(self.where),)
+
+    def function(self, memory_mb: float = 512) -> DropDuplicates:
         has_time = self.child.hasEventTime
         return DropDuplicates(
             self.eventTimeWatermarkForLateEvents if has_time else None,
@@ -192,16 +244,13 @@ class StreamingDeduplicateExec(StatefulOperator, UnaryExec):
             are_events=has_time,
         )
 
-    def update(self, context: ExecutionContext) -> StateUpdate:
-        info = self.getStateInfo()
-        keyed = PipelinedRDD(self.child.execute(context), self.task())
-        blocks = shuffle_pairs(keyed, info.partitioner, operation=self.where, ordered=True)
-        return StateUpdate(info.before, [blocks], self.function())
-
 
 @dataclass(frozen=True)
 class StreamingDeduplicateWithinWatermarkExec(StreamingDeduplicateExec):
-    """The first row of each key within the delay of the watermark."""
+    """Emits the first of the rows of each key within the delay of the watermark.
+
+    Semantics: StreamingDeduplicateWithinWatermarkExec (Spark 4.3).
+    """
 
     delayMs: int = 0
     where: str = "dropDuplicatesWithinWatermark"
@@ -210,13 +259,38 @@ class StreamingDeduplicateWithinWatermarkExec(StreamingDeduplicateExec):
     def shortName(self) -> str:
         return "dedupeWithinWatermark"
 
-    def function(self) -> DropDuplicates:
+    def function(self, memory_mb: float = 512) -> DropDuplicates:
         return DropDuplicatesWithinWatermark(
             self.eventTimeWatermarkForLateEvents,
             self.eventTimeWatermarkForEviction,
             are_events=self.child.hasEventTime,
             delay_ms=self.delayMs,
         )
+
+
+def plan_deduplication(
+    child: PhysicalOperator,
+    key: Callable[[Any], Any] | None = None,
+    *,
+    numPartitions: int,
+    withEventTime: bool = False,
+    withinMs: int | None = None,
+    where: str | None = None,
+) -> PhysicalOperator:
+    """Return the operators that drop duplicates of records or events.
+
+    Without *withinMs* for ever; else for so many milliseconds of event time.
+
+    Semantics: StreamingDeduplicationStrategy (Spark 4.3).
+    """
+    text = where or ("dropDuplicates" if withinMs is None else "dropDuplicatesWithinWatermark")
+    keyed = KeyEventsExec(child, key, withEventTime, text)
+    plan = (
+        StreamingDeduplicateExec(keyed, withEventTime, text)
+        if withinMs is None
+        else StreamingDeduplicateWithinWatermarkExec(keyed, where=text, delayMs=withinMs)
+    )
+    return ensure_requirements(plan, numPartitions)
 
 
 @dataclass(frozen=True)

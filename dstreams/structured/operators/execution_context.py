@@ -1,4 +1,4 @@
-"""What the operators of one batch run with, and what they have made.
+"""The context of a batch: what the operators of a plan run with, and what they have made.
 
 Two batches of a streaming count, by hand, with ``store`` a
 :class:`checkpoint.state_store.StateStore` of files that the workers reach:
@@ -19,7 +19,7 @@ Two batches of a streaming count, by hand, with ``store`` a
 ...         scan, Grouping(key=str), numPartitions=2, outputMode=OutputMode.Update
 ...     )
 ...     context = ExecutionContext(spark, states, batch)
-...     rows = plan.filled([info]).run(context)  # one job for each operator with state
+...     rows = plan.filled([info]).execute(context)  # one job for each operator with state
 ...     info = replace(info, before=context.versions[0])  # the next batch begins here
 ...     print(sorted(rows.collect()))
 [('a', 2), ('b', 1)]
@@ -29,22 +29,39 @@ Two batches of a streaming count, by hand, with ``store`` a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark import RDD, SparkContext
 
+from dstreams.errors import InvalidStreamError
 from dstreams.kernel.state_versions import StateUpdate, StateVersions
+from dstreams.rdd.empty_partitions import no_records
 from dstreams.rdd.job_labels import label_jobs
+from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.task_reports import TaskReport, TaskReports
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
+Counts = dict[str, int]
+
+
+class HasState(Protocol):
+    """An operator with state, as far as the context is concerned."""
+
+    def getStateInfo(self) -> StatefulOperatorStateInfo: ...
+
 
 class ExecutionContext:
-    """One batch of a plan, which ``plan.run(context)`` runs.
+    """One batch of a plan: what ``plan.execute(context)`` runs with, and what it has made.
 
-    *versions* has what operators made, by id; *states* may be None when no operator has state.
+    Args:
+        spark: where the plan runs.
+        states: the states of the plan; None if no operator has state.
+        batch: number of the batch, which grows from batch to batch.
+
+    Attributes:
+        versions: the version that each operator made, by operator id.
     """
 
     def __init__(
@@ -55,18 +72,68 @@ class ExecutionContext:
         self._states = states
         self._batch = batch
         self._observed: dict[str, TaskReports[EventTimeStats]] = {}
+        # By identity: operators that are equal may be in one plan. They live as long as this does.
+        self._counts: dict[int, tuple[object, TaskReports[Counts] | StateMetrics | Counts]] = {}
 
-    def make(self, info: StatefulOperatorStateInfo, update: StateUpdate) -> RDD[Any]:
-        """Make the next version of an operator's state, in one job, and return its rows."""
-        states, uid = self._states, info.before.store_id.operator_uid
-        if states is None:
-            raise RuntimeError("a stateful operator needs StateVersions in its ExecutionContext")
+    @property
+    def memory_mb(self) -> float:
+        """How much a Python worker may use before it spills, in MiB."""
+        limit: float = no_records(self.spark, 1)._memory_limit()
+        return limit
+
+    @property
+    def states(self) -> StateVersions:
+        """The states of the plan, or InvalidStreamError if the context has none."""
+        if self._states is None:
+            raise InvalidStreamError(
+                "an operator with state needs StateVersions, its ExecutionContext has none; give "
+                "ExecutionContext(spark, StateVersions(spark, store))"
+            )
+        return self._states
+
+    def make(self, operator: HasState, update: StateUpdate) -> RDD[Any]:
+        """Make the next version of the state of an operator, in one job, and return its rows."""
+        info, states = operator.getStateInfo(), self.states
+        uid = info.before.store_id.operator_uid
         label_jobs(f"state: {uid}")
         rows = states.make(uid, self._batch, update)
         version = states.at(uid, self._batch)
         if version is not None:
             self.versions[info.operatorId] = version
+            self._counts[id(operator)] = operator, version.metrics or StateMetrics()
         return rows
+
+    def count(self, operator: object) -> TaskReport[Counts]:
+        """Return what the tasks of an operator report their counts to."""
+        reports: TaskReports[Counts] = TaskReports(self.spark)
+        self._counts[id(operator)] = operator, reports
+        return reports.task
+
+    def metrics(self, operator: object) -> Counts:
+        """Return the counts of an operator, complete when the jobs that compute it are done.
+
+        They have Spark's names. The operator is one of the plan that was executed.
+        """
+        _, found = self._counts.get(id(operator), (operator, None))
+        if isinstance(found, StateMetrics):
+            return found.as_dict()
+        if found is None or isinstance(found, dict):
+            return found or {}
+        total: Counts = {}
+        for counts in found.facts():
+            for name, number in counts.items():
+                total[name] = total.get(name, 0) + number
+        return total
+
+    def set_metrics(self, operator: object, counts: Counts) -> None:
+        """Set the counts of an operator that another one has done the work of."""
+        self._counts[id(operator)] = operator, counts
+
+    def state_metrics(self, operator: object) -> StateMetrics:
+        """Return the counts of an operator that has made its state."""
+        _, found = self._counts[id(operator)]
+        assert isinstance(found, StateMetrics), f"{operator} has made no state"
+        return found
 
     def observe(self, name: str) -> TaskReport[EventTimeStats]:
         """Return where the tasks of an operator, by its unique name, report event times."""

@@ -219,6 +219,10 @@ class Grouping:
         """Remove what a watermark has passed, and return how many; without a scan."""
         return remove_passed(store, self._in_unit(watermark_ms)) if self.hasWatermark else 0
 
+    def is_passed(self, watermark_ms: int) -> Callable[[Any], bool]:
+        """Return the function that says whether a watermark has passed a key."""
+        return passed_by(self._in_unit(watermark_ms))
+
     def passed_of(self, keys: list[Any], watermark_ms: int) -> list[bool]:
         """Return which keys a watermark has passed; empty for none of them."""
         last = self._in_unit(watermark_ms)

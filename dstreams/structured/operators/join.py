@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.rdd import PipelinedRDD
+from pyspark import RDD
 
-from dstreams.kernel.state_versions import StateUpdate
+from dstreams.rdd.placed_pairs import state_inputs
 from dstreams.rdd.shuffle import shuffle_pairs
-from dstreams.structured.operators.deduplication import KeyEvents
+from dstreams.structured.operators.deduplication import KeyEventsExec
+from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.join_state import (
     LEFT,
@@ -20,13 +21,16 @@ from dstreams.structured.operators.join_state import (
     JoinType,
     require_joinable,
 )
-from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
+from dstreams.structured.operators.partitioning import Distribution
+from dstreams.structured.operators.physical_operator import PhysicalOperator
+from dstreams.structured.operators.stateful_operator import StateStoreWriter
 
 
 @dataclass(frozen=True)
-class StreamingSymmetricHashJoinExec(StatefulOperator):
+class StreamingSymmetricHashJoinExec(StateStoreWriter):
     """Pairs of records of two streams: ``(left, right)``; of a semi join the left record alone.
 
+    Rows of the children are ``(key, (side, event))``, with side 0 on the left and 1 on the right.
     In an outer join the side that has none is None.
 
     Semantics: StreamingSymmetricHashJoinExec (Spark 4.3).
@@ -34,8 +38,6 @@ class StreamingSymmetricHashJoinExec(StatefulOperator):
 
     left: PhysicalOperator
     right: PhysicalOperator
-    leftKey: Callable[[Any], Any]
-    rightKey: Callable[[Any], Any]
     joinType: JoinType = JoinType.Inner
     condition: JoinCondition = field(default_factory=JoinCondition)
 
@@ -51,40 +53,58 @@ class StreamingSymmetricHashJoinExec(StatefulOperator):
     def arguments(self) -> list[str]:
         return [self.joinType.value, self.condition.where, *self.watermarkArguments]
 
+    @property
+    def output(self) -> tuple[str, ...]:
+        return ("left",) if self.joinType is JoinType.LeftSemi else ("left", "right")
+
+    @property
+    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
+        return (self.clustered(self.condition.where),) * 2
+
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
-        """Whether rows may be given up, which needs a time range."""
+        """Return whether rows may be evicted, which needs a time range."""
         return self.condition.time_range is not None and super().shouldRunAnotherBatch(
             newInputWatermark
         )
 
     def function(self, memory_mb: float = 512) -> JoinRows:
-        """Return what a task does where the state is."""
         late_ms, evict_ms = self.eventTimeWatermarkForLateEvents, self.eventTimeWatermarkForEviction
         return JoinRows(self.joinType, self.condition, late_ms, evict_ms, memory_mb)
 
-    def update(self, context: ExecutionContext) -> StateUpdate:
-        info = self.getStateInfo()
-        sides = ((LEFT, self.left, self.leftKey), (RIGHT, self.right, self.rightKey))
-        blocks = []
-        memory_mb = 512.0
-        for side, child, key in sides:
-            rows = child.execute(context)
-            memory_mb = rows._memory_limit()
-            keys = KeyEvents(key, child.hasEventTime, where=self.condition.where)
-            keyed = PipelinedRDD(rows, _OfSide(side, keys))
-            blocks.append(
-                shuffle_pairs(keyed, info.partitioner, operation=self.condition.where, ordered=True)
-            )
-        return StateUpdate(info.before, blocks, self.function(memory_mb))
+    def data(self, context: ExecutionContext) -> RDD[Any]:
+        partitioner = self.getStateInfo().partitioner
+        where = self.condition.where
+        # Both are placed already: nothing is moved.
+        blocks = [
+            shuffle_pairs(child.execute(context), partitioner, operation=where)
+            for child in (self.left, self.right)
+        ]
+        return state_inputs(*blocks)
 
 
-@dataclass(frozen=True)
-class _OfSide:
-    """Task: rows -> (key, (side, event))."""
+def plan_join(
+    left: PhysicalOperator,
+    right: PhysicalOperator,
+    leftKey: Callable[[Any], Any],
+    rightKey: Callable[[Any], Any],
+    joinType: JoinType = JoinType.Inner,
+    condition: JoinCondition | None = None,
+    *,
+    numPartitions: int,
+) -> PhysicalOperator:
+    """Return the operators of a join of two streams of records or events.
 
-    side: int
-    keys: KeyEvents
+    Raises:
+        InvalidStreamError: the join needs watermarks or a time range that it does not have.
 
-    def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        side = self.side
-        return ((key, (side, event)) for key, event in self.keys(split, rows))
+    Semantics: StreamingJoinStrategy (Spark 4.3).
+    """
+    condition = condition or JoinCondition()
+    where = condition.where
+    plan = StreamingSymmetricHashJoinExec(
+        KeyEventsExec(left, leftKey, where=where, side=LEFT),
+        KeyEventsExec(right, rightKey, where=where, side=RIGHT),
+        joinType,
+        condition,
+    )
+    return ensure_requirements(plan, numPartitions)

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from pyspark.rdd import PipelinedRDD
-
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
-from dstreams.kernel.state_versions import StateUpdate
-from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker_gc import settle_worker
+from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.physical_operator import StatefulOperator, UnaryExec
+from dstreams.structured.operators.partitioning import Distribution
+from dstreams.structured.operators.physical_operator import (
+    NarrowExec,
+    PhysicalOperator,
+    Task,
+    UnaryExec,
+)
+from dstreams.structured.operators.stateful_operator import StateStoreWriter
 
 _COUNT = ()
 
@@ -44,8 +48,31 @@ class LimitRows:
 
 
 @dataclass(frozen=True)
-class StreamingGlobalLimitExec(StatefulOperator, UnaryExec):
-    """The first rows of a stream; all of them pass one task.
+class StreamingLocalLimitExec(NarrowExec):
+    """The first rows of each partition, all under one key: ``((), row)``.
+
+    Semantics: StreamingLocalLimitExec (Spark 4.3).
+    """
+
+    limit: int
+
+    @property
+    def arguments(self) -> list[str]:
+        return [str(self.limit)]
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return ("key", *self.child.output)
+
+    def task(self, context: ExecutionContext) -> Task:
+        return _LocalLimit(self.limit)
+
+
+@dataclass(frozen=True)
+class StreamingGlobalLimitExec(StateStoreWriter, UnaryExec):
+    """The first rows of a stream, over all its batches; all of them pass one task.
+
+    Rows of the child are ``((), row)``.
 
     Semantics: StreamingGlobalLimitExec (Spark 4.3).
     """
@@ -64,19 +91,33 @@ class StreamingGlobalLimitExec(StatefulOperator, UnaryExec):
     def arguments(self) -> list[str]:
         return [str(self.limit), self.watermarkArguments[0]]
 
+    @property
+    def output(self) -> tuple[str, ...]:
+        return self.child.output[1:]
+
+    @property
+    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
+        return (self.clustered("limit"),)
+
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
         return False
 
-    def update(self, context: ExecutionContext) -> StateUpdate:
-        info = self.getStateInfo()
-        few = PipelinedRDD(self.child.execute(context), _LocalLimit(self.limit))
-        blocks = shuffle_pairs(few, info.partitioner, operation="limit", ordered=True)
-        return StateUpdate(info.before, [blocks], LimitRows(self.limit))
+    def function(self, memory_mb: float = 512) -> LimitRows:
+        return LimitRows(self.limit)
+
+
+def plan_limit(child: PhysicalOperator, limit: int, *, numPartitions: int) -> PhysicalOperator:
+    """Return the operators that let the first rows of a stream pass.
+
+    Semantics: StreamingGlobalLimitStrategy (Spark 4.3).
+    """
+    few = StreamingLocalLimitExec(child, limit)
+    return ensure_requirements(StreamingGlobalLimitExec(few, limit), numPartitions)
 
 
 @dataclass(frozen=True)
 class _LocalLimit:
-    """Task: no more rows of a partition than can go out, under one key."""
+    """Task: rows -> no more of them than can go out, under one key."""
 
     limit: int
 

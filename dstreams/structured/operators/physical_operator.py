@@ -1,16 +1,17 @@
 """Physical operators: what a plan is made of, and how records travel between them.
 
-An operator is a frozen value with children, and makes an RDD of the RDDs of its children. A batch's
-facts (state info, watermarks, batch time) are fields that ``dataclasses.replace`` fills in, so one
-plan is copied for each batch.
+An operator is a frozen value with children, and makes an RDD of the RDDs of its children. The facts
+of a batch (state info, watermarks, batch time) are fields that ``dataclasses.replace`` fills in, so
+one plan is copied for each batch. Each operator can be executed by itself, over any child:
+:class:`RDDScanExec` makes an operator of an RDD.
 
 - A **record** is any Python object.
 - From an ``EventTimeWatermarkExec`` on records travel as **events**, pairs ``(event time, record)``
   with the time in microseconds since the epoch, or None. Watermarks are in milliseconds, as in
   Spark: a record is late up to the last microsecond of one. :attr:`PhysicalOperator.hasEventTime`
   tells events from records. Maps and filters leave the time alone.
-- **Keyed** rows, before an operator with state, are pairs ``(key, row)``, placed by the
-  ``StablePartitioner`` of the operator's state info, in columnar blocks.
+- **Keyed** rows, before an operator with state, are pairs ``(key, row)``. A
+  :class:`ShuffleExchangeExec` brings them to the partition in which the state of their key is.
 - Between partial and final aggregation rows are pairs ``(key, buffer)``; with a time window the key
   has the window's end in front: :mod:`dstreams.structured.operators.grouping`.
 """
@@ -19,15 +20,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, TypeVar
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kernel.state_versions import StateUpdate
+from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
+from dstreams.structured.operators.partitioning import (
+    UNKNOWN,
+    UNORDERED,
+    UNSPECIFIED,
+    Distribution,
+    HashPartitioning,
+    Ordering,
+    Partitioning,
+    SinglePartition,
+)
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.trees import tree_lines
 
 Event = tuple["int | None", Any]
@@ -52,9 +64,12 @@ class PhysicalOperator:
         """What ``explain`` calls it."""
         return type(self).__name__.removesuffix("Exec")
 
+    writesState: ClassVar[bool] = False
+    """Whether the operator makes a version of a state."""
+
     @property
     def hasEventTime(self) -> bool:
-        """Whether rows are pairs (event time, record)."""
+        """Whether rows are pairs (event time, record), or keyed rows hold such pairs."""
         return False
 
     @property
@@ -62,20 +77,56 @@ class PhysicalOperator:
         """What ``explain`` prints besides the name."""
         return []
 
+    @property
+    def output(self) -> tuple[str, ...]:
+        """The names of what a row consists of."""
+        return ("value",)
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        """How the rows are distributed."""
+        return UNKNOWN
+
+    @property
+    def outputOrdering(self) -> Ordering:
+        """In which order the rows of a partition are."""
+        return UNORDERED
+
+    @property
+    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
+        """How the rows of each child have to be distributed."""
+        return (UNSPECIFIED,) * len(self.children)
+
+    @property
+    def requiredChildOrdering(self) -> tuple[Ordering, ...]:
+        """In which order the rows of each child have to be."""
+        return (UNORDERED,) * len(self.children)
+
+    def requireInput(self) -> None:
+        """Raise InvalidStreamError if a child does not have the required distribution or order."""
+        requirements = zip(
+            self.children, self.requiredChildDistribution, self.requiredChildOrdering, strict=True
+        )
+        for child, distribution, ordering in requirements:
+            if not distribution.is_satisfied_by(child.outputPartitioning):
+                wanted: object = distribution
+                found: object = child.outputPartitioning
+            elif not child.outputOrdering.satisfies(ordering):
+                wanted, found = ordering, child.outputOrdering
+            else:
+                continue
+            raise InvalidStreamError(
+                f"{self.nodeName}: its input must have {wanted}, {child.nodeName} has {found}; "
+                "call ensure_requirements(plan, numPartitions), which adds exchanges and sorts"
+            )
+
     def execute(self, context: ExecutionContext) -> RDD[Any]:
-        """Return the rows; no job runs, because all state below has been made."""
+        """Return the rows of the batch.
+
+        State below is made on the way, from the leaves up, in one job for each operator that writes
+        it. No other job runs.
+        """
         raise NotImplementedError
-
-    def run(self, context: ExecutionContext) -> RDD[Any]:
-        """Make all state, from the leaves up, a job for each operator, and return the rows."""
-
-        def made(operator: PhysicalOperator) -> PhysicalOperator:
-            if not isinstance(operator, StatefulOperator):
-                return operator
-            rows = context.make(operator.getStateInfo(), operator.update(context))
-            return RDDScanExec(rows, operator.nodeName, operator.hasEventTime)
-
-        return self.transform(made).execute(context)
 
     def inBatch(
         self: _O,
@@ -102,7 +153,7 @@ class PhysicalOperator:
             if not remaining:
                 return operator
             full = operator.inBatch(remaining[0], lateWatermark, evictionWatermark)
-            if isinstance(operator, StatefulOperator):
+            if operator.writesState:
                 del remaining[0]
             return full
 
@@ -127,18 +178,45 @@ class PhysicalOperator:
         """Return the line that ``explain`` prints of it."""
         return " ".join([self.nodeName, ", ".join(self.arguments)]).rstrip()
 
+    def shown(self, stage: int = 0, fused: int = 0) -> ShownOperator:
+        """Return the plan as it is printed; the first *fused* operators belong to a fused stage."""
+        mark = f"*({stage}) " if fused else ""
+        below = max(fused - 1, 0)
+        # What an operator has beside its first child is not a part of its stage.
+        children = [
+            child.shown(stage, 0 if place else below) for place, child in enumerate(self.children)
+        ]
+        return ShownOperator(mark + self.describe(), children)
+
     def tree(self) -> str:
         """Return the plan as text, the outermost operator first."""
-        return "\n".join(tree_lines(self, PhysicalOperator.describe))
+        return "\n".join(tree_lines(self.shown(), attrgetter("text")))
+
+
+class ShownOperator(NamedTuple):
+    """An operator as ``explain`` prints it."""
+
+    text: str
+    children: list[ShownOperator]
 
 
 @dataclass(frozen=True)
 class RDDScanExec(PhysicalOperator):
-    """The rows of an RDD that is there already: records, or events."""
+    """The rows of an RDD: records, events or pairs.
+
+    Args:
+        rdd: the RDD; None for one without rows.
+        name: for ``explain``.
+        events: whether the rows are events, or keyed rows hold events.
+        ordering: the order of the rows of each partition.
+        columns: the names of what a row consists of.
+    """
 
     rdd: RDD[Any] | None
     name: str = "rdd"
     events: bool = False
+    ordering: Ordering = UNORDERED
+    columns: tuple[str, ...] = ("value",)
 
     @property
     def hasEventTime(self) -> bool:
@@ -148,10 +226,48 @@ class RDDScanExec(PhysicalOperator):
     def arguments(self) -> list[str]:
         return [self.name]
 
+    @property
+    def output(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        placed_by = None if self.rdd is None else self.rdd.partitioner
+        if isinstance(placed_by, StablePartitioner):
+            return HashPartitioning("key", placed_by.numPartitions)
+        return UNKNOWN
+
+    @property
+    def outputOrdering(self) -> Ordering:
+        return self.ordering
+
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         if self.rdd is None:
             return context.spark.parallelize([], 1)
         return self.rdd
+
+
+@dataclass(frozen=True)
+class LocalTableScanExec(PhysicalOperator):
+    """Rows that the program has in memory, in one partition."""
+
+    rows: tuple[Any, ...]
+    columns: tuple[str, ...] = ("value",)
+
+    @property
+    def arguments(self) -> list[str]:
+        return [f"{len(self.rows)} rows"]
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        return SinglePartition()
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        return context.spark.parallelize(self.rows, 1)
 
 
 @dataclass(frozen=True)
@@ -167,74 +283,28 @@ class UnaryExec(PhysicalOperator):
     def hasEventTime(self) -> bool:
         return self.keepsEventTime and self.child.hasEventTime
 
+    @property
+    def output(self) -> tuple[str, ...]:
+        return self.child.output
+
 
 @dataclass(frozen=True)
 class NarrowExec(UnaryExec):
     """An operator whose partitions each follow from one of its child's, in one pass with it."""
+
+    keepsPartitioning: ClassVar[bool] = False
+    """Whether the rows are pairs with the keys of the child's rows."""
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        return self.child.outputPartitioning if self.keepsPartitioning else UNKNOWN
 
     def task(self, context: ExecutionContext) -> Task:
         """Return ``(partition number, rows) -> rows``."""
         raise NotImplementedError
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
-        rows: RDD[Any] = PipelinedRDD(self.child.execute(context), self.task(context))
-        return rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatefulOperator(PhysicalOperator):
-    """What operators with state have in common: the facts of a batch.
-
-    Rows up to the one watermark are late, state up to the other is given up; None for neither. They
-    are milliseconds since the epoch.
-    """
-
-    stateInfo: StatefulOperatorStateInfo | None = None
-    eventTimeWatermarkForLateEvents: int | None = None
-    eventTimeWatermarkForEviction: int | None = None
-
-    @property
-    def shortName(self) -> str:
-        """What a query's progress calls it."""
-        raise NotImplementedError
-
-    def update(self, context: ExecutionContext) -> StateUpdate:
-        """Return what the batch does to the state; no job runs."""
-        raise NotImplementedError
-
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
-        raise InvalidStreamError(f"{self.nodeName} makes its state: call run(context)")
-
-    @property
-    def watermarkArguments(self) -> list[str]:
-        """The state info and both watermarks, as ``explain`` shows them."""
-        marks = (self.eventTimeWatermarkForLateEvents, self.eventTimeWatermarkForEviction)
-        shown = ["<unknown>" if mark is None else str(mark) for mark in marks]
-        return [describe_state_info(self.stateInfo), *shown]
-
-    def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
-        """Whether a batch without data would change anything, now that the watermark is this."""
-        before = self.eventTimeWatermarkForEviction
-        return before is not None and newInputWatermark is not None and newInputWatermark > before
-
-    def getStateInfo(self) -> StatefulOperatorStateInfo:
-        """Return the state info, or raise InvalidStreamError if it was not filled in."""
-        if self.stateInfo is None:
-            raise InvalidStreamError(
-                f"{self.nodeName}: state location not present for execution; fill in stateInfo, "
-                "for example with StatefulOperatorStateInfo.empty(numPartitions)"
-            )
-        return self.stateInfo
-
-    def inBatch(
-        self: _O,
-        stateInfo: StatefulOperatorStateInfo,
-        lateWatermark: int | None = None,
-        evictionWatermark: int | None = None,
-    ) -> _O:
-        return replace(
-            self,
-            stateInfo=stateInfo,  # type: ignore[call-arg]
-            eventTimeWatermarkForLateEvents=lateWatermark,
-            eventTimeWatermarkForEviction=evictionWatermark,
+        rows: RDD[Any] = PipelinedRDD(
+            self.child.execute(context), self.task(context), self.keepsPartitioning
         )
+        return rows

@@ -13,13 +13,14 @@ the sessions of a key, the index of timeouts those that the watermark has passed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import itemgetter
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from checkpoint.state_store import StateWriter
+from checkpoint.state_store import StateReader, StateWriter
 from dstreams.durations import ms_upto
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.failures import failed
@@ -29,6 +30,7 @@ from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
+from dstreams.structured.operators.aggregation_state import Report
 from dstreams.structured.operators.time_windows import Window
 
 _MOST_SESSIONS = 100_000
@@ -129,26 +131,113 @@ class AggregateSessions:
     def _of_keys(self, found: dict[Any, list[Session]]) -> Rows:
         for key, sessions in found.items():
             sessions.sort(key=_first)
-            for session in _merged(key, sessions, self.aggregate, self.where):
+            for session in merged_sessions(key, sessions, self.aggregate, self.where):
                 yield key, session
 
 
 @dataclass(frozen=True)
+class RestoreSessions:
+    """Function of a read-only store: late sessions dropped, stored sessions of their key added.
+
+    Rows of a key come together and leave in the order of their starts.
+    """
+
+    late_ms: int | None = None
+    report: Report | None = None
+
+    def __call__(self, split: int, store: StateReader, rows: Rows) -> Rows:
+        counts = StateMetrics()
+        for key, group in groupby(not_late(rows, self.late_ms, counts), key=_first):
+            sessions = [Session(*session) for _, session in group]
+            for session in with_stored(store, key, sessions)[1]:
+                counts.numOutputRows += 1
+                yield key, session
+        if self.report is not None:
+            dropped = counts.numRowsDroppedByWatermark
+            self.report(
+                split,
+                counts.numOutputRows + dropped,
+                {"numOutputRows": counts.numOutputRows, "numRowsDroppedByWatermark": dropped},
+            )
+
+
+@dataclass(frozen=True)
+class MergeTouching:
+    """Task: sessions of a key in the order of their starts -> those that touch made one."""
+
+    aggregate: AggregateFunction
+    where: str = "agg"
+
+    def __call__(self, _: int, rows: Iterable[tuple[Any, Session]]) -> Rows:
+        settle_worker()
+        for key, group in groupby(rows, key=_first):
+            sessions = (Session(*session) for _, session in group)
+            for session in merged_sessions(key, sessions, self.aggregate, self.where):
+                yield key, session
+
+
+@dataclass(frozen=True)
+class SaveSessions:
+    """Function of a store: the sessions of a key replace the stored ones, and rows go out.
+
+    In mode append the sessions that the watermark has passed are emitted and evicted, in mode
+    complete all are emitted. Rows of a key come together, in the order of their starts.
+    """
+
+    mode: OutputMode
+    evict_ms: int | None = None
+
+    def __call__(
+        self, store: StateWriter, initial: Iterable[Any], records: Rows, metrics: StateMetrics
+    ) -> Rows:
+        for key, group in groupby(records, key=_first):
+            after = [Session(*session) for _, session in group]
+            removed = removed_starts(stored_sessions(store, key), after)
+            self.save(store, key, removed, after, metrics)
+        yield from self.emitted(store, metrics)
+
+    def save(
+        self,
+        store: StateWriter,
+        key: Any,
+        removed: Iterable[int],
+        sessions: Iterable[tuple[int, int, Any]],
+        metrics: StateMetrics,
+    ) -> None:
+        """Remove the sessions of a key with some starts, and store others."""
+        for start_us in removed:
+            store.remove((key, start_us))
+            metrics.numRemovedStateRows += 1
+        for start_us, end_us, buffer in sessions:
+            store.put((key, start_us), (end_us, buffer), max(ms_upto(end_us), 0))
+            metrics.numUpdatedStateRows += 1
+
+    def emitted(self, store: StateWriter, metrics: StateMetrics) -> Rows:
+        """Iterate over what the output mode asks for; in mode append it is evicted."""
+        if self.mode is OutputMode.Complete:
+            for (key, start_us), (end_us, buffer) in store.items():
+                metrics.numOutputRows += 1
+                yield key, Session(start_us, end_us, buffer)
+        elif self.evict_ms is not None:
+            started = perf_counter()
+            for (key, start_us), (end_us, buffer), _ in store.take_due(self.evict_ms + 1):
+                metrics.numRemovedStateRows += 1
+                metrics.numOutputRows += 1
+                yield key, Session(start_us, end_us, buffer)
+            metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
+
+
+@dataclass(frozen=True)
 class SessionsIntoState:
-    """Function of a task: sessions (key, session) of a batch go into the state, and rows go out.
+    """Function of a store: sorting, restoring, merging and saving, key by key.
 
-    It leaves out late sessions, and merges the others with those of the state that they touch. In
-    mode append the sessions that the watermark has passed go out and are given up; in mode complete
-    all go out.
-
-    Semantics: SessionWindowStateStoreRestoreExec, MergingSessionsExec and
-    SessionWindowStateStoreSaveExec (Spark 4.3).
+    It does what LocalSortExec, RestoreSessions, MergeTouching and SaveSessions do one after the
+    other. Everything is read before anything is written, which takes less time.
     """
 
     aggregate: AggregateFunction
-    mode: OutputMode
+    save: SaveSessions
     late_ms: int | None = None
-    evict_ms: int | None = None
     where: str = "agg"
     memory_mb: float = 512
 
@@ -159,52 +248,38 @@ class SessionsIntoState:
         records: Rows,
         metrics: StateMetrics,
     ) -> Rows:
-        # All is read before anything is written: to look behind what was written costs time.
         changes = SpillBuffer(self.memory_mb)
-        for key, sessions in self.on_time(records, metrics):
-            before = stored_sessions(store, key)
-            # Not by buffer, which need not have an order.
-            touching = sorted([*before, *sessions], key=_first)
-            after = _merged(key, touching, self.aggregate, self.where)
-            changes.add((key, _removed_starts(before, after), after))
-        for key, removed_starts, sessions in changes.rows():
-            for start_us in removed_starts:
-                store.remove((key, start_us))
-                metrics.numRemovedStateRows += 1
-            for start_us, end_us, buffer in sessions:
-                store.put((key, start_us), (end_us, buffer), max(ms_upto(end_us), 0))
-                metrics.numUpdatedStateRows += 1
-        if self.mode is OutputMode.Complete:
-            for (key, start_us), (end_us, buffer) in store.items():
-                metrics.numOutputRows += 1
-                yield key, Session(start_us, end_us, buffer)
-        elif self.evict_ms is not None:
-            yield from self._evicted(store, self.evict_ms, metrics)
-
-    def on_time(self, rows: Rows, metrics: StateMetrics) -> Iterator[tuple[Any, list[Session]]]:
-        """Return the sessions of each key that are not late, in the order of keys."""
         groups = GroupsInOrder(self.memory_mb)
-        groups.add(self._not_late(rows, metrics))
-        return groups.items()
-
-    def _not_late(self, rows: Rows, metrics: StateMetrics) -> Rows:
-        late_us = None if self.late_ms is None else self.late_ms * 1000
-        for key, session in rows:
-            if late_us is not None and session[1] <= late_us:
-                metrics.numRowsDroppedByWatermark += 1
-            else:
-                yield key, Session(*session)
-
-    def _evicted(self, store: StateWriter, evict_ms: int, metrics: StateMetrics) -> Rows:
-        started = perf_counter()
-        for (key, start_us), (end_us, buffer), _ in store.take_due(evict_ms + 1):
-            metrics.numRemovedStateRows += 1
-            metrics.numOutputRows += 1
-            yield key, Session(start_us, end_us, buffer)
-        metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
+        groups.add(not_late(records, self.late_ms, metrics))
+        for key, sessions in groups.items():
+            before, touching = with_stored(store, key, sessions)
+            metrics.numRestoredRows += len(touching)
+            after = merged_sessions(key, touching, self.aggregate, self.where)
+            changes.add((key, removed_starts(before, after), after))
+        for key, removed, after in changes.rows():
+            self.save.save(store, key, removed, after, metrics)
+        yield from self.save.emitted(store, metrics)
 
 
-def _merged(
+def not_late(rows: Rows, late_ms: int | None, metrics: StateMetrics) -> Rows:
+    """Iterate over the sessions that end after a watermark, and count the others as dropped."""
+    late_us = None if late_ms is None else late_ms * 1000
+    for key, session in rows:
+        if late_us is not None and session[1] <= late_us:
+            metrics.numRowsDroppedByWatermark += 1
+        else:
+            yield key, Session(*session)
+
+
+def with_stored(
+    store: StateReader, key: Any, sessions: Sequence[Session]
+) -> tuple[list[Session], list[Session]]:
+    """Return the stored sessions of a key, and these with others in the order of their starts."""
+    before = stored_sessions(store, key)
+    return before, sorted([*before, *sessions], key=_first)  # a buffer need not have an order
+
+
+def merged_sessions(
     key: Any, sessions: Iterable[Session], aggregate: AggregateFunction, where: str
 ) -> list[Session]:
     """Return what the sessions of a key come to, which are in the order of their starts."""
@@ -214,8 +289,8 @@ def _merged(
         raise failed(where, key, error) from error
 
 
-def _removed_starts(before: list[Session], after: list[Session]) -> list[int]:
-    """Return the starts of sessions that are no more."""
+def removed_starts(before: list[Session], after: list[Session]) -> list[int]:
+    """Return the starts of the sessions that are gone."""
     starts = {session.start_us for session in after} if before else set()
     return [session.start_us for session in before if session.start_us not in starts]
 
@@ -238,7 +313,7 @@ class FinishSessions:
             yield ((window, key) if has_key else window), finish(buffer)
 
 
-def stored_sessions(store: StateWriter, key: Any) -> list[Session]:
+def stored_sessions(store: StateReader, key: Any) -> list[Session]:
     """Return the sessions that the state has of a key, in the order of their starts."""
     return [
         Session(start_us, end_us, buffer)

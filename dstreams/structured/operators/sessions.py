@@ -3,11 +3,12 @@
 ::
 
     FinishSessions                              buffers -> results
-    +- SessionWindowStateStoreSave              the state of the batch, and what goes out
+    +- SessionWindowStateStoreSave              saves the sessions, and emits by output mode
        +- MergingSessions                       sessions that touch become one
           +- SessionWindowStateStoreRestore     with those of the state
-             +- ShuffleExchange                 to the partition of the key, without the session
-                +- UpdatingSessions             events -> sessions, where they are
+             +- Sort                            by key and start
+                +- Exchange                     to the partition of the key, without the session
+                   +- UpdatingSessions          events -> sessions, where they are
 
 :func:`plan_sessions` builds it.
 """
@@ -15,12 +16,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.state_store_rdd import ReadStateStoreRDD
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
+from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.partitioning import (
+    BY_KEY_AND_START,
+    Distribution,
+    Ordering,
+    Partitioning,
+    StatefulOpClusteredDistribution,
+)
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,
     PhysicalOperator,
@@ -30,17 +43,22 @@ from dstreams.structured.operators.physical_operator import (
 from dstreams.structured.operators.session_state import (
     AggregateSessions,
     FinishSessions,
+    MergeTouching,
+    RestoreSessions,
+    SaveSessions,
     SessionGrouping,
-    SessionsIntoState,
     require_session_mode,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
-from dstreams.structured.operators.stateful_operator import SavingOperator, ShuffleExchangeExec
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
+from dstreams.structured.operators.stateful_operator import SavingOperator, StateStoreReader
 
 
 @dataclass(frozen=True)
 class UpdatingSessionsExec(NarrowExec):
-    """Makes a session of each event, and one of those that touch; late ones stay apart."""
+    """Makes a session of each event, and one of those that touch; late ones stay apart.
+
+    Semantics: UpdatingSessionsExec (Spark 4.3).
+    """
 
     keepsEventTime: ClassVar[bool] = False
 
@@ -58,6 +76,10 @@ class UpdatingSessionsExec(NarrowExec):
         return replace(self, eventTimeWatermarkForLateEvents=lateWatermark)
 
     @property
+    def output(self) -> tuple[str, ...]:
+        return ("key", "session")
+
+    @property
     def arguments(self) -> list[str]:
         return [type(self.aggregate).__name__, f"by {self.grouping.name}"]
 
@@ -72,20 +94,43 @@ class UpdatingSessionsExec(NarrowExec):
 
 
 @dataclass(frozen=True)
-class SessionWindowStateStoreRestoreExec(UnaryExec):
-    """Leaves out late sessions, and adds those of the state.
+class SessionWindowStateStoreRestoreExec(StateStoreReader, UnaryExec):
+    """Drops late sessions, and merges those of the state among the sessions of each key.
+
+    Rows are (key, session), those of a key in the order of their starts, before and after.
+    ``numOutputRows`` counts the rows out, ``numRowsDroppedByWatermark`` the late ones; the operator
+    above that saves the sessions reports the latter as its own.
 
     Semantics: SessionWindowStateStoreRestoreExec (Spark 4.3).
     """
 
     keepsEventTime: ClassVar[bool] = False
 
-    grouping: SessionGrouping
+    keyExpressions: SessionGrouping
     eventTimeWatermarkForLateEvents: int | None = None
 
     @property
     def arguments(self) -> list[str]:
-        return [f"by {self.grouping.name}", str(self.eventTimeWatermarkForLateEvents)]
+        late = self.eventTimeWatermarkForLateEvents
+        state = describe_state_info(self.stateInfo)
+        mark = "<unknown>" if late is None else str(late)
+        return [f"by {self.keyExpressions.name}", state, mark]
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        return self.child.outputPartitioning
+
+    @property
+    def outputOrdering(self) -> Ordering:
+        return BY_KEY_AND_START
+
+    @property
+    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
+        return (self.clustered(self.keyExpressions.name),)
+
+    @property
+    def requiredChildOrdering(self) -> tuple[Ordering, ...]:
+        return (BY_KEY_AND_START,)
 
     def inBatch(
         self,
@@ -93,17 +138,28 @@ class SessionWindowStateStoreRestoreExec(UnaryExec):
         lateWatermark: int | None = None,
         evictionWatermark: int | None = None,
     ) -> SessionWindowStateStoreRestoreExec:
-        return replace(self, eventTimeWatermarkForLateEvents=lateWatermark)
+        return replace(self, stateInfo=stateInfo, eventTimeWatermarkForLateEvents=lateWatermark)
+
+    def countsIn(self, made: StateMetrics) -> dict[str, int]:
+        dropped = made.numRowsDroppedByWatermark
+        return {**super().countsIn(made), "numRowsDroppedByWatermark": dropped}
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        info, store = self.getStateInfo(), context.states.store
+        self.requireInput()
+        restore = RestoreSessions(self.eventTimeWatermarkForLateEvents, context.count(self))
+        return ReadStateStoreRDD(self.child.execute(context), store, info.before, restore)
 
 
 @dataclass(frozen=True)
-class MergingSessionsExec(UnaryExec):
+class MergingSessionsExec(NarrowExec):
     """Makes one of sessions that touch; those of a key come together, in the order of starts.
 
     Semantics: MergingSessionsExec (Spark 4.3).
     """
 
     keepsEventTime: ClassVar[bool] = False
+    keepsPartitioning: ClassVar[bool] = True
 
     aggregate: AggregateFunction
     where: str = "agg"
@@ -112,30 +168,43 @@ class MergingSessionsExec(UnaryExec):
     def arguments(self) -> list[str]:
         return [type(self.aggregate).__name__]
 
+    @property
+    def outputOrdering(self) -> Ordering:
+        return BY_KEY_AND_START
+
+    @property
+    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
+        return (StatefulOpClusteredDistribution(),)
+
+    @property
+    def requiredChildOrdering(self) -> tuple[Ordering, ...]:
+        return (BY_KEY_AND_START,)
+
+    def task(self, context: ExecutionContext) -> Task:
+        self.requireInput()
+        return MergeTouching(self.aggregate, self.where)
+
 
 @dataclass(frozen=True)
 class SessionWindowStateStoreSaveExec(SavingOperator):
-    """Writes the sessions of each key, and puts out what the output mode asks for.
+    """Replaces the stored sessions of each key, and emits what the output mode asks for.
 
     Semantics: SessionWindowStateStoreSaveExec (Spark 4.3).
     """
 
-    child: MergingSessionsExec
-    grouping: SessionGrouping
+    keyExpressions: SessionGrouping
 
     @property
     def shortName(self) -> str:
         return "sessionWindowStateStoreSaveExec"
 
-    def function(self, memory_mb: float = 512) -> SessionsIntoState:
-        return SessionsIntoState(
-            self.child.aggregate,
-            require_session_mode(self.outputMode),
-            self.eventTimeWatermarkForLateEvents,
-            self.eventTimeWatermarkForEviction,
-            self.child.where,
-            memory_mb,
-        )
+    @property
+    def requiredChildOrdering(self) -> tuple[Ordering, ...]:
+        return (BY_KEY_AND_START,)
+
+    def function(self, memory_mb: float = 512) -> SaveSessions:
+        mode = require_session_mode(self.outputMode)
+        return SaveSessions(mode, self.eventTimeWatermarkForEviction)
 
 
 @dataclass(frozen=True)
@@ -146,6 +215,10 @@ class FinishSessionsExec(NarrowExec):
 
     aggregate: AggregateFunction
     grouping: SessionGrouping
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return ("key", "result")
 
     @property
     def arguments(self) -> list[str]:
@@ -163,12 +236,11 @@ def plan_sessions(
     numPartitions: int,
     outputMode: OutputMode | None = None,
     where: str = "agg",
-) -> FinishSessionsExec:
+) -> PhysicalOperator:
     """Return the operators of an aggregation by session windows; without *aggregate* of a count."""
     function = Count() if aggregate is None else aggregate
     updating = UpdatingSessionsExec(child, function, grouping, where)
-    moved = ShuffleExchangeExec(updating, numPartitions)
-    restored = SessionWindowStateStoreRestoreExec(moved, grouping)
+    restored = SessionWindowStateStoreRestoreExec(updating, grouping)
     merging = MergingSessionsExec(restored, function, where)
     saved = SessionWindowStateStoreSaveExec(merging, grouping, outputMode)
-    return FinishSessionsExec(saved, function, grouping)
+    return ensure_requirements(FinishSessionsExec(saved, function, grouping), numPartitions)

@@ -1,19 +1,28 @@
-"""The shuffle of an aggregation, and the base of the operators above it that save its state."""
+"""What operators with state have in common: those that read a state, and those that write one.
+
+Semantics: StatefulOperator, StateStoreReader and StateStoreWriter (Spark 4.3).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from pyspark import RDD
 
+from dstreams.errors import InvalidStreamError
 from dstreams.kernel.state_versions import StateUpdate
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
+from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StoreFunction
 from dstreams.state.group_state import OutputMode
+from dstreams.structured.operators.exchange import ShuffleExchangeExec
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.physical_operator import StatefulOperator, UnaryExec
+from dstreams.structured.operators.partitioning import StatefulOpClusteredDistribution
+from dstreams.structured.operators.physical_operator import PhysicalOperator, UnaryExec
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
+
+_O = TypeVar("_O", bound="StatefulOperator")
 
 
 class Named(Protocol):
@@ -23,53 +32,152 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
-@dataclass(frozen=True)
-class ShuffleExchangeExec(UnaryExec):
-    """Brings pairs to the partition of their key, in columnar blocks."""
+@dataclass(frozen=True, kw_only=True)
+class StatefulOperator(PhysicalOperator):
+    """An operator with state; *stateInfo* is None until the state rule fills it in."""
 
-    numPartitions: int
+    stateInfo: StatefulOperatorStateInfo | None = None
 
-    @property
-    def arguments(self) -> list[str]:
-        return [f"{self.numPartitions} partitions"]
+    def getStateInfo(self) -> StatefulOperatorStateInfo:
+        """Return the state info, or raise InvalidStreamError if it was not filled in."""
+        if self.stateInfo is None:
+            raise InvalidStreamError(
+                f"{self.nodeName}: state location not present for execution; fill in stateInfo, "
+                "for example with StatefulOperatorStateInfo.empty(numPartitions)"
+            )
+        return self.stateInfo
 
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
-        rows = self.child.execute(context)
-        blocks = shuffle_pairs(rows, StablePartitioner(self.numPartitions), ordered=True)
-        return BlockPairsRDD(blocks)
+    def clustered(self, expressions: str) -> StatefulOpClusteredDistribution:
+        """Return the distribution of pairs by their key, over the partitions of the state."""
+        info = self.stateInfo
+        return StatefulOpClusteredDistribution(
+            expressions, None if info is None else info.numPartitions
+        )
+
+    def inBatch(
+        self: _O,
+        stateInfo: StatefulOperatorStateInfo,
+        lateWatermark: int | None = None,
+        evictionWatermark: int | None = None,
+    ) -> _O:
+        return replace(self, stateInfo=stateInfo)
 
 
-@dataclass(frozen=True)
-class SavingOperator(StatefulOperator, UnaryExec):
-    """Writes the state of the batch, and puts out what the output mode asks for.
+@dataclass(frozen=True, kw_only=True)
+class StateStoreReader(StatefulOperator):
+    """An operator that reads a state and changes nothing.
 
-    The operators between it and the next shuffle below run in its task.
+    ``context.metrics(operator)`` has ``numOutputRows`` when the rows were computed.
     """
 
+    def countsIn(self, made: StateMetrics) -> dict[str, int]:
+        """Return the counts of the operator, given those of the function that it is fused into."""
+        return {"numOutputRows": made.numRestoredRows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateStoreWriter(StatefulOperator):
+    """An operator that makes the next version of a state.
+
+    Rows up to one watermark are late, state up to the other is evicted; None for neither. They are
+    milliseconds since the epoch. ``context.metrics(operator)`` has the counts of
+    :class:`StateMetrics`.
+    """
+
+    writesState: ClassVar[bool] = True
+
+    eventTimeWatermarkForLateEvents: int | None = None
+    eventTimeWatermarkForEviction: int | None = None
+
+    @property
+    def shortName(self) -> str:
+        """The name of the operator in the progress of a query."""
+        raise NotImplementedError
+
+    def data(self, context: ExecutionContext) -> RDD[Any]:
+        """Return the input of each task."""
+        return self.data_of(self.children[0], context)
+
+    def data_of(self, child: PhysicalOperator, context: ExecutionContext) -> RDD[Any]:
+        """Return the input of each task, with the rows of *child* for those of the first child."""
+        return child.execute(context)
+
+    def function(self, memory_mb: float = 512) -> StoreFunction:
+        """Return what a task does with the store; what takes more than *memory_mb* is spilled."""
+        raise NotImplementedError
+
+    def update(self, context: ExecutionContext) -> StateUpdate:
+        """Return what the batch does to the state; the job that does it is not run."""
+        info = self.getStateInfo()
+        self.requireInput()
+        function = self.function(context.memory_mb)
+        return StateUpdate(info.before, self.data(context), function)
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        rows = context.make(self, self.update(context))
+        dropped = [
+            context.metrics(reader).get("numRowsDroppedByWatermark", 0)
+            for reader in readers_below(self)
+        ]
+        made = context.state_metrics(self)
+        made.numRowsDroppedByWatermark += sum(dropped)
+        return rows
+
+    @property
+    def watermarkArguments(self) -> list[str]:
+        """The state info and both watermarks, as ``explain`` shows them."""
+        marks = (self.eventTimeWatermarkForLateEvents, self.eventTimeWatermarkForEviction)
+        shown = ["<unknown>" if mark is None else str(mark) for mark in marks]
+        return [describe_state_info(self.stateInfo), *shown]
+
+    def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
+        """Return whether a batch without data would change anything at a new watermark."""
+        before = self.eventTimeWatermarkForEviction
+        return before is not None and newInputWatermark is not None and newInputWatermark > before
+
+    def inBatch(
+        self: _O,
+        stateInfo: StatefulOperatorStateInfo,
+        lateWatermark: int | None = None,
+        evictionWatermark: int | None = None,
+    ) -> _O:
+        return replace(
+            self,
+            stateInfo=stateInfo,
+            eventTimeWatermarkForLateEvents=lateWatermark,  # type: ignore[call-arg]
+            eventTimeWatermarkForEviction=evictionWatermark,
+        )
+
+
+def readers_below(operator: PhysicalOperator) -> Iterator[StateStoreReader]:
+    """Iterate over the operators that read the state that *operator* writes, in its tasks."""
+    for child in operator.children:
+        if isinstance(child, StateStoreReader):
+            yield child
+        if not child.writesState and not isinstance(child, ShuffleExchangeExec):
+            yield from readers_below(child)
+
+
+@dataclass(frozen=True)
+class SavingOperator(StateStoreWriter, UnaryExec):
+    """Writes the rows of an aggregation to the state, and emits what the output mode asks for."""
+
     keepsEventTime: ClassVar[bool] = False
-    grouping: Named
+
+    keyExpressions: Named
     outputMode: OutputMode | None = None
 
     @property
     def arguments(self) -> list[str]:
         mode = "<unknown>" if self.outputMode is None else self.outputMode.name
         state, *marks = self.watermarkArguments
-        return [f"by {self.grouping.name}", state, mode, *marks]
+        return [f"by {self.keyExpressions.name}", state, mode, *marks]
+
+    @property
+    def requiredChildDistribution(self) -> tuple[StatefulOpClusteredDistribution, ...]:
+        return (self.clustered(self.keyExpressions.name),)
 
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
         if self.outputMode is OutputMode.Complete:
             return False
         return super().shouldRunAnotherBatch(newInputWatermark)
-
-    def function(self, memory_mb: float = 512) -> StoreFunction:
-        """Return what a task does where the state is; merging beyond *memory_mb* is spilled."""
-        raise NotImplementedError
-
-    def update(self, context: ExecutionContext) -> StateUpdate:
-        info = self.getStateInfo()
-        below = self.child
-        while not isinstance(below, ShuffleExchangeExec):
-            (below,) = below.children
-        rows = below.execute(context)
-        blocks = shuffle_pairs(rows, info.partitioner, ordered=True)
-        return StateUpdate(info.before, [blocks], self.function(rows._memory_limit()))

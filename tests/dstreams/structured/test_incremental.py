@@ -9,13 +9,13 @@ import pytest
 from checkpoint import BeginRecord
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.structured.batch_records import QueryBatch, batch_start
-from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.incremental import IncrementalExecution
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
-from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
+from dstreams.structured.operators.join import plan_join
 from dstreams.structured.operators.join_state import JoinCondition, JoinType, TimeRange
 from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
 from dstreams.structured.operators.session_state import SessionGrouping
@@ -52,7 +52,7 @@ def sessions(child: PhysicalOperator) -> PhysicalOperator:
 
 def joined(other: PhysicalOperator, kind: JoinType) -> Change:
     condition = JoinCondition(TimeRange(-1000, 2000))
-    return lambda child: StreamingSymmetricHashJoinExec(child, other, abs, abs, kind, condition)
+    return lambda child: plan_join(child, other, abs, abs, kind, condition, numPartitions=1)
 
 
 def with_timers(child: PhysicalOperator) -> PhysicalOperator:

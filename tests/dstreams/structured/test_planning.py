@@ -12,8 +12,9 @@ from dstreams.structured.conf import QueryConf
 from dstreams.structured.dataset import StreamingDataset
 from dstreams.structured.logical import StreamingRelation
 from dstreams.structured.operators.deduplication import StreamingDeduplicateWithinWatermarkExec
-from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
+from dstreams.structured.operators.physical_operator import PhysicalOperator
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.planning import plan_query
 from dstreams.structured.sources.rate_source import RateStreamSource
 
@@ -36,7 +37,7 @@ def planned(dataset: StreamingDataset, mode: OutputMode = OutputMode.Append) -> 
 
 def stateful(dataset: StreamingDataset) -> Any:
     """Return the one operator with state."""
-    (operator,) = (step for step in planned(dataset).walk() if isinstance(step, StatefulOperator))
+    (operator,) = (step for step in planned(dataset).walk() if isinstance(step, StateStoreWriter))
     return operator
 
 

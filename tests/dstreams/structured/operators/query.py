@@ -14,14 +14,15 @@ from checkpoint.state_store import LmdbBackend, StateStore
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.fusion import fuse_stateful_operators
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,
     PhysicalOperator,
     RDDScanExec,
-    StatefulOperator,
     Task,
 )
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+from dstreams.structured.operators.stateful_operator import StateStoreReader, StateStoreWriter
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,22 @@ class SparkQuery:
         plan: the plan, without the facts of a batch.
         directory: where state is.
         partitions: of the state.
+        fuses: whether operators are fused.
     """
 
     def __init__(
-        self, sc: SparkContext, plan: PhysicalOperator, directory: Path, partitions: int = 2
+        self,
+        sc: SparkContext,
+        plan: PhysicalOperator,
+        directory: Path,
+        partitions: int = 2,
+        *,
+        fuses: bool = True,
     ) -> None:
-        self._sc, self._plan = sc, plan
+        self._sc, self._plan, self._fuses = sc, plan, fuses
         backend = LmdbBackend(open_files(str(directory / "files")), str(directory / "local"))
         self.states = StateVersions(sc, StateStore(backend))
-        stateful = [node for node in plan.walk() if isinstance(node, StatefulOperator)]
+        stateful = [node for node in plan.walk() if isinstance(node, StateStoreWriter)]
         self._infos = {
             number: StatefulOperatorStateInfo.empty(partitions, number)
             for number in range(len(stateful))
@@ -59,6 +67,7 @@ class SparkQuery:
         self._batch = 0
         self.late_ms = self.watermark_ms = 0
         self.metrics: dict[str, Any] = {}
+        self.read_metrics: dict[str, dict[str, int]] = {}
 
     def add(self, *records: list[Any]) -> list[Any]:
         """Run a batch, and one without data where an operator asks for it; return all rows."""
@@ -67,17 +76,30 @@ class SparkQuery:
             rows += self._run([[] for _ in records])[0]
         return rows
 
+    def contents(self) -> dict[Any, Any]:
+        """Return the keys of all states, each with what the store has, by operator and key."""
+        return {
+            (number, key): (value, timeout_ms)
+            for number in self._infos
+            for key, value, timeout_ms in self.states.entries(str(number), "state").collect()  # type: ignore[union-attr]
+        }
+
     def _run(self, records: list[list[Any]]) -> tuple[list[Any], bool]:
         plan = self._filled(records)
         context = ExecutionContext(self._sc, self.states, self._batch)
-        rows = plan.run(context).collect()
+        rows = plan.execute(context).collect()
         made = context.versions
         for number, version in made.items():
             self._infos[number] = replace(self._infos[number], before=version)
             self.states.forget(str(number), self._batch)
-        stateful = [node for node in plan.walk() if isinstance(node, StatefulOperator)]
+        stateful = [node for node in plan.walk() if isinstance(node, StateStoreWriter)]
         self.metrics = {
             node.shortName: made[node.getStateInfo().operatorId].metrics for node in stateful
+        }
+        self.read_metrics = {
+            node.nodeName: context.metrics(node)
+            for node in plan.walk()
+            if isinstance(node, StateStoreReader)
         }
         self._batch += 1
         self.late_ms = self.watermark_ms
@@ -102,4 +124,5 @@ class SparkQuery:
             return node
 
         infos = [self._infos[number] for number in sorted(self._infos)]
-        return self._plan.transform(scan).filled(infos, self.late_ms, self.watermark_ms)
+        plan = self._plan.transform(scan).filled(infos, self.late_ms, self.watermark_ms)
+        return fuse_stateful_operators(plan) if self._fuses else plan

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import Average, Count, Several
 from dstreams.structured.operators.aggregation import plan_aggregation
-from dstreams.structured.operators.deduplication import StreamingDeduplicateWithinWatermarkExec
+from dstreams.structured.operators.deduplication import plan_deduplication
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
@@ -116,9 +116,7 @@ def test_distinct_within_the_watermark(
     sc: SparkContext, session: SparkSession, tmp_path: Path
 ) -> None:
     """Keys that are remembered for a time, forgotten in the same batch."""
-    plan = StreamingDeduplicateWithinWatermarkExec(
-        MARKED, lambda record: record[1:], delayMs=10_000
-    )
+    plan = plan_deduplication(MARKED, lambda record: record[1:], numPartitions=2, withinMs=10_000)
     ours = [
         Counter((time_us // 1000, user, value) for time_us, (_, user, value) in rows)
         for rows in by_us(sc, tmp_path / "ours", plan)

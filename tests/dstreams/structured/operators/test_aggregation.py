@@ -18,6 +18,7 @@ from dstreams.structured.operators.aggregation import (
 )
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.fusion import fuse_stateful_operators
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import (
     PhysicalOperator,
@@ -82,15 +83,13 @@ def test_one_job_makes_the_version(sc: SparkContext, tmp_path: Path) -> None:
             replace(node, rdd=sc.parallelize([(3, "a")], 2))
             if isinstance(node, RDDScanExec)
             else node.inBatch(info, 0, 0)
-            if isinstance(node, StateStoreSaveExec)
-            else node
         )
     )
     (saving,) = (node for node in with_data.walk() if isinstance(node, StateStoreSaveExec))
     rows = []
 
     def run() -> None:
-        rows.append(with_data.run(context))
+        rows.append(with_data.execute(context))
 
     assert count_jobs(sc, lambda: saving.update(context)) == 0
     assert count_jobs(sc, run) == 1
@@ -131,22 +130,32 @@ def test_without_facts_of_a_batch() -> None:
     plan = plan_aggregation(SCAN, BY_PARITY, numPartitions=2)
     with pytest.raises(InvalidStreamError, match="state location not present for execution"):
         plan.child.update(None)  # type: ignore[attr-defined]
-    with pytest.raises(InvalidStreamError, match=r"makes its state: call run\(context\)"):
-        plan.execute(None)  # type: ignore[arg-type]
     with pytest.raises(InvalidStreamError, match="fill in outputMode"):
         plan.child.function()  # type: ignore[attr-defined]
     unknown = ", ".join(
         f"{name} = <unknown>" for name in ("checkpoint", "runId", "opId", "ver", "numPartitions")
     )
-    assert plan.tree().splitlines() == [
-        "HashAggregate final Count, by value % 2",
-        f"+- StateStoreSave by value % 2, state info [ {unknown}], <unknown>, <unknown>, <unknown>",
-        "   +- HashAggregate merge Count, by value % 2",
-        "      +- StateStoreRestore by value % 2",
-        "         +- HashAggregate merge Count, by value % 2",
-        "            +- ShuffleExchange 2 partitions",
+    state = f"state info [ {unknown}]"
+    below = [
+        "            +- Exchange hashpartitioning(value % 2, 2)",
         "               +- HashAggregate partial Count, by value % 2",
         "                  +- RDDScan numbers",
+    ]
+    assert plan.tree().splitlines() == [
+        "HashAggregate final Count, by value % 2",
+        f"+- StateStoreSave by value % 2, {state}, <unknown>, <unknown>, <unknown>, 2",
+        "   +- HashAggregate merge Count, by value % 2",
+        f"      +- StateStoreRestore by value % 2, {state}, 2",
+        "         +- HashAggregate merge Count, by value % 2",
+        *below,
+    ]
+    assert fuse_stateful_operators(plan).tree().splitlines() == [
+        "HashAggregate final Count, by value % 2",
+        f"+- *(1) StateStoreSave by value % 2, {state}, <unknown>, <unknown>, <unknown>, 2",
+        "   +- *(1) HashAggregate merge Count, by value % 2",
+        f"      +- *(1) StateStoreRestore by value % 2, {state}, 2",
+        "         +- *(1) HashAggregate merge Count, by value % 2",
+        *below,
     ]
 
 

@@ -19,7 +19,7 @@ from dstreams.structured.operators.aggregate_functions import (
     aggregate,
 )
 from dstreams.structured.operators.aggregation import AggregateRecords, FinishRows
-from dstreams.structured.operators.aggregation_state import AggregateIntoState
+from dstreams.structured.operators.aggregation_state import AggregateIntoState, MergeRows
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
 from dstreams.structured.operators.time_windows import TimeWindows, Window
 from dstreams.structured.operators.window_keys import passed_by, time_prefix
@@ -247,8 +247,8 @@ def test_a_function_that_fails_names_the_key() -> None:
 def test_more_keys_than_memory() -> None:
     """What does not fit into memory is merged all the same, and comes in the same order."""
     rows = [(f"key-{number % 3000}", 1) for number in range(9000)]
-    into_state = AggregateIntoState(Count(), Grouping(), OutputMode.Update, memory_mb=0.001)
-    assert list(into_state.merged(iter(rows))) == [(f"key-{number}", 3) for number in range(3000)]
+    merge = MergeRows(Count(), Grouping(), memory_mb=0.001)
+    assert list(merge(0, iter(rows))) == [(f"key-{number}", 3) for number in range(3000)]
 
 
 @pytest.mark.parametrize("mode", [OutputMode.Update, OutputMode.Append])
@@ -386,7 +386,7 @@ def test_messages_show_keys_as_results_do() -> None:
     counts.add((1, "a"))
     with pytest.raises(UserFunctionError, match=shown.format("a")):
         counts.add((2, "a"))
-    into_state = AggregateIntoState(Picky(), grouping, OutputMode.Update)
+    merge = MergeRows(Picky(), grouping)
     rows = list(grouping.assign([(1000, "a"), (1000, "a")], are_events=True))
     with pytest.raises(UserFunctionError, match=shown.format("a")):
-        list(into_state.merged(iter(rows)))
+        list(merge(0, iter(rows)))

@@ -15,8 +15,7 @@ from dstreams.structured.operators.deduplication import (
     DropDuplicates,
     DropDuplicatesWithinWatermark,
     KeyEvents,
-    StreamingDeduplicateExec,
-    StreamingDeduplicateWithinWatermarkExec,
+    plan_deduplication,
 )
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.physical_operator import RDDScanExec
@@ -168,16 +167,14 @@ def test_each_key_once(batches: list[Events], kind: str) -> None:
 
 def test_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
     """The records of a batch, as a plan with and without event times."""
-    plain = StreamingDeduplicateExec(RDDScanExec(None), str.lower)
+    plain = plan_deduplication(RDDScanExec(None), str.lower, numPartitions=2)
     query = SparkQuery(sc, plain, tmp_path / "plain")
     assert sorted(map(str.lower, query.add(["a", "A", "b"]))) == ["a", "b"]
     assert query.add(["B", "c"]) == ["c"]
     assert query.metrics["dedupe"].numDroppedDuplicateRows == 1
 
     marked = EventTimeWatermarkExec(RDDScanExec(None), lambda record: record[0] * 1000, 10_000)
-    within = StreamingDeduplicateWithinWatermarkExec(
-        marked, lambda record: record[1], delayMs=10_000
-    )
+    within = plan_deduplication(marked, lambda record: record[1], numPartitions=2, withinMs=10_000)
     query = SparkQuery(sc, within, tmp_path / "within")
     assert query.add([(5, "a")]) == [(5_000_000, (5, "a"))]
     assert query.add([(25, "b"), (6, "a")]) == [(25_000_000, (25, "b"))]

@@ -10,9 +10,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
+from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregation import plan_aggregation
-from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
+from dstreams.structured.operators.deduplication import plan_deduplication
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.grouping import Grouping
@@ -34,7 +35,7 @@ def distinct_by_window(fails_at: Any = None) -> PhysicalOperator:
             yield time_ms, record
 
     marked = EventTimeWatermarkExec(RDDScanExec(None), lambda record: record[0] * 1000, 10_000)
-    distinct = StreamingDeduplicateExec(marked, lambda record: record[1])
+    distinct = plan_deduplication(marked, lambda record: record[1], numPartitions=2)
     checked = MapPartitionsExec(distinct, check)
     windows = Grouping(windows=TimeWindows(5_000))
     return plan_aggregation(checked, windows, numPartitions=2, outputMode=OutputMode.Append)
@@ -65,8 +66,8 @@ def test_a_batch_that_fails_changes_nothing(sc: SparkContext, tmp_path: Path) ->
 def test_without_a_store(sc: SparkContext) -> None:
     """A plan with state says what is missing; one without needs none."""
     plan = distinct_by_window().filled([StatefulOperatorStateInfo.empty(2)] * 2)
-    with pytest.raises(RuntimeError, match="a stateful operator needs StateVersions"):
-        plan.run(ExecutionContext(sc))
+    with pytest.raises(InvalidStreamError, match="an operator with state needs StateVersions"):
+        plan.execute(ExecutionContext(sc))
     context = ExecutionContext(sc)
     assert RDDScanExec(None).execute(context).collect() == []
     assert (context.versions, context.event_times()) == ({}, {})

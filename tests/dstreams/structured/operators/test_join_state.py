@@ -20,7 +20,7 @@ from dstreams.rdd.spill_buffer import SpillBuffer
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.structured.operators import join_state
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
-from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
+from dstreams.structured.operators.join import plan_join
 from dstreams.structured.operators.join_state import (
     LEFT,
     RIGHT,
@@ -177,7 +177,7 @@ def test_joins_that_cannot_be(kind: JoinType, condition: JoinCondition, message:
     """They are refused when they are made, with what to do."""
     scan = RDDScanExec(None)
     with pytest.raises(InvalidStreamError, match=message):
-        StreamingSymmetricHashJoinExec(scan, scan, len, len, kind, condition)
+        plan_join(scan, scan, len, len, kind, condition, numPartitions=2)
     with pytest.raises(InvalidStreamError, match="time range of a join from 2 ms to 1 ms is empty"):
         TimeRange(2, 1)
 
@@ -287,13 +287,14 @@ def test_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
         scan = RDDScanExec(None, name)
         return EventTimeWatermarkExec(scan, lambda record: record[0] * 1000, 10_000, name)
 
-    plan = StreamingSymmetricHashJoinExec(
+    plan = plan_join(
         marked("views"),
         marked("clicks"),
         lambda view: view[1],
         lambda click: click[1],
         JoinType.LeftOuter,
         WITHIN_10_S,
+        numPartitions=2,
     )
     query = SparkQuery(sc, plan, tmp_path)
     assert query.add([(5, "a"), (6, "b")], [(7, "a")]) == [((5, "a"), (7, "a"))]

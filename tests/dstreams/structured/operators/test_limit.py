@@ -8,7 +8,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams.errors import InvalidStreamError
-from dstreams.structured.operators.limit import LimitRows, StreamingGlobalLimitExec
+from dstreams.structured.operators.limit import LimitRows, plan_limit
 from dstreams.structured.operators.physical_operator import RDDScanExec
 from tests.dstreams.structured.operators.local_query import LocalStore
 from tests.dstreams.structured.operators.query import SparkQuery
@@ -30,7 +30,7 @@ def test_the_first_rows_of_all_batches() -> None:
 
 def test_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
     """All partitions together give no more rows than the limit."""
-    query = SparkQuery(sc, StreamingGlobalLimitExec(RDDScanExec(None), 3), tmp_path)
+    query = SparkQuery(sc, plan_limit(RDDScanExec(None), 3, numPartitions=2), tmp_path)
     assert len(query.add([1, 2])) == 2
     assert len(query.add([3, 4, 5, 6])) == 1
     assert query.add([7]) == []
@@ -39,4 +39,4 @@ def test_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
 def test_a_negative_limit() -> None:
     """It is refused when it is given."""
     with pytest.raises(InvalidStreamError, match="limit of -1 rows must not be negative"):
-        StreamingGlobalLimitExec(RDDScanExec(None), -1)
+        plan_limit(RDDScanExec(None), -1, numPartitions=2)

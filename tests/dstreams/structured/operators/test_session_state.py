@@ -24,10 +24,12 @@ from dstreams.structured.operators.physical_operator import RDDScanExec
 from dstreams.structured.operators.session_state import (
     AggregateSessions,
     FinishSessions,
+    SaveSessions,
     Session,
     SessionGrouping,
     SessionsIntoState,
     merge_sessions,
+    not_late,
     require_session_mode,
 )
 from dstreams.structured.operators.sessions import plan_sessions
@@ -54,7 +56,7 @@ class Sessions:
         return [row for task in tasks for row in partial(0, task)]
 
     def _state_side(self, late_ms: int | None, evict_ms: int | None) -> SessionsIntoState:
-        return SessionsIntoState(Count(), self.mode, late_ms, evict_ms)
+        return SessionsIntoState(Count(), SaveSessions(self.mode, evict_ms), late_ms)
 
     def add(self, *events: Any) -> dict[Any, int]:
         """Add events: seconds, or (seconds, key); return counts by (start, end, key) in seconds."""
@@ -142,10 +144,8 @@ def test_sessions_go_by_microseconds() -> None:
     rows = list(AggregateSessions(Count(), grouping)(0, events))
     assert rows == [((), Session(999, 2_000, 2)), ((), Session(2_001, 3_001, 1))]
     assert list(FinishSessions(Count(), grouping)(0, rows)) == [((0, 2), 2), ((2, 4), 1)]
-    task = SessionsIntoState(Count(), OutputMode.Append, late_ms=3)
     metrics = StateMetrics()
-    kept = [row for _, group in task.on_time(iter(rows), metrics) for row in group]
-    assert kept == [Session(2_001, 3_001, 1)]
+    assert list(not_late(iter(rows), 3, metrics)) == [((), Session(2_001, 3_001, 1))]
     assert metrics.numRowsDroppedByWatermark == 1
 
 
@@ -211,7 +211,7 @@ def test_what_changes_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_state, "SpillBuffer", held_rows)
     found = []
     for memory_mb in (1 << 62, 0.001):
-        walk = SessionsIntoState(Count(), OutputMode.Complete, memory_mb=memory_mb)
+        walk = SessionsIntoState(Count(), SaveSessions(OutputMode.Complete), memory_mb=memory_mb)
         states, version_id, rows, metrics = StateStore(MemoryBackend()), EMPTY, [], StateMetrics()
         for _ in range(2):
             with states.writer(STORE, version_id) as store:

@@ -14,14 +14,16 @@ from pyspark import RDD
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
-from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.blocks import Side
+from dstreams.rdd.placed_pairs import state_inputs
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state import partition_tasks
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.physical_operator import StatefulOperator, UnaryExec
+from dstreams.structured.operators.partitioning import BY_KEY, UNORDERED, Distribution, Ordering
+from dstreams.structured.operators.physical_operator import PhysicalOperator, UnaryExec
+from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.selectors import show
 
 _event_time = itemgetter(0)
@@ -30,7 +32,7 @@ _FOR_EVER_MS = 1 << 62
 
 
 @dataclass(frozen=True)
-class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
+class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
     """Calls a function for each key with records, then for each key whose timer is due.
 
     The child has pairs ``(key, row)``; *rowsAreEvents* if a row is a pair (event time, record).
@@ -47,7 +49,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
     where: str
     isMap: bool = False
     batchTimestampMs: int | None = None
-    initialState: RDD[Any] | tuple[Any, ...] | None = None
+    initialState: PhysicalOperator | None = None
     keepTimer: bool = False
     skipEmittingInitialStateKeys: bool = False
 
@@ -58,6 +60,10 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
     @property
     def hasEventTime(self) -> bool:
         return False
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return ("value",)
 
     @property
     def arguments(self) -> list[str]:
@@ -79,21 +85,42 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
             return False
         return super().shouldRunAnotherBatch(newInputWatermark)
 
-    def update(self, context: ExecutionContext) -> StateUpdate:
-        info = self.getStateInfo()
-        inputs: list[RDD[bytes]] = []
-        if self.initialState is not None and info.storeVersion == 0:
-            name = f"initial state of {self.where}"
-            initial = self.initialState
-            if not isinstance(initial, RDD):
-                initial = context.spark.parallelize(initial, 1)
-            inputs.append(shuffle_pairs(initial, info.partitioner, Side.STATE, name, ordered=True))
-        rows = self.child.execute(context)
-        inputs.append(shuffle_pairs(rows, info.partitioner, Side.BATCH, self.where, ordered=True))
-        return StateUpdate(info.before, inputs, self.store_function(rows._memory_limit()))
+    @property
+    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
+        """Both children have each key in the partition of its state."""
+        return (self.clustered(self.keyName),) * len(self.children)
 
-    def store_function(self, memory_mb: float = 512) -> WithNextTimeout:
-        """Return what a task does; grouping beyond *memory_mb* is spilled."""
+    @property
+    def requiredChildOrdering(self) -> tuple[Ordering, ...]:
+        """Rows of a key come together; initial states are grouped with them in the task."""
+        return (BY_KEY, UNORDERED)[: len(self.children)]
+
+    @property
+    def hasInitialState(self) -> bool:
+        """Whether the batch begins with the initial state: only the first one does."""
+        return self.initialState is not None and self.getStateInfo().storeVersion == 0
+
+    def data_of(self, child: PhysicalOperator, context: ExecutionContext) -> RDD[Any]:
+        """Return the input of each task, with the rows of *child* for those of the batch."""
+        rows = child.execute(context)
+        if self.initialState is None or not self.hasInitialState:
+            return rows
+        partitioner = self.getStateInfo().partitioner
+        name = f"initial state of {self.where}"
+        states = self.initialState.execute(context)
+        return state_inputs(
+            shuffle_pairs(states, partitioner, Side.STATE, name),
+            shuffle_pairs(rows, partitioner, Side.BATCH, self.where),
+        )
+
+    def function(self, memory_mb: float = 512) -> WithNextTimeout:
+        return self.store_function(memory_mb, is_sorted=True)
+
+    def store_function(self, memory_mb: float = 512, *, is_sorted: bool = False) -> WithNextTimeout:
+        """Return what a task does with rows whose keys come together (*is_sorted*), or any rows.
+
+        Grouping beyond *memory_mb* is spilled.
+        """
         if self.batchTimestampMs is None:
             raise InvalidStreamError(f"{self.where}: fill in batchTimestampMs before execution")
         is_event_time = self.timeoutConf is GroupStateTimeout.EventTimeTimeout
@@ -115,6 +142,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
                 self.keepTimer,
                 self.skipEmittingInitialStateKeys,
                 memory_mb,
+                is_sorted,
             ),
             self.timeoutConf is GroupStateTimeout.ProcessingTimeTimeout,
         )

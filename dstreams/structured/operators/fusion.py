@@ -1,0 +1,192 @@
+"""The rule that fuses a stateful operator with those below it, up to the exchange.
+
+Every operator of a plan can be executed by itself, and then rows go from one to the next. Fused,
+the rows of a key go through all of them at once, in one walk over the store: rows, state and
+metrics are the same, the time is not.
+
+=================================================================  ====================
+operators, from the top                                            function
+=================================================================  ====================
+StateStoreSave, HashAggregate, StateStoreRestore, HashAggregate    AggregateIntoState
+SessionWindowStateStoreSave, MergingSessions,                      SessionsIntoState
+SessionWindowStateStoreRestore, Sort
+FlatMapGroupsWithState, Sort                                       FlatMapGroups
+=================================================================  ====================
+
+Rows of state format 1 are not fused.
+
+Semantics: what CollapseCodegenStages is to the operators of Spark, which ``explain`` marks by
+``*(stage)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
+
+from pyspark import RDD
+
+from dstreams.kernel.state_versions import StateUpdate
+from dstreams.rdd.state_store_rdd import StoreFunction
+from dstreams.structured.operators.aggregation import (
+    AggregateMode,
+    HashAggregateExec,
+    StateStoreRestoreExec,
+    StateStoreSaveExec,
+)
+from dstreams.structured.operators.aggregation_state import AggregateIntoState, require_output_mode
+from dstreams.structured.operators.exchange import LocalSortExec
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
+from dstreams.structured.operators.partitioning import Partitioning
+from dstreams.structured.operators.physical_operator import PhysicalOperator, ShownOperator
+from dstreams.structured.operators.session_state import SessionsIntoState
+from dstreams.structured.operators.sessions import (
+    MergingSessionsExec,
+    SessionWindowStateStoreRestoreExec,
+    SessionWindowStateStoreSaveExec,
+)
+from dstreams.structured.operators.stateful_operator import StateStoreReader, StateStoreWriter
+
+Operators = Sequence[Any]
+"""The operators of a stage, from the top."""
+
+
+class Fusion(NamedTuple):
+    """Which operators are fused, from the top, and the function of them and the memory in MiB."""
+
+    operators: tuple[type[PhysicalOperator], ...]
+    function: Callable[[Operators, float], StoreFunction]
+    applies: Callable[[Operators], bool]
+
+
+@dataclass(frozen=True)
+class FusedExec(PhysicalOperator):
+    """A stage: *child* and the operators below it, *size* in all, executed as one function.
+
+    The metrics of its operators are those that they have when they are executed one by one.
+    """
+
+    child: StateStoreWriter
+    size: int
+    stage: int
+    fusion: Fusion
+
+    @property
+    def nodeName(self) -> str:
+        return self.child.nodeName
+
+    @property
+    def hasEventTime(self) -> bool:
+        return self.child.hasEventTime
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return self.child.output
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        return self.child.outputPartitioning
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        operators = chain_of(self.child, self.size)
+        info = self.child.getStateInfo()
+        operators[-1].requireInput()
+        (below,) = operators[-1].children[:1]
+        function = self.fusion.function(operators, context.memory_mb)
+        data = self.child.data_of(below, context)
+        rows = context.make(self.child, StateUpdate(info.before, data, function))
+        made = context.state_metrics(self.child)
+        for operator in operators:
+            if isinstance(operator, StateStoreReader):
+                context.set_metrics(operator, operator.countsIn(made))
+        return rows
+
+    def shown(self, stage: int = 0, fused: int = 0) -> ShownOperator:
+        return self.child.shown(self.stage, self.size)
+
+
+def chain_of(top: PhysicalOperator, size: int) -> list[Any]:
+    """Return an operator and those below it, by the first child of each, *size* in all."""
+    operators = [top]
+    while len(operators) < size and operators[-1].children:
+        operators.append(operators[-1].children[0])
+    return operators
+
+
+def _aggregation(operators: Operators, memory_mb: float) -> AggregateIntoState:
+    save, merge, _, _ = operators
+    return AggregateIntoState(
+        merge.aggregate,
+        save.keyExpressions,
+        require_output_mode(save.outputMode, save.keyExpressions),
+        save.eventTimeWatermarkForLateEvents,
+        save.eventTimeWatermarkForEviction,
+        merge.where,
+        memory_mb,
+    )
+
+
+def _aggregation_applies(operators: Operators) -> bool:
+    save, *rest = operators
+    merges = (step for step in rest if isinstance(step, HashAggregateExec))
+    return bool(save.stateFormatVersion == 2) and all(
+        step.mode is AggregateMode.PartialMerge for step in merges
+    )
+
+
+def _sessions(operators: Operators, memory_mb: float) -> SessionsIntoState:
+    save, merging, restore, _ = operators
+    return SessionsIntoState(
+        merging.aggregate,
+        save.function(),
+        restore.eventTimeWatermarkForLateEvents,
+        merging.where,
+        memory_mb,
+    )
+
+
+def _groups(operators: Operators, memory_mb: float) -> StoreFunction:
+    groups, _ = operators
+    function: StoreFunction = groups.store_function(memory_mb)
+    return function
+
+
+FUSIONS: list[Fusion] = [
+    Fusion(
+        (StateStoreSaveExec, HashAggregateExec, StateStoreRestoreExec, HashAggregateExec),
+        _aggregation,
+        _aggregation_applies,
+    ),
+    Fusion(
+        (
+            SessionWindowStateStoreSaveExec,
+            MergingSessionsExec,
+            SessionWindowStateStoreRestoreExec,
+            LocalSortExec,
+        ),
+        _sessions,
+        lambda _: True,
+    ),
+    Fusion((FlatMapGroupsWithStateExec, LocalSortExec), _groups, lambda _: True),
+]
+
+
+def fuse_stateful_operators(
+    plan: PhysicalOperator, fusions: Sequence[Fusion] | None = None
+) -> PhysicalOperator:
+    """Return the plan with a :class:`FusedExec` in the place of each stage that can be fused."""
+    stages = count(1)
+
+    def fuse(operator: PhysicalOperator) -> PhysicalOperator:
+        for fusion in FUSIONS if fusions is None else fusions:
+            operators = chain_of(operator, len(fusion.operators))
+            if tuple(map(type, operators)) == fusion.operators and fusion.applies(operators):
+                size = len(operators)
+                assert isinstance(operator, StateStoreWriter)
+                return FusedExec(operator, size, next(stages), fusion)
+        return operator
+
+    return plan.transform(fuse)
