@@ -316,7 +316,7 @@ class StreamingDataset(Instead, Generic[T_co]):
     ) -> str:
         """Return what :meth:`explain` prints."""
         planned = plan_query(self.plan, output_mode(outputMode), self.environment.conf())
-        return explanation(self.plan.tree(), planned.root.tree(), extended=extended)
+        return explanation(self.plan.tree(), planned.prepared().tree(), extended=extended)
 
     def _elements(self, f: Callable[[Any], Any], kind: ElementKind) -> StreamingDataset[Any]:
         require_function(f, kind, "f(record)")

@@ -237,7 +237,7 @@ class MicroBatchExecution:
     @property
     def last_plan(self) -> str:
         """The physical plan of the newest batch; before the first one its facts are unknown."""
-        plan = self.planned.root if self._last is None else self._last.plan
+        plan = self.planned.prepared() if self._last is None else self._last.plan
         return plan.tree()
 
     @property
@@ -549,9 +549,7 @@ class MicroBatchExecution:
     def _incremental(
         self, batch: QueryBatch, rdds: list[RDD[Any]] | None = None
     ) -> IncrementalExecution:
-        return IncrementalExecution(
-            self.planned, batch, self._state_infos(), rdds, fuses=self.conf.fuses_operators
-        )
+        return IncrementalExecution(self.planned, batch, self._state_infos(), rdds)
 
     def _state_infos(self) -> list[StatefulOperatorStateInfo]:
         """Return the state that each operator begins the next batch with."""

@@ -12,7 +12,6 @@ from dstreams.structured.batch_records import QueryBatch
 from dstreams.structured.operators.aggregation import HashAggregateExec, StateStoreSaveExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
-from dstreams.structured.operators.fusion import fuse_stateful_operators
 from dstreams.structured.operators.grouping import EVENT_TIME
 from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
 from dstreams.structured.operators.join_state import JoinType
@@ -27,8 +26,8 @@ from dstreams.structured.planning import PlannedQuery
 class IncrementalExecution:
     """One batch of a query, planned; without *rdds* there are no records yet.
 
-    Two rules prepare the plan: the state rule fills in the facts of the batch, and, with *fuses*,
-    stateful operators are fused with those below them. An operator is given the watermark that
+    Two rules prepare the plan: the state rule fills in the facts of the batch, and
+    stateful operators are fused with those below them, unless a setting says otherwise. An operator is given the watermark that
     reaches it: ``flatMapGroupsWithState`` lets none through.
 
     Semantics: IncrementalExecution and its state rule (Spark 4.3).
@@ -40,8 +39,6 @@ class IncrementalExecution:
         batch: QueryBatch,
         states: Sequence[StatefulOperatorStateInfo],
         rdds: Sequence[RDD[Any]] | None = None,
-        *,
-        fuses: bool = True,
     ) -> None:
         self.batch = batch
         self._states = states
@@ -51,8 +48,7 @@ class IncrementalExecution:
         self._late: list[Reached] = []
         output_watermark(query.root, batch.watermark_ms, self._evicting)
         output_watermark(query.root, batch.late_watermark_ms, self._late)
-        filled = query.root.transform(self._fill)
-        self.plan = fuse_stateful_operators(filled) if fuses else filled
+        self.plan = query.prepared(query.root.transform(self._fill))
 
     def _fill(self, operator: PhysicalOperator) -> PhysicalOperator:
         """Fill the facts of the batch into an operator: Spark's state rule."""

@@ -29,6 +29,7 @@ from dstreams.structured.operators.deduplication import plan_deduplication
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
+from dstreams.structured.operators.fusion import fuse_stateful_operators
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
 from dstreams.structured.operators.join import plan_join
 from dstreams.structured.operators.join_state import JoinCondition, JoinType, TimeRange
@@ -68,6 +69,12 @@ class PlannedQuery:
     watermarks: tuple[logical.EventTimeWatermark, ...]
     names: tuple[str, ...]
     mode: OutputMode
+    fuses: bool = True
+
+    def prepared(self, plan: PhysicalOperator | None = None) -> PhysicalOperator:
+        """Return the plan, or the given one with the facts of a batch, as it is executed."""
+        filled = self.root if plan is None else plan
+        return fuse_stateful_operators(filled) if self.fuses else filled
 
 
 @dataclass
@@ -95,6 +102,7 @@ class Planner:
             tuple(self._watermarks),
             tuple(self._names),
             self.mode,
+            self.conf.fuses_operators,
         )
 
     def plan(self, step: logical.LogicalPlan) -> PhysicalOperator:
