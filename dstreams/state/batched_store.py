@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from dstreams.state.function_errors import raise_refused
-from dstreams.state.group_state_rows import KeyedStore
+from dstreams.state.keyed_store import KeyedStore
 
 _KEYS = 500
 _AHEAD_BYTES = 1 << 20
@@ -53,7 +53,10 @@ class BatchedStore:
         return self._store.get(key) if row is _STORED else row
 
     def put(self, key: Any, row: tuple[Any, ...], timeout_ms: int | None = None) -> None:
-        if timeout_ms is None and (type(row[0]) in _NUMBERS or may_be_batched(row[0])):
+        are_numbers = (  # as in most rows: without a call for each column
+            0 < len(row) < 3 and type(row[0]) in _NUMBERS and type(row[-1]) in _NUMBERS
+        )
+        if timeout_ms is None and (are_numbers or all(map(may_be_batched, row))):
             self._changed[key] = row
         else:
             self._changed[key] = _STORED

@@ -50,6 +50,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
     initialState: RDD[Any] | tuple[Any, ...] | None = None
     keepTimer: bool = False
     skipEmittingInitialStateKeys: bool = False
+    stateFormatVersion: int = 2
 
     @property
     def shortName(self) -> str:
@@ -105,16 +106,17 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
         late_ms = self.eventTimeWatermarkForLateEvents if is_event_time else None
         return WithNextTimeout(
             partition_tasks.FlatMapGroups(
-                GroupCall(self.func, self.isMap, self.rowsAreEvents),
-                self.timeoutConf,
-                self.batchTimestampMs,
-                watermark_ms,
-                late_ms,
-                _event_time if self.rowsAreEvents and is_event_time else None,
-                self.where,
-                self.keepTimer,
-                self.skipEmittingInitialStateKeys,
-                memory_mb,
+                func=GroupCall(self.func, self.isMap, self.rowsAreEvents),
+                where=self.where,
+                timeoutConf=self.timeoutConf,
+                batchTimestampMs=self.batchTimestampMs,
+                eventTimeWatermark=watermark_ms,
+                lateWatermark=late_ms,
+                event_time=_event_time if self.rowsAreEvents and is_event_time else None,
+                keepTimer=self.keepTimer,
+                skipEmittingInitialStateKeys=self.skipEmittingInitialStateKeys,
+                stateFormatVersion=self.stateFormatVersion,
+                memory_mb=memory_mb,
             ),
             self.timeoutConf is GroupStateTimeout.ProcessingTimeTimeout,
         )

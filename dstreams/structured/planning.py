@@ -175,6 +175,7 @@ def flat_map_groups_with_state_strategy(
         initialState=step.initial,
         keepTimer=step.keep_timer,
         skipEmittingInitialStateKeys=planner.conf.skip_initial_keys,
+        stateFormatVersion=planner.conf.flat_map_groups_state_format,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -14,8 +13,9 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
-from dstreams.state.group_state_rows import GroupStateManager, StateData
 from dstreams.state.input_processor import InputProcessor
+from dstreams.state.partition_tasks import FlatMapGroups
+from dstreams.state.state_manager import StateData
 from tests.dstreams.state.stores import DictStore
 from tests.support.group_functions import running_count
 
@@ -35,17 +35,20 @@ def processor(
     *,
     keep_timer: bool = False,
 ) -> InputProcessor:
-    manager = GroupStateManager(timeout is not NONE)
-    return InputProcessor(
-        store, manager, func, timeout, 1000, 1000, "f at app.py:3", keep_timer=keep_timer
+    return InputProcessor(store, operator_of(func, timeout, keepTimer=keep_timer))
+
+
+def operator_of(
+    func: Callable[..., Any], timeout: GroupStateTimeout = NONE, **facts: Any
+) -> FlatMapGroups:
+    return FlatMapGroups(
+        func=func,
+        where="f at app.py:3",
+        timeoutConf=timeout,
+        batchTimestampMs=1000,
+        eventTimeWatermark=1000,
+        **facts,
     )
-
-
-def by_key(work: InputProcessor, rows: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
-    """The rows of the calls for each key of *rows*, whose values are read as the function asks."""
-    for key, group in itertools.groupby(rows, itemgetter(0)):
-        data = work.manager.get_state(work.store, key)
-        yield from work.call_function_and_update_state(data, map(itemgetter(1), group))
 
 
 def doing(*calls: Call) -> Callable[..., list[Any]]:
@@ -136,7 +139,7 @@ def test_what_a_call_leaves(timeout: GroupStateTimeout) -> None:
         (value_calls, asked), (timer_calls, timer_ms) = VALUE[value], TIMER[timeout][timer]
         for calls in ((*value_calls, *timer_calls), (*timer_calls, *value_calls)):
             work = processor(stored(before, timeout), doing(*calls), timeout)
-            data = work.manager.get_state(work.store, 0)
+            data = work.operator.stateManager.get_state(work.store, 0)
             after, updated, removed = expected(before, asked, timer_ms)
             story = f"{before} {value} {timer} timed out: {has_timed_out}"
             rows = work.call_function_and_update_state(data, iter(()), has_timed_out=has_timed_out)
@@ -186,7 +189,7 @@ def test_groups_in_order_with_states() -> None:
     outputs, metrics = [], []
     for batch in batches:
         work = processor(store, running_count)
-        outputs.append(list(by_key(work, [(key, key) for key in batch])))
+        outputs.append(list(work.process_new_data([(key, key) for key in batch])))
         metrics.append((work.metrics.numUpdatedStateRows, work.metrics.numRemovedStateRows))
     assert outputs == [[("a", 1)], [("a", 2), ("b", 1)], [("c", 1)]]
     assert metrics == [(1, 0), (2, 0), (1, 1)]
@@ -236,7 +239,7 @@ def test_a_lazy_function_works_while_it_is_read() -> None:
             yield key, state.get
 
     store = DictStore()
-    rows = by_key(processor(store, lazily), [("a", 1), ("a", 2), ("b", 3)])
+    rows = processor(store, lazily).process_new_data([("a", 1), ("a", 2), ("b", 3)])
     assert next(rows) == ("a", 1)
     assert store.rows == {}
     assert list(rows) == [("a", 2), ("b", 1)]
@@ -246,7 +249,7 @@ def test_a_lazy_function_works_while_it_is_read() -> None:
 def test_values_that_are_not_read_are_skipped() -> None:
     """A function need not read its values; the next group has its own."""
     work = processor(DictStore(), lambda key, values, state: [(key, next(values))])
-    assert list(by_key(work, [("a", 1), ("a", 2), ("b", 3)])) == [("a", 1), ("b", 3)]
+    assert list(work.process_new_data([("a", 1), ("a", 2), ("b", 3)])) == [("a", 1), ("b", 3)]
     assert work.metrics.numOutputRows == 2
 
 
@@ -254,7 +257,7 @@ def test_a_timer_can_be_kept() -> None:
     """With keep_timer, a call that sets none leaves the old one; one that was due goes."""
     store = stored((5, 6000), PROCESSING)
     work = processor(store, doing(lambda s: s.update(6)), PROCESSING, keep_timer=True)
-    list(by_key(work, [(0, "x")]))
+    list(work.process_new_data([(0, "x")]))
     assert row_of(store, PROCESSING) == (6, 6000)
     store = stored((5, 999), PROCESSING)
     list(processor(store, doing(), PROCESSING, keep_timer=True).process_timed_out_state())
@@ -358,7 +361,7 @@ def test_a_function_that_fails(func: Any, message: str) -> None:
     """The message names function and key, and the state is not written."""
     store = DictStore()
     with pytest.raises(UserFunctionError) as raised:
-        list(by_key(processor(store, func), [("a", 1)]))
+        list(processor(store, func).process_new_data([("a", 1)]))
     assert message in str(raised.value)
     assert store.rows == {}
 
@@ -375,7 +378,7 @@ def test_a_function_that_fails(func: Any, message: str) -> None:
 )
 def test_what_is_a_series_of_rows(func: Any) -> None:
     """Lists, tuples, generators and other iterators go out row by row."""
-    assert next(by_key(processor(DictStore(), func), [("a", 1)])) == "a"
+    assert next(processor(DictStore(), func).process_new_data([("a", 1)])) == "a"
 
 
 def test_an_error_of_the_values_is_not_the_functions() -> None:
@@ -386,13 +389,13 @@ def test_an_error_of_the_values_is_not_the_functions() -> None:
         raise OSError("disk")
 
     with pytest.raises(OSError, match="disk"):
-        list(by_key(processor(DictStore(), running_count), values()))
+        list(processor(DictStore(), running_count).process_new_data(values()))
 
 
 def test_state_of_a_group_that_is_read_in_part_is_not_written() -> None:
     """Who stops in the middle of a group leaves its state as it was."""
     store = DictStore()
-    rows = by_key(processor(store, fails_late), [("a", 1)])
+    rows = processor(store, fails_late).process_new_data([("a", 1)])
     assert next(rows) == "a"
     rows.close()  # type: ignore[attr-defined]
     assert store.rows == {}

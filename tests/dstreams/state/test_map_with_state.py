@@ -11,6 +11,7 @@ from dstreams.durations import batch_datetime
 from dstreams.rdd.failures import UserFunctionError
 from dstreams.state.keyed_state import State
 from dstreams.state.map_with_state import MappingFunction, RecordProcessor
+from dstreams.state.partition_tasks import MapRecords
 from tests.dstreams.state.stores import DictStore
 
 
@@ -48,11 +49,11 @@ def run(
     store, outputs, snapshots = DictStore(), [], []
     for number, batch in enumerate(batches, 1):
         mapping = MappingFunction(func, takes_time, "f at app.py:3")
-        work = RecordProcessor(store, mapping, 1000 * number, idle_ms)
+        work = RecordProcessor(store, MapRecords(mapping, 1000 * number, idle_ms))
         if number == 1:
             work.put_initial_states((initial or {}).items())
-        rows = list(work.process_records((letter, 1) for letter in batch))
-        outputs.append(rows + list(work.process_timeouts()))
+        rows = list(work.process_new_data((letter, 1) for letter in batch))
+        outputs.append(rows + list(work.process_timed_out_state()))
         snapshots.append({key: row[0] for key, row in store.rows.items()})
     return outputs, snapshots
 
@@ -160,9 +161,9 @@ def test_reading_keeps_a_key_alive_only_with_a_timeout() -> None:
     assert outputs == [[], [], [], [], [], [], [], ["out"], []]
     store = DictStore()
     mapping = MappingFunction(once, True, "f")
-    list(RecordProcessor(store, mapping, 1000, None).process_records([("a", 1)]))
+    list(RecordProcessor(store, MapRecords(mapping, 1000, None)).process_new_data([("a", 1)]))
     store.writes = 0
-    list(RecordProcessor(store, mapping, 2000, None).process_records([("a", 1)]))
+    list(RecordProcessor(store, MapRecords(mapping, 2000, None)).process_new_data([("a", 1)]))
     assert store.writes == 0
 
 

@@ -25,7 +25,14 @@ def test_late_is_what_the_watermark_has_reached_to_the_microsecond() -> None:
     """A value is late up to the watermark, of a stream as of a query, and none is after it."""
     event_time = EventTime(lambda moment: moment, "eventTime")
     timeout = GroupStateTimeout.EventTimeTimeout
-    task = FlatMapGroups(values_of, timeout, 9000, 1000, 1000, event_time, "flatMapGroupsWithState")
+    task = FlatMapGroups(
+        func=values_of,
+        timeoutConf=timeout,
+        batchTimestampMs=9000,
+        eventTimeWatermark=1000,
+        lateWatermark=1000,
+        event_time=event_time,
+    )
     after = SECOND + timedelta(microseconds=1)
     metrics = StateMetrics()
     store: Any = DictStore()

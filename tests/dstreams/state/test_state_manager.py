@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from dstreams.state.group_state_rows import GroupStateManager, StateData
 
 from dstreams.state.group_state import NO_TIMESTAMP
-from dstreams.state.group_state_rows import GroupStateManager, StateData
 from tests.dstreams.state.stores import DictStore
 
 
