@@ -22,11 +22,15 @@ _TEXTS = frozenset({str, bytes})
 
 
 class BatchedStore:
-    """A store whose rows are asked for by :meth:`of` and changed one after the other."""
+    """A store whose rows are asked for by :meth:`of` and changed one after the other.
 
-    def __init__(self, store: KeyedStore, where: str) -> None:
+    A row begins with the state; with *has_columns* the state is in several of its columns.
+    """
+
+    def __init__(self, store: KeyedStore, where: str, *, has_columns: bool = False) -> None:
         self._store = store
         self._where = where
+        self._has_columns = has_columns
         self._changed: dict[Any, Any] = {}
 
     def of(
@@ -53,10 +57,11 @@ class BatchedStore:
         return self._store.get(key) if row is _STORED else row
 
     def put(self, key: Any, row: tuple[Any, ...], timeout_ms: int | None = None) -> None:
-        are_numbers = (  # as in most rows: without a call for each column
-            0 < len(row) < 3 and type(row[0]) in _NUMBERS and type(row[-1]) in _NUMBERS
-        )
-        if timeout_ms is None and (are_numbers or all(map(may_be_batched, row))):
+        if timeout_ms is None and (
+            all(map(may_be_batched, row))
+            if self._has_columns
+            else type(row[0]) in _NUMBERS or may_be_batched(row[0])
+        ):
             self._changed[key] = row
         else:
             self._changed[key] = _STORED

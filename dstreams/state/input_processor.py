@@ -113,9 +113,10 @@ class InputProcessor:
             rows: pairs (key, value) in which those with equal keys are adjacent. Values that the
                 function does not read are skipped.
         """
-        for key, group in groupby(rows, _key):
-            data = self._stored(key)
-            yield from self.call_function_and_update_state(data, map(_value, group))
+        return self._call(
+            (self._stored(key), self._objects(map(_value, group)))
+            for key, group in groupby(rows, _key)
+        )
 
     def process_groups(
         self, groups: Iterable[tuple[Any, list[Any]]], *, are_in_memory: bool = True
@@ -124,8 +125,9 @@ class InputProcessor:
         objects = iter if self.operator.getValueObj is None else self._objects
         if not are_in_memory:
             return self._call((self._stored(key), objects(values)) for key, values in groups)
-        batched = BatchedStore(self.store, self.operator.where)
-        data_of = self.operator.stateManager.state_data
+        operator, manager = self.operator, self.operator.stateManager
+        batched = BatchedStore(self.store, operator.where, has_columns=manager.has_columns)
+        data_of = manager.state_data
         keyed = batched.of(groups, are_in_memory=True)
         calls = ((data_of(key, row), objects(values)) for key, values, row in keyed)
         return self._call(calls, rows=batched)
@@ -166,9 +168,8 @@ class InputProcessor:
         """
         if self._threshold_ms is None:
             return
-        manager = self.operator.stateManager
-        for data in manager.timed_out_states(self.store, self._threshold_ms):
-            yield from self.call_function_and_update_state(data, iter(()), has_timed_out=True)
+        found = self.operator.stateManager.timed_out_states(self.store, self._threshold_ms)
+        yield from self._call(((data, iter(())) for data in found), has_timed_out=True)
 
     def call_function_and_update_state(
         self, state_data: StateData, values: Iterable[Any], *, has_timed_out: bool = False
@@ -207,6 +208,7 @@ class InputProcessor:
         rows: Rows | None = None,
         has_timed_out: bool = False,
     ) -> Iterator[Any]:
+        """Call the function for each (stored, values), one after the other."""
         func, metrics, where = self._func, self.metrics, self.operator.where
         facts = self._context(has_timed_out=True) if has_timed_out else self._with_data
         for data, values in groups:

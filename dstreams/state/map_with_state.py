@@ -145,23 +145,27 @@ class RecordProcessor(InputProcessor):
             self.metrics.numUpdatedStateRows += updated
             self.metrics.numRemovedStateRows += removed
 
-    def call_function_and_update_state(
-        self, state_data: StateData, values: Iterable[Any], *, has_timed_out: bool = False
+    def _call(
+        self,
+        groups: Iterable[tuple[StateData, Iterator[Any]]],
+        *,
+        rows: Rows | None = None,
+        has_timed_out: bool = False,
     ) -> Iterator[Any]:
-        """Call the function for each value of a key, or once for one that has timed out.
-
-        A key that has timed out is removed after the call.
-        """
-        key, value, _ = state_data
+        """Call the function for each value of a key; without one if timed out, and remove it."""
         if not has_timed_out:
-            yield from self.process_new_data((key, value) for value in values)
+            yield from self.process_new_data(
+                (data.key, value) for data, values in groups for value in values
+            )
             return
-        state = StoredState(value, is_timing_out=True)
-        emitted = self.operator.mapping(self._time, key, None, state)
-        self.operator.stateManager.remove_state(self.store, key)
-        self.metrics.numRemovedStateRows += 1
-        self.metrics.numOutputRows += len(emitted)
-        yield from emitted
+        mapping, time, metrics = self.operator.mapping, self._time, self.metrics
+        remove, store = self.operator.stateManager.remove_state, self.store
+        for (key, value, _), _ in groups:
+            emitted = mapping(time, key, None, StoredState(value, is_timing_out=True))
+            remove(store, key)
+            metrics.numRemovedStateRows += 1
+            metrics.numOutputRows += len(emitted)
+            yield from emitted
 
     @cached_property
     def _time(self) -> datetime:

@@ -149,6 +149,11 @@ class FieldsEncoder:
 class StateManager(ABC):
     """Reads and writes the states and timers of groups in the store of a partition."""
 
+    @property
+    def has_columns(self) -> bool:
+        """Whether a row begins with the columns of a state, and not with the state itself."""
+        return True
+
     @abstractmethod
     def state_data(self, key: Any, row: Any) -> StateData:
         """Return the state of *key* in a row of the store, which is None if it is missing."""
@@ -195,6 +200,10 @@ class StateManagerImplV1(StateManager):
     encoder: StateEncoder
     is_timeout_enabled: bool
 
+    @property
+    def has_columns(self) -> bool:
+        return not isinstance(self.encoder, OneColumnEncoder)
+
     def state_data(self, key: Any, row: Any) -> StateData:
         if row is None:
             return StateData(key, None, NO_TIMESTAMP)
@@ -227,6 +236,10 @@ class StateManagerImplV2(StateManager):
 
     encoder: StateEncoder | None
     is_timeout_enabled: bool
+
+    @property
+    def has_columns(self) -> bool:
+        return False
 
     def state_data(self, key: Any, row: Any) -> StateData:
         if row is None:

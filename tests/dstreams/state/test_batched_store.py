@@ -58,7 +58,7 @@ def test_a_row_is_written_as_it_was_put() -> None:
 def test_a_row_of_several_columns_is_written_as_it_was_put(place: int) -> None:
     """What can change is not kept waiting, whichever column it is in; an empty row is one, too."""
     store, shared = DictStore(), [0]
-    batched = BatchedStore(store, "f")
+    batched = BatchedStore(store, "f", has_columns=True)
     for key, _, _ in batched.of([("a", 1)]):
         row = (*(1, 2, 3)[:place], shared, *(1, 2, 3)[place:2])
         batched.put(key, row)

@@ -666,6 +666,29 @@ def test_rows_are_pulled_as_the_function_asks() -> None:
 # Formats -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_column_that_can_change_is_written_as_it_was(version: int) -> None:
+    """What a later call does to a list in a state changes no row of an earlier one."""
+    shared: list[str] = []
+
+    def func(key: str, values: Iterator[Any], state: GroupState[Any]) -> list[Any]:
+        shared.append(key)
+        state.update((1, shared))
+        return []
+
+    class Pickling(DictStateStore):
+        def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
+            super().put(key, repr(value))
+
+    store = Pickling()
+    operator = operator_of(func, stateEncoder=FieldsEncoder(tuple), stateFormatVersion=version)
+    list(InputProcessor(store, operator).process_groups([("a", [1]), ("b", [1])]))
+    first, second = "(1, ['a'])", "(1, ['a', 'b'])"
+    assert store.rows == (
+        {"a": first, "b": second} if version == 1 else {"a": f"({first},)", "b": f"({second},)"}
+    )
+
+
 class Pair(NamedTuple):
     number: int
     text: str | None
