@@ -102,6 +102,8 @@ class InputProcessor:
         self.store: KeyedStore = DictStateStore(store) if isinstance(store, dict) else store
         self.operator = operator
         self.metrics = StateMetrics() if metrics is None else metrics
+        self._manager = operator.stateManager
+        self._keeps_timer = operator.keepTimer
         self._threshold_ms = _threshold_ms(operator)
         self._with_data = self._context(has_timed_out=False)
         self._func = _on_objects(operator)
@@ -125,8 +127,8 @@ class InputProcessor:
         objects = iter if self.operator.getValueObj is None else self._objects
         if not are_in_memory:
             return self._call((self._stored(key), objects(values)) for key, values in groups)
-        operator, manager = self.operator, self.operator.stateManager
-        batched = BatchedStore(self.store, operator.where, has_columns=manager.has_columns)
+        manager, where = self._manager, self.operator.where
+        batched = BatchedStore(self.store, where, has_columns=manager.has_columns)
         data_of = manager.state_data
         keyed = batched.of(groups, are_in_memory=True)
         calls = ((data_of(key, row), objects(values)) for key, values, row in keyed)
@@ -168,7 +170,7 @@ class InputProcessor:
         """
         if self._threshold_ms is None:
             return
-        found = self.operator.stateManager.timed_out_states(self.store, self._threshold_ms)
+        found = self._manager.timed_out_states(self.store, self._threshold_ms)
         yield from self._call(((data, iter(())) for data in found), has_timed_out=True)
 
     def call_function_and_update_state(
@@ -190,12 +192,12 @@ class InputProcessor:
         """
         key, _, stored_ms = state_data
         value, is_updated, is_removed, timeout_ms = state.effect
-        keeps = self.operator.keepTimer and not state.hasTimedOut and not is_removed
+        keeps = self._keeps_timer and not state.hasTimedOut and not is_removed
         if keeps and timeout_ms == NO_TIMESTAMP:
             timeout_ms = stored_ms
         rows = self.store if rows is None else rows
         if is_removed and timeout_ms == NO_TIMESTAMP:
-            self.operator.stateManager.remove_state(rows, key)
+            self._manager.remove_state(rows, key)
             self.metrics.numRemovedStateRows += 1
         elif is_updated or is_removed or timeout_ms != stored_ms:
             self._store(rows, key, value, timeout_ms)
@@ -240,13 +242,13 @@ class InputProcessor:
 
     def _stored(self, key: Any) -> StateData:
         try:
-            return self.operator.stateManager.get_state(self.store, key)
+            return self._manager.get_state(self.store, key)
         except Exception as error:
             raise_refused(self.operator.where, "key", key, error)
 
     def _store(self, rows: Rows, key: Any, state: Any, timeout_ms: int) -> None:
         try:
-            self.operator.stateManager.put_state(rows, key, state, timeout_ms)
+            self._manager.put_state(rows, key, state, timeout_ms)
         except Exception as error:
             raise_refused(self.operator.where, "state of key", key, error)
 

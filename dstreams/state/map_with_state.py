@@ -35,16 +35,6 @@ class MappingFunction:
     where: str
     classes: tuple[type, ...] = ()
 
-    def __call__(self, time: datetime, key: Any, value: Any, state: State[Any]) -> list[Any]:
-        """Call the function; returns what it emits, one thing or none."""
-        try:
-            if not self.takes_time:
-                return [self.func(key, value, state)]
-            emitted = self.func(time, key, value, state)
-        except (Exception, SystemExit) as error:
-            raise failed_with_state(self.where, key, error) from error
-        return [] if emitted is None else [emitted]
-
 
 @dataclass(frozen=True)
 class TouchedStates(StateManager):
@@ -145,27 +135,34 @@ class RecordProcessor(InputProcessor):
             self.metrics.numUpdatedStateRows += updated
             self.metrics.numRemovedStateRows += removed
 
-    def _call(
-        self,
-        groups: Iterable[tuple[StateData, Iterator[Any]]],
-        *,
-        rows: Rows | None = None,
-        has_timed_out: bool = False,
+    def process_timed_out_state(self) -> Iterator[Any]:
+        """Call the function, without a value, for each key that is due, and remove it."""
+        if self._threshold_ms is None:
+            return iter(())
+        return self._end(self._manager.timed_out_states(self.store, self._threshold_ms))
+
+    def call_function_and_update_state(
+        self, state_data: StateData, values: Iterable[Any], *, has_timed_out: bool = False
     ) -> Iterator[Any]:
-        """Call the function for each value of a key; without one if timed out, and remove it."""
-        if not has_timed_out:
-            yield from self.process_new_data(
-                (data.key, value) for data, values in groups for value in values
-            )
-            return
+        """Call the function for each value of a key, or for the last time if it has timed out."""
+        if has_timed_out:
+            return self._end([state_data])
+        return self.process_new_data((state_data.key, value) for value in values)
+
+    def _end(self, timed_out: Iterable[StateData]) -> Iterator[Any]:
         mapping, time, metrics = self.operator.mapping, self._time, self.metrics
-        remove, store = self.operator.stateManager.remove_state, self.store
-        for (key, value, _), _ in groups:
-            emitted = mapping(time, key, None, StoredState(value, is_timing_out=True))
-            remove(store, key)
+        func, takes_time, remove = mapping.func, mapping.takes_time, self.store.remove
+        for key, value, _ in timed_out:
+            state: State[Any] = StoredState(value, is_timing_out=True)
+            try:
+                emitted = func(time, key, None, state) if takes_time else func(key, None, state)
+            except (Exception, SystemExit) as error:
+                raise failed_with_state(mapping.where, key, error) from error
+            remove(key)
             metrics.numRemovedStateRows += 1
-            metrics.numOutputRows += len(emitted)
-            yield from emitted
+            if emitted is not None or not takes_time:
+                metrics.numOutputRows += 1
+                yield emitted
 
     @cached_property
     def _time(self) -> datetime:
