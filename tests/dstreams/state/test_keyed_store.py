@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import doctest
 from typing import Any
 
+from dstreams.state import keyed_store
 from dstreams.state.keyed_store import DictStateStore, TimerIndex
+
+
+def test_examples() -> None:
+    """The example of the class runs."""
+    assert doctest.testmod(keyed_store).failed == 0
 
 
 def test_the_dict_that_was_given_is_changed() -> None:

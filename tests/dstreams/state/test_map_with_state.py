@@ -173,6 +173,52 @@ def test_nothing_is_stored_for_nothing() -> None:
     assert snapshots == [{}, {}]
 
 
+def test_a_dict_in_the_place_of_a_store() -> None:
+    """Idle keys are found by their rows; the calls of one key alone do the same as those of all."""
+
+    def follow(key: str, value: Any, state: State[int]) -> Any:
+        if not state.isTimingOut:
+            state.update((state.getOption or 0) + value)
+        return key, value, state.get
+
+    rows: dict[Any, Any] = {}
+    mapping = MappingFunction(follow, False, "f")
+    first = RecordProcessor(rows, MapRecords(mapping, 1000, 3000))
+    first.put_initial_states([("b", 5)])
+    assert list(first.process_new_data([("a", 1), ("a", 2)])) == [("a", 1, 1), ("a", 2, 3)]
+    second = RecordProcessor(rows, MapRecords(mapping, 3000, 3000))
+    data = second.operator.stateManager.get_state(second.store, "b")
+    assert data == ("b", 5, 4000)
+    assert list(second.call_function_and_update_state(data, [1, 1])) == [("b", 1, 6), ("b", 1, 7)]
+    assert list(second.process_timed_out_state()) == []
+    third = RecordProcessor(rows, MapRecords(mapping, 4001, 3000))
+    assert list(third.process_timed_out_state()) == [("a", None, 3)]
+    assert rows == {"b": (7, 3000)}
+    data = third.operator.stateManager.get_state(third.store, "b")
+    ended = third.call_function_and_update_state(data, [], has_timed_out=True)
+    assert list(ended) == [("b", None, 7)]
+    assert rows == {}
+    counts = third.metrics
+    assert (counts.numOutputRows, counts.numUpdatedStateRows, counts.numRemovedStateRows) == (
+        2,
+        0,
+        2,
+    )
+
+
+def test_another_idle_time() -> None:
+    """An index keeps the timers that were set when records came."""
+    store = DictStore()
+    mapping = MappingFunction(count, False, "f")
+    list(RecordProcessor(store, MapRecords(mapping, 1000, 1000)).process_new_data([("a", 1)]))
+
+    def ended(key: str, value: Any, state: State[int]) -> str:
+        return key
+
+    later = MapRecords(MappingFunction(ended, False, "f"), 2001, 9000)
+    assert list(RecordProcessor(store, later).process_timed_out_state()) == ["a"]
+
+
 def test_a_function_that_fails() -> None:
     """The message names the function and the key."""
 

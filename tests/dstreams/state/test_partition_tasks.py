@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.state.group_state import GroupState, GroupStateTimeout
+from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.partition_tasks import EventTime, FlatMapGroups
+from dstreams.state.state_manager import FieldsEncoder
 from tests.dstreams.state.stores import DictStore
 
 SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
@@ -40,6 +43,32 @@ def test_late_is_what_the_watermark_has_reached_to_the_microsecond() -> None:
     assert list(task(store, iter(()), pairs, metrics)) == [after, None]
     assert metrics.numRowsDroppedByWatermark == 2
     assert metrics.eventTimeMaxMs == 1000
+
+
+@pytest.mark.parametrize(
+    ("version", "row"), [(1, ("x", 1, NO_TIMESTAMP)), (2, (("x", 1), NO_TIMESTAMP))]
+)
+def test_a_task_has_the_format_of_its_operator(version: int, row: Any) -> None:
+    """The task is sent to workers, makes its state manager, and keeps initial states and data."""
+
+    def pair(key: Any, values: Iterator[Any], state: GroupState[Any]) -> list[Any]:
+        state.update(("x", len(list(values))))
+        return [key]
+
+    task = FlatMapGroups(
+        func=pair,
+        timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
+        batchTimestampMs=1000,
+        stateEncoder=FieldsEncoder(tuple),
+        stateFormatVersion=version,
+        skipEmittingInitialStateKeys=True,
+    )
+    sent: FlatMapGroups = pickle.loads(cloudpickle.dumps(task))
+    store: Any = DictStore()
+    initial = iter([("b", ("y", 0))])
+    assert list(sent(store, initial, iter([("a", 1)]), StateMetrics())) == ["a"]
+    assert store.rows["a"] == row
+    assert sent.stateManager.get_state(store, "b").state == ("y", 0)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import pytest
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
+from dstreams.state import state_manager
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.group_state import NO_TIMESTAMP
 from dstreams.state.keyed_store import DictStateStore
@@ -44,6 +46,11 @@ ENCODERS: dict[str, tuple[StateEncoder, Any]] = {
     "named tuple": (FieldsEncoder(Visits), Visits(7, "home")),
     "dataclass": (FieldsEncoder(Account), Account(7, "home")),
 }
+
+
+def test_examples() -> None:
+    """The example of the encoder runs."""
+    assert doctest.testmod(state_manager).failed == 0
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
