@@ -157,7 +157,8 @@ class Configuration:
     @classmethod
     def declared(cls) -> dict[str, Mapping[str, Any]]:
         """Return what :func:`setting` was told of each field, by its name."""
-        return {field.name: field.metadata for field in dataclasses.fields(cls)}
+        known = dataclasses.fields(cls)
+        return {field.name: field.metadata for field in known if "key" in field.metadata}
 
     @classmethod
     def defaults(cls) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from dstreams.state.function_errors import raise_refused
-from dstreams.state.group_state_rows import KeyedStore
+from dstreams.state.keyed_store import KeyedStore
 
 _KEYS = 500
 _AHEAD_BYTES = 1 << 20
@@ -22,11 +22,15 @@ _TEXTS = frozenset({str, bytes})
 
 
 class BatchedStore:
-    """A store whose rows are asked for by :meth:`of` and changed one after the other."""
+    """A store whose rows are asked for by :meth:`of` and changed one after the other.
 
-    def __init__(self, store: KeyedStore, where: str) -> None:
+    A row begins with the state; with *has_columns* the state is in several of its columns.
+    """
+
+    def __init__(self, store: KeyedStore, where: str, *, has_columns: bool = False) -> None:
         self._store = store
         self._where = where
+        self._has_columns = has_columns
         self._changed: dict[Any, Any] = {}
 
     def of(
@@ -53,7 +57,11 @@ class BatchedStore:
         return self._store.get(key) if row is _STORED else row
 
     def put(self, key: Any, row: tuple[Any, ...], timeout_ms: int | None = None) -> None:
-        if timeout_ms is None and (type(row[0]) in _NUMBERS or may_be_batched(row[0])):
+        if timeout_ms is None and (
+            all(map(may_be_batched, row))
+            if self._has_columns
+            else type(row[0]) in _NUMBERS or may_be_batched(row[0])
+        ):
             self._changed[key] = row
         else:
             self._changed[key] = _STORED

@@ -66,13 +66,15 @@ class GroupStateContext(NamedTuple):
     def of(
         cls,
         timeout: GroupStateTimeout,
-        processing_time_ms: int,
+        processing_time_ms: int | None,
         watermark_ms: int | None,
         *,
         has_timed_out: bool,
     ) -> GroupStateContext:
-        """Return the context, checked; None stands for no watermark."""
-        if processing_time_ms < 0:
+        """Return the context, checked; None stands for no batch time and for no watermark."""
+        if processing_time_ms is None:
+            processing_time_ms = NO_TIMESTAMP
+        elif processing_time_ms < 0:
             raise InvalidStreamError(
                 f"the batch processing time must be 0 or positive, got {processing_time_ms} ms"
             )

@@ -6,18 +6,19 @@ It needs neither Spark nor files: any store and any iterator will do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 from dstreams.durations import batch_datetime
-from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.batched_store import BatchedStore
 from dstreams.state.function_errors import failed_with_state, raise_refused
-from dstreams.state.group_state_rows import KeyedStore, Rows
+from dstreams.state.group_state import NO_TIMESTAMP
+from dstreams.state.input_processor import InputProcessor, ParentOperator
 from dstreams.state.keyed_state import State, StoredState
+from dstreams.state.keyed_store import Rows, StoredRows, TimerIndex
+from dstreams.state.state_manager import StateData, StateManager
 
 
 @dataclass(frozen=True)
@@ -34,62 +35,89 @@ class MappingFunction:
     where: str
     classes: tuple[type, ...] = ()
 
-    def __call__(self, time: datetime, key: Any, value: Any, state: State[Any]) -> list[Any]:
-        """Call the function; returns what it emits, one thing or none."""
-        try:
-            if not self.takes_time:
-                return [self.func(key, value, state)]
-            emitted = self.func(time, key, value, state)
-        except (Exception, SystemExit) as error:
-            raise failed_with_state(self.where, key, error) from error
-        return [] if emitted is None else [emitted]
-
 
 @dataclass(frozen=True)
-class RecordProcessor:
-    """Calls a function for each record and each key that got none for *idle_ms*.
+class TouchedStates(StateManager):
+    """Rows ``(state, time it was last touched)``, and a timer *idle_ms* after that time.
 
-    The store has rows ``(state, time it was last touched)``. A key is touched when its state is set
-    and, with a timeout, whenever a record of it comes while it has a state.
+    Whatever is put is touched by the batch, so its timer follows from the batch time.
+    """
+
+    batch_time_ms: int
+    idle_ms: int | None
+
+    @property
+    def due_ms(self) -> int | None:
+        """When a key that this batch touches is due."""
+        return None if self.idle_ms is None else self.batch_time_ms + self.idle_ms
+
+    def state_data(self, key: Any, row: Any) -> StateData:
+        if row is None:
+            return StateData(key, None, NO_TIMESTAMP)
+        return StateData(
+            key, row[0], NO_TIMESTAMP if self.idle_ms is None else row[1] + self.idle_ms
+        )
+
+    def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int = NO_TIMESTAMP) -> None:
+        store.put(key, (state, self.batch_time_ms), self.due_ms)
+
+    def timed_out_states(self, store: StoredRows, threshold_ms: int) -> Iterator[StateData]:
+        """Iterate over what is due; an index has the timers that were set when keys were touched,
+        also if the idle time is another one now.
+        """
+        if not isinstance(store, TimerIndex):
+            yield from super().timed_out_states(store, threshold_ms)
+            return
+        for key, row, due_ms in store.due(threshold_ms):
+            yield StateData(key, row[0], due_ms)
+
+
+class MappingOperator(ParentOperator, Protocol):
+    """The facts of ``mapWithState`` in one batch; *func* is that of *mapping*."""
+
+    @property
+    def mapping(self) -> MappingFunction: ...
+    @property
+    def batchTimestampMs(self) -> int: ...
+    @property
+    def stateManager(self) -> TouchedStates: ...
+
+
+class RecordProcessor(InputProcessor):
+    """Calls a function for each record, and for each key that got none for the idle time.
+
+    A key is touched when its state is set and, with a timeout, whenever a record of it comes while
+    it has a state.
 
     Semantics: MapWithStateRDDRecord (Spark Streaming 4.3). There keys time out in the batches that
     write a checkpoint; here in every batch that is asked to look.
     """
 
-    store: KeyedStore
-    func: MappingFunction
-    batch_time_ms: int
-    idle_ms: int | None
-    metrics: StateMetrics = field(default_factory=StateMetrics)
+    operator: MappingOperator
 
     def put_initial_states(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         """Store states as if this batch had touched them; a later one of a key wins."""
         for key, state in pairs:
-            if state is None:
-                raise InvalidStreamError(
-                    f"{self.func.where}: the initial state of the key {shorten(key)} is None, "
-                    "which is no state; leave the key out"
-                )
-            self._put(self.store, key, state)
+            self._require_one(key, [state])
+            self._store(self.store, key, state, NO_TIMESTAMP)
 
-    def process_records(self, records: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
+    def process_new_data(self, rows: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
         """Call the function for each record, in order; yields what it emits."""
-        time = batch_datetime(self.batch_time_ms)
-        batched = BatchedStore(self.store, self.func.where)
-        func, takes_time, put = self.func.func, self.func.takes_time, batched.put
-        time_ms, idle_ms = self.batch_time_ms, self.idle_ms
-        due_ms = None if idle_ms is None else time_ms + idle_ms
+        mapping, time, manager = self.operator.mapping, self._time, self.operator.stateManager
+        batched = BatchedStore(self.store, mapping.where)
+        func, takes_time, put = mapping.func, mapping.takes_time, batched.put
+        time_ms, due_ms = manager.batch_time_ms, manager.due_ms
         out = updated = removed = 0
         # Written out, without a call for each step: what is done here is done for each record.
         try:
-            for key, value, stored in batched.of(records):
+            for key, value, stored in batched.of(rows):
                 state: State[Any] = StoredState(None if stored is None else stored[0])
                 try:
                     emitted = (
                         func(time, key, value, state) if takes_time else func(key, value, state)
                     )
                 except (Exception, SystemExit) as error:
-                    raise failed_with_state(self.func.where, key, error) from error
+                    raise failed_with_state(mapping.where, key, error) from error
                 if state.is_removed:
                     batched.remove(key)
                     removed += 1
@@ -97,7 +125,7 @@ class RecordProcessor:
                     try:
                         put(key, (state._value, time_ms), due_ms)
                     except Exception as error:
-                        raise_refused(self.func.where, "state of key", key, error)
+                        raise_refused(mapping.where, "state of key", key, error)
                     updated += state.is_updated
                 if emitted is not None or not takes_time:
                     out += 1
@@ -107,22 +135,35 @@ class RecordProcessor:
             self.metrics.numUpdatedStateRows += updated
             self.metrics.numRemovedStateRows += removed
 
-    def process_timeouts(self) -> Iterator[Any]:
+    def process_timed_out_state(self) -> Iterator[Any]:
         """Call the function, without a value, for each key that is due, and remove it."""
-        if self.idle_ms is None:
-            return
-        time = batch_datetime(self.batch_time_ms)
-        for key, (value, _), _ in self.store.due(self.batch_time_ms):
-            state = StoredState(value, is_timing_out=True)
-            emitted = self.func(time, key, None, state)
-            self.store.remove(key)
-            self.metrics.numRemovedStateRows += 1
-            self.metrics.numOutputRows += len(emitted)
-            yield from emitted
+        if self._threshold_ms is None:
+            return iter(())
+        return self._end(self._manager.timed_out_states(self.store, self._threshold_ms))
 
-    def _put(self, rows: Rows, key: Any, state: Any) -> None:
-        due_ms = None if self.idle_ms is None else self.batch_time_ms + self.idle_ms
-        try:
-            rows.put(key, (state, self.batch_time_ms), due_ms)
-        except Exception as error:
-            raise_refused(self.func.where, "state of key", key, error)
+    def call_function_and_update_state(
+        self, state_data: StateData, values: Iterable[Any], *, has_timed_out: bool = False
+    ) -> Iterator[Any]:
+        """Call the function for each value of a key, or for the last time if it has timed out."""
+        if has_timed_out:
+            return self._end([state_data])
+        return self.process_new_data((state_data.key, value) for value in values)
+
+    def _end(self, timed_out: Iterable[StateData]) -> Iterator[Any]:
+        mapping, time, metrics = self.operator.mapping, self._time, self.metrics
+        func, takes_time, remove = mapping.func, mapping.takes_time, self.store.remove
+        for key, value, _ in timed_out:
+            state: State[Any] = StoredState(value, is_timing_out=True)
+            try:
+                emitted = func(time, key, None, state) if takes_time else func(key, None, state)
+            except (Exception, SystemExit) as error:
+                raise failed_with_state(mapping.where, key, error) from error
+            remove(key)
+            metrics.numRemovedStateRows += 1
+            if emitted is not None or not takes_time:
+                metrics.numOutputRows += 1
+                yield emitted
+
+    @cached_property
+    def _time(self) -> datetime:
+        return batch_datetime(self.operator.batchTimestampMs)

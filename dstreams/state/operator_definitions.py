@@ -109,15 +109,15 @@ class GroupsWithStateDefinition:
         watermark_ms = None if self.clock is None else max(batch.before.watermark_ms, 0)
         drops_late = self.timeout is GroupStateTimeout.EventTimeTimeout
         return FlatMapGroups(
-            self.func,
-            self.timeout,
-            batch.time_ms,
-            watermark_ms=watermark_ms,
-            late_ms=watermark_ms if drops_late else None,
-            event_time=None if self.clock is None else self.clock.event_time,
+            func=self.func,
             where=self.where,
-            keep_timer=self.keep_timer,
-            skip_initial_keys=self.skip_initial_keys,
+            timeoutConf=self.timeout,
+            batchTimestampMs=batch.time_ms,
+            eventTimeWatermark=watermark_ms,
+            lateWatermark=watermark_ms if drops_late else None,
+            event_time=None if self.clock is None else self.clock.event_time,
+            keepTimer=self.keep_timer,
+            skipEmittingInitialStateKeys=self.skip_initial_keys,
         )
 
 

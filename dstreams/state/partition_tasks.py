@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, groupby
-from operator import itemgetter
+from functools import cached_property
+from itertools import chain
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 from checkpoint.state_store import StateWriter
 from dstreams.durations import event_time_us
@@ -20,9 +20,14 @@ from dstreams.rdd.failures import UserFunctionError, failed, mapped
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
-from dstreams.state.group_state_rows import GroupStateManager
-from dstreams.state.input_processor import GroupFunction, InputProcessor
-from dstreams.state.map_with_state import MappingFunction, RecordProcessor
+from dstreams.state.input_processor import Converter, GroupFunction, InputProcessor
+from dstreams.state.map_with_state import MappingFunction, RecordProcessor, TouchedStates
+from dstreams.state.state_manager import (
+    ONE_COLUMN,
+    StateEncoder,
+    StateManager,
+    create_state_manager,
+)
 
 Pairs = Iterator[tuple[Any, Any]]
 
@@ -31,21 +36,48 @@ _IN_MS = {int}
 
 @dataclass(frozen=True)
 class MapRecords:
-    """Task: each record is one call; keys that are due are called last."""
+    """Task, and parent operator of its :class:`RecordProcessor`: each record is one call.
+
+    Keys that are due are called last.
+    """
 
     mapping: MappingFunction
-    batch_time_ms: int
+    batchTimestampMs: int
     idle_ms: int | None
     looks_for_timeouts: bool = True
+
+    eventTimeWatermark: ClassVar[None] = None
+    keepTimer: ClassVar[bool] = False
+    getKeyObj: ClassVar[None] = None
+    getValueObj: ClassVar[None] = None
+    getOutputRow: ClassVar[None] = None
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        return self.mapping.func
+
+    @property
+    def where(self) -> str:
+        return self.mapping.where
+
+    @property
+    def timeoutConf(self) -> GroupStateTimeout:
+        has_timeouts = self.idle_ms is not None
+        timeouts = GroupStateTimeout
+        return timeouts.ProcessingTimeTimeout if has_timeouts else timeouts.NoTimeout
+
+    @cached_property
+    def stateManager(self) -> TouchedStates:
+        return TouchedStates(self.batchTimestampMs, self.idle_ms)
 
     def __call__(
         self, store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
     ) -> Iterator[Any]:
-        processor = RecordProcessor(store, self.mapping, self.batch_time_ms, self.idle_ms, metrics)
+        processor = RecordProcessor(store, self, metrics)
         processor.put_initial_states(initial)
-        yield from processor.process_records(records)
+        yield from processor.process_new_data(records)
         if self.looks_for_timeouts:
-            yield from _timed(processor.process_timeouts(), metrics)
+            yield from _timed(processor.process_timed_out_state(), metrics)
 
 
 @dataclass(frozen=True)
@@ -91,44 +123,43 @@ _REMEDIES: dict[type, str] = {
 """What to write where an event time is of a type that JSON has for times."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FlatMapGroups:
-    """Task: the records of each key are one call; keys that are due are called last.
+    """Task, and parent operator of its :class:`InputProcessor`: records of each key are one call.
 
-    Records up to *late_ms* are late; *event_time* returns microseconds. Grouping takes up to
-    *memory_mb* and spills the rest; records whose keys come together (*is_sorted*) are not grouped
-    again.
+    Keys that are due are called last. Records up to *lateWatermark* are late; *event_time* returns
+    microseconds. Grouping takes up to *memory_mb* and spills the rest; records whose keys are
+    adjacent (*is_sorted*) are not grouped again.
 
     Semantics: FlatMapGroupsWithStateExec.processDataWithPartition (Spark 4.3).
     """
 
     func: GroupFunction
-    timeout: GroupStateTimeout
-    batch_time_ms: int
-    watermark_ms: int | None
-    late_ms: int | None
-    event_time: Callable[[Any], int | None] | None
-    where: str
-    keep_timer: bool = False
-    skip_initial_keys: bool = False
+    where: str = "flatMapGroupsWithState"
+    timeoutConf: GroupStateTimeout = GroupStateTimeout.NoTimeout
+    batchTimestampMs: int | None = None
+    eventTimeWatermark: int | None = None
+    lateWatermark: int | None = None
+    event_time: Callable[[Any], int | None] | None = None
+    keepTimer: bool = False
+    skipEmittingInitialStateKeys: bool = False
+    stateEncoder: StateEncoder = ONE_COLUMN
+    stateFormatVersion: int = 2
+    getKeyObj: Converter | None = None
+    getValueObj: Converter | None = None
+    getOutputRow: Converter | None = None
     memory_mb: float = 512
     is_sorted: bool = False
+
+    @cached_property
+    def stateManager(self) -> StateManager:
+        has_timeouts = self.timeoutConf is not GroupStateTimeout.NoTimeout
+        return create_state_manager(self.stateEncoder, has_timeouts, self.stateFormatVersion)
 
     def __call__(
         self, store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
     ) -> Iterator[Any]:
-        has_timeouts = self.timeout is not GroupStateTimeout.NoTimeout
-        processor = InputProcessor(
-            store,
-            GroupStateManager(has_timeouts),
-            self.func,
-            self.timeout,
-            self.batch_time_ms,
-            self.watermark_ms,
-            self.where,
-            self.keep_timer,
-            metrics,
-        )
+        processor = InputProcessor(store, self, metrics)
         yield from self._data(processor, initial, records, metrics)
         yield from _timed(processor.process_timed_out_state(), metrics)
 
@@ -137,11 +168,7 @@ class FlatMapGroups:
     ) -> Iterator[Any]:
         first = next(initial, None)
         if first is None and self.is_sorted:
-            adjacent = (
-                (key, [value for _, value in rows])
-                for key, rows in groupby(self._on_time(records, metrics), key=itemgetter(0))
-            )
-            return processor.process_groups(adjacent)
+            return processor.process_new_data(self._on_time(records, metrics))
         if first is None:
             alone = GroupsInOrder(self.memory_mb)
             alone.add(self._on_time(records, metrics))
@@ -151,7 +178,7 @@ class FlatMapGroups:
         groups.add((key, (0, value)) for key, value in self._on_time(records, metrics))
         sides = ((key, values, states) for key, (values, states) in groups.items())
         return processor.process_new_data_with_initial_state(
-            sides, skip_keys=self.skip_initial_keys
+            sides, skip_keys=self.skipEmittingInitialStateKeys
         )
 
     def _on_time(self, records: Pairs, metrics: StateMetrics) -> Pairs:
@@ -161,7 +188,7 @@ class FlatMapGroups:
     def _not_late(
         self, event_time: Callable[[Any], int | None], records: Pairs, metrics: StateMetrics
     ) -> Pairs:
-        late_us = (NO_TIMESTAMP if self.late_ms is None else self.late_ms) * 1000
+        late_us = (NO_TIMESTAMP if self.lateWatermark is None else self.lateWatermark) * 1000
         for key, value in records:
             time_us = event_time(value)
             if time_us is not None:

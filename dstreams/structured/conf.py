@@ -10,16 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dstreams.configuration import COUNT, FLAG, PATH, choice, duration, setting
+from dstreams.configuration import COUNT, FLAG, PATH, Kind, choice, duration, setting
 from dstreams.settings import StateSettings
+from dstreams.state.state_manager import STATE_FORMAT
+from dstreams.structured.operators.streaming_aggregation_state_manager import (
+    AGGREGATION_STATE_FORMAT,
+)
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 ALLOW_MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
 STATE_SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
 CHECKPOINT_LOCATION = "spark.sql.streaming.checkpointLocation"
 
+_FORMAT = Kind("one of 1, 2", lambda value: type(value) is int and value in (1, 2), int)
 _ONE_FORMAT = (None, "has no effect: the rows of an operator have one format")
-_PINNED = ("shuffle_partitions", "watermark_policy", "state_values")
+_STATE_FORMATS = ("flat_map_groups_state_format", "aggregation_state_format")
+_PINNED = ("shuffle_partitions", "watermark_policy", "state_values", *_STATE_FORMATS)
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,14 @@ class QueryConf(StateSettings):
         fuses_operators: execute a stateful operator and those below it, up to the shuffle, as one
             function, which is faster; else one after the other, as ``explain`` shows them
             (``spark.dstreams.query.fusedOperators``).
+        flat_map_groups_state_format: format of the rows of ``mapGroupsWithState`` and
+            ``flatMapGroupsWithState``, 1 or 2; format 1 cannot keep a timer without a state
+            (``spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion``). A checkpoint keeps
+            that of its first batch, and a restart that sets the other one is refused.
+        aggregation_state_format: format of the rows of aggregations, 1 or 2
+            (``spark.sql.streaming.aggregation.stateFormatVersion``). A checkpoint keeps that of its
+            first batch, and a restart that sets the other one is refused.
+        chosen_formats: fields of the state formats that are set, where the others are defaults.
     """
 
     shuffle_partitions: int = setting(SHUFFLE_PARTITIONS, COUNT, "200", unit="partitions")
@@ -85,11 +99,21 @@ class QueryConf(StateSettings):
     checkpoint_location: str | None = setting(CHECKPOINT_LOCATION, PATH)
     state_schema_check: bool = setting(STATE_SCHEMA_CHECK, FLAG, "true")
     fuses_operators: bool = setting("spark.dstreams.query.fusedOperators", FLAG, "true")
+    flat_map_groups_state_format: int = setting(STATE_FORMAT, _FORMAT, "2")
+    aggregation_state_format: int = setting(AGGREGATION_STATE_FORMAT, _FORMAT, "2")
+    chosen_formats: frozenset[str] = frozenset()
 
     without_choice: ClassVar = {
         f"spark.sql.streaming.{operator}.stateFormatVersion": _ONE_FORMAT
-        for operator in ("aggregation", "flatMapGroupsWithState", "join", "sessionWindow")
+        for operator in ("join", "sessionWindow")
     }
+
+    @classmethod
+    def from_conf(cls, conf: Mapping[str, str]) -> QueryConf:
+        """Read the settings from the pairs of a SparkConf; other keys are ignored."""
+        declared = cls.declared()
+        chosen = frozenset(name for name in _STATE_FORMATS if declared[name]["key"] in conf)
+        return super().from_conf(conf).replace(chosen_formats=chosen)
 
     def pinned(self) -> dict[str, str]:
         """Return the settings that begin records keep."""
@@ -97,9 +121,22 @@ class QueryConf(StateSettings):
         return {declared[name]["key"]: str(getattr(self, name)) for name in _PINNED}
 
     def restored(self, pinned: Mapping[str, str]) -> QueryConf:
-        """Return these settings with those that a checkpoint has *pinned*."""
+        """Return these settings with those that a checkpoint has *pinned*.
+
+        A checkpoint that pins no state format is older than the choice, and has the default.
+        """
         kept = QueryConf.from_conf(pinned)
         declared = self.declared()
-        return self.replace(
-            **{name: getattr(kept, name) for name in _PINNED if declared[name]["key"] in pinned}
-        )
+        names = [name for name in _PINNED if declared[name]["key"] in pinned]
+        return self.replace(**{name: getattr(kept, name) for name in (*names, *_STATE_FORMATS)})
+
+    def changed_formats(self, pinned: Mapping[str, str]) -> list[str]:
+        """Return why these settings cannot go on from a checkpoint: state formats set anew."""
+        kept, declared = self.restored(pinned), self.declared()
+        return [
+            f"{declared[name]['key']}: the checkpoint has state format {getattr(kept, name)}, got "
+            f"{getattr(self, name)}; remove the setting, which keeps the format of the checkpoint, "
+            "or start a new checkpoint"
+            for name in _STATE_FORMATS
+            if name in self.chosen_formats and getattr(self, name) != getattr(kept, name)
+        ]

@@ -138,7 +138,7 @@ class MicroBatchExecution:
         self._rule = _rule_of(self.planned, conf)
         self._operators = describe_operators(self.planned)
         if newest is not None:
-            require_same_query(newest, self._operators, len(self.planned.sources), conf)
+            require_same_query(newest, self._operators, len(self.planned.sources), definition.conf)
         state_files = require_trusted_values(checkpoint.files, conf)
         self.log = checkpoint.take_over(clock.now_ms(), self._description())
         recovered = checkpoint.recovered()

@@ -26,9 +26,9 @@ from dstreams.structured.planning import PlannedQuery
 class IncrementalExecution:
     """One batch of a query, planned; without *rdds* there are no records yet.
 
-    Two rules prepare the plan: the state rule fills in the facts of the batch, and
-    stateful operators are fused with those below them, unless a setting says otherwise. An operator is given the watermark that
-    reaches it: ``flatMapGroupsWithState`` lets none through.
+    Two rules prepare the plan: the state rule fills in the facts of the batch, and stateful
+    operators are fused with those below them, unless a setting says otherwise. An operator is given
+    the watermark that reaches it: ``flatMapGroupsWithState`` lets none through.
 
     Semantics: IncrementalExecution and its state rule (Spark 4.3).
     """

@@ -186,6 +186,7 @@ def flat_map_groups_with_state_strategy(
         initialState=_initial_state(step.initial),
         keepTimer=step.keep_timer,
         skipEmittingInitialStateKeys=planner.conf.skip_initial_keys,
+        stateFormatVersion=planner.conf.flat_map_groups_state_format,
     )
     return ensure_requirements(groups, planner.partitions)
 
@@ -225,6 +226,7 @@ def _groups(planner: Planner, step: logical.Aggregate, child: PhysicalOperator) 
         aggregate_of(step.aggregates),
         numPartitions=planner.partitions,
         outputMode=planner.mode,
+        stateFormatVersion=planner.conf.aggregation_state_format,
         where=step.label,
     )
 

@@ -194,13 +194,14 @@ def _changes(uid: str, before: Facts, now: Facts) -> list[str]:
 def require_same_query(
     newest: QueryBatch, operators: Sequence[Facts], sources: int, conf: QueryConf
 ) -> None:
-    """Refuse a query that cannot go on from a checkpoint.
+    """Refuse a query, with the settings *conf* of its session, that cannot resume a checkpoint.
 
     Raises:
-        RestartError: the message names each operator that differs.
+        RestartError: the message names each operator and setting that differs.
     """
     ignores_names = not conf.state_schema_check
     found = differences(newest, operators, sources, ignores_names=ignores_names)
+    found += conf.changed_formats(newest.conf)
     if found:
         raise RestartError("this query cannot go on from the checkpoint: " + "; ".join(found))
 
@@ -216,4 +217,5 @@ def restart_problems(
     planned = plan_query(plan, mode, conf.restored(newest.conf))
     operators, sources = describe_operators(planned), len(planned.sources)
     ignores_names = not conf.state_schema_check
-    return differences(newest, operators, sources, ignores_names=ignores_names)
+    changed = differences(newest, operators, sources, ignores_names=ignores_names)
+    return changed + conf.changed_formats(newest.conf)

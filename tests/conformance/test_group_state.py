@@ -20,8 +20,9 @@ from dstreams import (
     NoStateError,
     TestGroupState,
 )
-from dstreams.state.group_state_rows import GroupStateManager
 from dstreams.state.input_processor import InputProcessor
+from dstreams.state.partition_tasks import FlatMapGroups
+from dstreams.state.state_manager import ONE_COLUMN, create_state_manager
 from tests.dstreams.state.stores import DictStore
 
 NONE = GroupStateTimeout.NoTimeout
@@ -85,7 +86,7 @@ TIMED_OUT: dict[str, tuple[tuple[GroupStateTimeout, ...], Row, list[Call] | None
 
 def stored(row: Row, timeout: GroupStateTimeout) -> DictStore:
     store = DictStore()
-    manager = GroupStateManager(timeout is not NONE)
+    manager = create_state_manager(ONE_COLUMN, timeout is not NONE, 2)
     if row is not None:
         manager.put_state(store, 0, *row)
     return store
@@ -94,7 +95,7 @@ def stored(row: Row, timeout: GroupStateTimeout) -> DictStore:
 def row_of(store: DictStore, timeout: GroupStateTimeout) -> Row:
     if 0 not in store.rows:
         return None
-    data = GroupStateManager(timeout is not NONE).get_state(store, 0)
+    data = create_state_manager(ONE_COLUMN, timeout is not NONE, 2).get_state(store, 0)
     return data.state, data.timeout_ms
 
 
@@ -111,8 +112,10 @@ def run(
             call(state)
         return []
 
-    manager = GroupStateManager(timeout is not NONE)
-    work = InputProcessor(store, manager, func, timeout, 1000, 1000, "f")
+    operator = FlatMapGroups(
+        func=func, timeoutConf=timeout, batchTimestampMs=1000, eventTimeWatermark=1000
+    )
+    work = InputProcessor(store, operator)
     assert list(work.process_timed_out_state() if due else work.process_groups([(0, [7])])) == []
     assert set(called) <= {due}
     return len(called)
@@ -316,7 +319,7 @@ def test_zero_is_a_state() -> None:
 @pytest.mark.parametrize("has_timeouts", [False, True])
 def test_rows(has_timeouts: bool) -> None:
     """Absent, put, get, removed."""
-    store, manager = DictStore(), GroupStateManager(has_timeouts)
+    store, manager = DictStore(), create_state_manager(ONE_COLUMN, has_timeouts, 2)
     assert manager.get_state(store, "a") == ("a", None, NO)
     timer_ms = 1000 if has_timeouts else NO
     manager.put_state(store, "a", (1, "x"), timer_ms)
@@ -328,13 +331,13 @@ def test_rows(has_timeouts: bool) -> None:
 def test_a_timer_without_a_state() -> None:
     """It comes back as such."""
     store = DictStore()
-    manager = GroupStateManager(has_timeouts=True)
+    manager = create_state_manager(ONE_COLUMN, True, 2)
     manager.put_state(store, "a", None, 1000)
     assert manager.get_state(store, "a") == ("a", None, 1000)
 
 
 def test_a_state_of_nothing_but_none() -> None:
     """It is told from no state."""
-    store, manager = DictStore(), GroupStateManager(has_timeouts=True)
+    store, manager = DictStore(), create_state_manager(ONE_COLUMN, True, 2)
     manager.put_state(store, "a", (None, None), NO)
     assert manager.get_state(store, "a").state == (None, None)

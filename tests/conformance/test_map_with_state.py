@@ -16,6 +16,7 @@ from pyspark import SparkContext
 from dstreams import Settings, State, StateSpec, StreamingContext
 from dstreams.graph.output import OutputOperation
 from dstreams.state.map_with_state import MappingFunction, RecordProcessor
+from dstreams.state.partition_tasks import MapRecords
 from dstreams.testing import BatchDriver, ManualClock
 from tests.conformance.tables import Table
 from tests.dstreams.state.stores import DictStore
@@ -279,8 +280,10 @@ def test_a_call(case: str) -> None:
         calls.append((value, state.isTimingOut))
         return act(state)
 
-    work = RecordProcessor(store, MappingFunction(func, True, "f"), 2 * SECOND_MS, idle_ms)
-    rows = list(work.process_records([("key", 7)])) + list(work.process_timeouts())
+    work = RecordProcessor(
+        store, MapRecords(MappingFunction(func, True, "f"), 2 * SECOND_MS, idle_ms)
+    )
+    rows = list(work.process_new_data([("key", 7)])) + list(work.process_timed_out_state())
     assert (store.rows.get("key"), rows, calls) == (after, emitted, [(7, False)])
 
 
@@ -295,7 +298,7 @@ def test_a_timeout_call() -> None:
         calls.append((key, value, state.get, state.isTimingOut))
         return key
 
-    work = RecordProcessor(store, MappingFunction(func, False, "f"), 2 * SECOND_MS, 999)
-    assert list(work.process_timeouts()) == ["key"]
+    work = RecordProcessor(store, MapRecords(MappingFunction(func, False, "f"), 2 * SECOND_MS, 999))
+    assert list(work.process_timed_out_state()) == ["key"]
     assert calls == [("key", None, 5, True)]
     assert list(store.rows) == ["other"]

@@ -52,6 +52,7 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
     initialState: PhysicalOperator | None = None
     keepTimer: bool = False
     skipEmittingInitialStateKeys: bool = False
+    stateFormatVersion: int = 2
 
     @property
     def shortName(self) -> str:
@@ -121,30 +122,35 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
 
         Grouping beyond *memory_mb* is spilled.
         """
-        if self.batchTimestampMs is None:
-            raise InvalidStreamError(f"{self.where}: fill in batchTimestampMs before execution")
+        has_processing_time = self.timeoutConf is GroupStateTimeout.ProcessingTimeTimeout
+        if has_processing_time and self.batchTimestampMs is None:
+            raise InvalidStreamError(
+                f"{self.where}: processing-time timeout needs batchTimestampMs, got None; fill it "
+                "in for each batch"
+            )
         is_event_time = self.timeoutConf is GroupStateTimeout.EventTimeTimeout
         watermark_ms = self.eventTimeWatermarkForEviction if self.rowsAreEvents else None
-        if is_event_time and watermark_ms is None:
+        late_ms = self.eventTimeWatermarkForLateEvents if is_event_time else None
+        if is_event_time and (watermark_ms is None or late_ms is None):
             raise InvalidStreamError(
                 f"{self.where}: event-time timeout needs rows with event times and both watermarks"
             )
-        late_ms = self.eventTimeWatermarkForLateEvents if is_event_time else None
         return WithNextTimeout(
             partition_tasks.FlatMapGroups(
-                GroupCall(self.func, self.isMap, self.rowsAreEvents),
-                self.timeoutConf,
-                self.batchTimestampMs,
-                watermark_ms,
-                late_ms,
-                _event_time if self.rowsAreEvents and is_event_time else None,
-                self.where,
-                self.keepTimer,
-                self.skipEmittingInitialStateKeys,
-                memory_mb,
-                is_sorted,
+                func=GroupCall(self.func, self.isMap, self.rowsAreEvents),
+                where=self.where,
+                timeoutConf=self.timeoutConf,
+                batchTimestampMs=self.batchTimestampMs,
+                eventTimeWatermark=watermark_ms,
+                lateWatermark=late_ms,
+                event_time=_event_time if self.rowsAreEvents and is_event_time else None,
+                keepTimer=self.keepTimer,
+                skipEmittingInitialStateKeys=self.skipEmittingInitialStateKeys,
+                stateFormatVersion=self.stateFormatVersion,
+                memory_mb=memory_mb,
+                is_sorted=is_sorted,
             ),
-            self.timeoutConf is GroupStateTimeout.ProcessingTimeTimeout,
+            has_processing_time,
         )
 
 

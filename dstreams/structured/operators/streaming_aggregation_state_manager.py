@@ -24,7 +24,7 @@ from dstreams.errors import InvalidStreamError
 
 Row = tuple[Any, Any]
 
-STATE_FORMAT_VERSION = "spark.sql.streaming.aggregation.stateFormatVersion"
+AGGREGATION_STATE_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
 
 
 class ReadableStore(Protocol):
@@ -150,7 +150,7 @@ def create_aggregation_state_manager(state_format_version: int) -> StateManagerI
     """
     if state_format_version not in _VERSIONS:
         raise InvalidStreamError(
-            f"{STATE_FORMAT_VERSION}: version {state_format_version!r} is not a state format of "
-            f"aggregations; use {' or '.join(map(str, _VERSIONS))}"
+            f"{AGGREGATION_STATE_FORMAT}: the state format must be 1 or 2, got "
+            f"{state_format_version!r}; use 2, or the format of the checkpoint"
         )
     return _VERSIONS[state_format_version]()

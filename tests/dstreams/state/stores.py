@@ -1,39 +1,47 @@
-"""A state store in memory, as simple as can be: what operators are tested on without files."""
+"""State stores in memory: what operators are tested on without files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from dstreams.state.keyed_store import DictStateStore
 
-class DictStore:
-    """Keeps values and timeouts in dicts, and counts writes."""
+
+class CountingStore(DictStateStore):
+    """Counts writes."""
 
     def __init__(self, rows: dict[Any, Any] | None = None) -> None:
-        self.rows = dict(rows or {})
-        self.timeouts: dict[Any, int] = {}
+        super().__init__(rows)
         self.writes = 0
-
-    def get(self, key: Any) -> Any:
-        return self.rows.get(key)
-
-    def get_many(self, keys: list[Any]) -> list[Any]:
-        return [self.get(key) for key in keys[:2]]
-
-    def put_many(self, values: Mapping[Any, Any]) -> None:
-        for key, value in values.items():
-            self.put(key, value)
 
     def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
         self.writes += 1
-        self.rows[key] = value
+        super().put(key, value, timeout_ms)
+
+    def remove(self, key: Any) -> None:
+        self.writes += 1
+        super().remove(key)
+
+
+class DictStore(CountingStore):
+    """Has an index of timers, as stores with files do, and reads few rows at once."""
+
+    def __init__(self, rows: dict[Any, Any] | None = None) -> None:
+        super().__init__(rows)
+        self.timeouts: dict[Any, int] = {}
+
+    def get_many(self, keys: list[Any]) -> list[Any]:
+        return super().get_many(keys[:2])
+
+    def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
+        super().put(key, value, timeout_ms)
         self.timeouts.pop(key, None)
         if timeout_ms is not None:
             self.timeouts[key] = timeout_ms
 
     def remove(self, key: Any) -> None:
-        self.writes += 1
-        self.rows.pop(key, None)
+        super().remove(key)
         self.timeouts.pop(key, None)
 
     def due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:

@@ -54,6 +54,21 @@ def test_a_row_is_written_as_it_was_put() -> None:
         assert dict(writer.items()) == {"a": ([1],), "b": ([2],)}
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_row_of_several_columns_is_written_as_it_was_put(place: int) -> None:
+    """What can change is not kept waiting, whichever column it is in; an empty row is one, too."""
+    store, shared = DictStore(), [0]
+    batched = BatchedStore(store, "f", has_columns=True)
+    for key, _, _ in batched.of([("a", 1)]):
+        row = (*(1, 2, 3)[:place], shared, *(1, 2, 3)[place:2])
+        batched.put(key, row)
+        assert store.rows == {"a": row}
+    for key, _, _ in batched.of([("b", 1), ("c", 1)]):
+        batched.put(key, () if key == "b" else (1, "x", 2))
+        assert list(store.rows) == ["a"]
+    assert store.rows == {"a": row, "b": (), "c": (1, "x", 2)}
+
+
 def test_fewer_rows_are_read_ahead_where_they_are_large() -> None:
     """A store that reads less than it was asked for is asked again."""
     store = StateStore(MemoryBackend())

@@ -11,6 +11,7 @@ from dstreams.durations import batch_datetime
 from dstreams.rdd.failures import UserFunctionError
 from dstreams.state.keyed_state import State
 from dstreams.state.map_with_state import MappingFunction, RecordProcessor
+from dstreams.state.partition_tasks import MapRecords
 from tests.dstreams.state.stores import DictStore
 
 
@@ -48,11 +49,11 @@ def run(
     store, outputs, snapshots = DictStore(), [], []
     for number, batch in enumerate(batches, 1):
         mapping = MappingFunction(func, takes_time, "f at app.py:3")
-        work = RecordProcessor(store, mapping, 1000 * number, idle_ms)
+        work = RecordProcessor(store, MapRecords(mapping, 1000 * number, idle_ms))
         if number == 1:
             work.put_initial_states((initial or {}).items())
-        rows = list(work.process_records((letter, 1) for letter in batch))
-        outputs.append(rows + list(work.process_timeouts()))
+        rows = list(work.process_new_data((letter, 1) for letter in batch))
+        outputs.append(rows + list(work.process_timed_out_state()))
         snapshots.append({key: row[0] for key, row in store.rows.items()})
     return outputs, snapshots
 
@@ -160,9 +161,9 @@ def test_reading_keeps_a_key_alive_only_with_a_timeout() -> None:
     assert outputs == [[], [], [], [], [], [], [], ["out"], []]
     store = DictStore()
     mapping = MappingFunction(once, True, "f")
-    list(RecordProcessor(store, mapping, 1000, None).process_records([("a", 1)]))
+    list(RecordProcessor(store, MapRecords(mapping, 1000, None)).process_new_data([("a", 1)]))
     store.writes = 0
-    list(RecordProcessor(store, mapping, 2000, None).process_records([("a", 1)]))
+    list(RecordProcessor(store, MapRecords(mapping, 2000, None)).process_new_data([("a", 1)]))
     assert store.writes == 0
 
 
@@ -170,6 +171,52 @@ def test_nothing_is_stored_for_nothing() -> None:
     """A function that leaves a key without a state leaves it without a timeout, too."""
     _, snapshots = run(lambda t, k, v, s: None, ["a", "b"], idle_ms=1000)
     assert snapshots == [{}, {}]
+
+
+def test_a_dict_in_the_place_of_a_store() -> None:
+    """Idle keys are found by their rows; the calls of one key alone do the same as those of all."""
+
+    def follow(key: str, value: Any, state: State[int]) -> Any:
+        if not state.isTimingOut:
+            state.update((state.getOption or 0) + value)
+        return key, value, state.get
+
+    rows: dict[Any, Any] = {}
+    mapping = MappingFunction(follow, False, "f")
+    first = RecordProcessor(rows, MapRecords(mapping, 1000, 3000))
+    first.put_initial_states([("b", 5)])
+    assert list(first.process_new_data([("a", 1), ("a", 2)])) == [("a", 1, 1), ("a", 2, 3)]
+    second = RecordProcessor(rows, MapRecords(mapping, 3000, 3000))
+    data = second.operator.stateManager.get_state(second.store, "b")
+    assert data == ("b", 5, 4000)
+    assert list(second.call_function_and_update_state(data, [1, 1])) == [("b", 1, 6), ("b", 1, 7)]
+    assert list(second.process_timed_out_state()) == []
+    third = RecordProcessor(rows, MapRecords(mapping, 4001, 3000))
+    assert list(third.process_timed_out_state()) == [("a", None, 3)]
+    assert rows == {"b": (7, 3000)}
+    data = third.operator.stateManager.get_state(third.store, "b")
+    ended = third.call_function_and_update_state(data, [], has_timed_out=True)
+    assert list(ended) == [("b", None, 7)]
+    assert rows == {}
+    counts = third.metrics
+    assert (counts.numOutputRows, counts.numUpdatedStateRows, counts.numRemovedStateRows) == (
+        2,
+        0,
+        2,
+    )
+
+
+def test_another_idle_time() -> None:
+    """An index keeps the timers that were set when records came."""
+    store = DictStore()
+    mapping = MappingFunction(count, False, "f")
+    list(RecordProcessor(store, MapRecords(mapping, 1000, 1000)).process_new_data([("a", 1)]))
+
+    def ended(key: str, value: Any, state: State[int]) -> str:
+        return key
+
+    later = MapRecords(MappingFunction(ended, False, "f"), 2001, 9000)
+    assert list(RecordProcessor(store, later).process_timed_out_state()) == ["a"]
 
 
 def test_a_function_that_fails() -> None:

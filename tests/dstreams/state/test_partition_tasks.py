@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.state.group_state import GroupState, GroupStateTimeout
+from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.partition_tasks import EventTime, FlatMapGroups
+from dstreams.state.state_manager import FieldsEncoder
 from tests.dstreams.state.stores import DictStore
 
 SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
@@ -25,7 +28,14 @@ def test_late_is_what_the_watermark_has_reached_to_the_microsecond() -> None:
     """A value is late up to the watermark, of a stream as of a query, and none is after it."""
     event_time = EventTime(lambda moment: moment, "eventTime")
     timeout = GroupStateTimeout.EventTimeTimeout
-    task = FlatMapGroups(values_of, timeout, 9000, 1000, 1000, event_time, "flatMapGroupsWithState")
+    task = FlatMapGroups(
+        func=values_of,
+        timeoutConf=timeout,
+        batchTimestampMs=9000,
+        eventTimeWatermark=1000,
+        lateWatermark=1000,
+        event_time=event_time,
+    )
     after = SECOND + timedelta(microseconds=1)
     metrics = StateMetrics()
     store: Any = DictStore()
@@ -33,6 +43,32 @@ def test_late_is_what_the_watermark_has_reached_to_the_microsecond() -> None:
     assert list(task(store, iter(()), pairs, metrics)) == [after, None]
     assert metrics.numRowsDroppedByWatermark == 2
     assert metrics.eventTimeMaxMs == 1000
+
+
+@pytest.mark.parametrize(
+    ("version", "row"), [(1, ("x", 1, NO_TIMESTAMP)), (2, (("x", 1), NO_TIMESTAMP))]
+)
+def test_a_task_has_the_format_of_its_operator(version: int, row: Any) -> None:
+    """The task is sent to workers, makes its state manager, and keeps initial states and data."""
+
+    def pair(key: Any, values: Iterator[Any], state: GroupState[Any]) -> list[Any]:
+        state.update(("x", len(list(values))))
+        return [key]
+
+    task = FlatMapGroups(
+        func=pair,
+        timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
+        batchTimestampMs=1000,
+        stateEncoder=FieldsEncoder(tuple),
+        stateFormatVersion=version,
+        skipEmittingInitialStateKeys=True,
+    )
+    sent: FlatMapGroups = pickle.loads(cloudpickle.dumps(task))
+    store: Any = DictStore()
+    initial = iter([("b", ("y", 0))])
+    assert list(sent(store, initial, iter([("a", 1)]), StateMetrics())) == ["a"]
+    assert store.rows["a"] == row
+    assert sent.stateManager.get_state(store, "b").state == ("y", 0)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from checkpoint import BeginRecord
 from dstreams.errors import RestartError
 from dstreams.sources.rate import RateSource
 from dstreams.state.group_state import OutputMode
+from dstreams.state.state_manager import STATE_FORMAT
 from dstreams.structured import (
     GroupedDataset,
     GroupState,
@@ -22,7 +23,7 @@ from dstreams.structured import (
 )
 from dstreams.structured.aggregates import Average, Count, MaxBy, Sum
 from dstreams.structured.batch_records import QueryBatch, batch_start
-from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
+from dstreams.structured.conf import AGGREGATION_STATE_FORMAT, STATE_SCHEMA_CHECK, QueryConf
 from dstreams.structured.dataset import StreamingDataset
 from dstreams.structured.logical import StreamingRelation
 from dstreams.structured.planning import plan_query
@@ -246,3 +247,32 @@ def test_restart_with_another_aggregate(make_session: MakeSession, tmp_path: Pat
     session.conf.unset(STATE_SCHEMA_CHECK)
     assert run.add(("a", 10)) == [("a", 12)]
     assert session.checkRestart(summed(words), "update", str(tmp_path)) == []
+
+
+def running(words: StreamingDataset) -> StreamingDataset:
+    def count(key: str, rows: Iterator[Any], state: GroupState[int]) -> list[Any]:
+        state.update((state.getOption or 0) + len(list(rows)))
+        return [(key, state.get)]
+
+    return words.groupByKey(itemgetter(0)).flatMapGroupsWithState(count, "update")
+
+
+def test_restart_with_another_state_format(make_session: MakeSession, tmp_path: Path) -> None:
+    """The checkpoint keeps its format; a session that sets the other one is refused by name."""
+    session: StreamSession = make_session(**{STATE_FORMAT: "1"})
+    run = QueryRun(session, running, "update", tmp_path)
+    assert run.add(("a", 10)) == [("a", 1)]
+    run.query.stop()
+    words = run.streams[0].toDS()
+    for key, pinned, other in ((STATE_FORMAT, 1, 2), (AGGREGATION_STATE_FORMAT, 2, 1)):
+        session.conf.set(key, other)
+        (problem,) = session.checkRestart(running(words), "update", str(tmp_path))
+        assert f"{key}: the checkpoint has state format {pinned}, got {other}; remove" in problem
+        with pytest.raises(RestartError) as refused:
+            run.restart()
+        assert problem in str(refused.value)
+        session.conf.unset(key)
+    assert session.checkRestart(running(words), "update", str(tmp_path)) == []
+    run.restart()
+    assert run.add(("a", 10)) == [("a", 2)]
+    assert run.query._execution.conf.flat_map_groups_state_format == 1

@@ -1,0 +1,283 @@
+"""State managers: convert the state and the timer of a group to and from a row of a state store.
+
+===========  =================================  ==========================
+row          with timeouts                      without
+===========  =================================  ==========================
+format 1     ``(*columns, timer)``              ``(*columns,)``
+format 2     ``(columns or None, timer)``       ``(columns,)``
+===========  =================================  ==========================
+
+A state encoder makes the columns. Without a declared one, format 2 has the state in their place.
+
+Semantics: FlatMapGroupsWithStateExecHelper (Spark 4.3).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol
+
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.blocks import shorten
+from dstreams.state.function_errors import NotStorableError
+from dstreams.state.group_state import NO_TIMESTAMP
+from dstreams.state.keyed_store import Rows, StoredRows, TimerIndex
+
+STATE_FORMAT = "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion"
+
+_timer = attrgetter("timeout_ms")
+
+
+class StateData(NamedTuple):
+    """The stored state of a key; *timeout_ms* is :data:`NO_TIMESTAMP` without a timer."""
+
+    key: Any
+    state: Any
+    timeout_ms: int
+
+
+class StateEncoder(Protocol):
+    """Converts states to columns of a row, and back."""
+
+    def columns(self, state: Any) -> tuple[Any, ...]: ...
+
+    def state(self, columns: tuple[Any, ...]) -> Any: ...
+
+
+@dataclass(frozen=True)
+class OneColumnEncoder:
+    """Stores a state as it is, as one column."""
+
+    def columns(self, state: Any) -> tuple[Any, ...]:
+        """Return the columns of a state."""
+        return (state,)
+
+    def state(self, columns: tuple[Any, ...]) -> Any:
+        """Return the state of columns."""
+        return columns[0]
+
+
+ONE_COLUMN = OneColumnEncoder()
+"""The encoder of states for which none is declared."""
+
+
+@dataclass(frozen=True)
+class FieldsEncoder:
+    """Stores a tuple, a named tuple or a dataclass by its fields, a column each.
+
+    >>> class Visits(NamedTuple):
+    ...     count: int
+    ...     last: str
+    >>> FieldsEncoder(Visits).columns(Visits(2, "home"))
+    (2, 'home')
+    >>> FieldsEncoder(Visits).state((2, "home"))
+    Visits(count=2, last='home')
+
+    Args:
+        kind: the class of all states: ``tuple``, a named tuple or a dataclass.
+
+    Raises:
+        InvalidStreamError: *kind* is another class, or a dataclass with a field that its
+            constructor does not take.
+    """
+
+    kind: type
+
+    def __post_init__(self) -> None:
+        kind = self.kind
+        if is_dataclass(kind):
+            unset = [field.name for field in fields(kind) if not field.init]
+            if unset:
+                raise InvalidStreamError(
+                    f"FieldsEncoder({kind.__name__}): the constructor does not take the field "
+                    f"{unset[0]!r}; remove init=False"
+                )
+        elif not (kind is tuple or self._is_named_tuple):
+            raise InvalidStreamError(
+                f"FieldsEncoder needs tuple, a named tuple or a dataclass, got {shorten(kind)}"
+            )
+
+    def columns(self, state: Any) -> tuple[Any, ...]:
+        """Return the fields of a state.
+
+        Raises:
+            NotStorableError: it is not an instance of *kind*.
+        """
+        if type(state) is not self.kind:
+            raise NotStorableError(
+                f"its fields are those of {self.kind.__name__}, got {shorten(state)} "
+                f"({type(state).__name__}); update the state with a {self.kind.__name__}"
+            )
+        if isinstance(state, tuple):
+            return tuple(state)
+        return tuple([getattr(state, name) for name in self._names])
+
+    def state(self, columns: tuple[Any, ...]) -> Any:
+        """Return the state with these fields.
+
+        Raises:
+            InvalidStreamError: *kind* has another number of fields.
+        """
+        if self.kind is tuple:
+            return columns
+        names = self._names
+        if len(names) != len(columns):
+            raise InvalidStreamError(
+                f"the stored state has {len(columns)} fields, {self.kind.__name__} has "
+                f"{len(names)} ({', '.join(names)}); go back to the fields it was stored with, or "
+                "start a new checkpoint"
+            )
+        return self.kind(**dict(zip(names, columns, strict=True)))
+
+    @property
+    def _is_named_tuple(self) -> bool:
+        return issubclass(self.kind, tuple) and hasattr(self.kind, "_fields")
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        kind: Any = self.kind
+        return (
+            tuple(kind._fields)
+            if self._is_named_tuple
+            else tuple([field.name for field in fields(kind)])
+        )
+
+
+class StateManager(ABC):
+    """Reads and writes the states and timers of groups in the store of a partition."""
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether a row begins with the columns of a state, and not with the state itself."""
+        return True
+
+    @abstractmethod
+    def state_data(self, key: Any, row: Any) -> StateData:
+        """Return the state of *key* in a row of the store, which is None if it is missing."""
+
+    @abstractmethod
+    def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
+        """Store a state, or None, and a timer, or :data:`NO_TIMESTAMP`."""
+
+    def get_state(self, store: Rows | StoredRows, key: Any) -> StateData:
+        """Return the stored state of *key*, whose state is None if it is missing."""
+        return self.state_data(key, store.get(key))
+
+    def remove_state(self, store: Rows, key: Any) -> None:
+        """Remove the row of *key*, if it is there."""
+        store.remove(key)
+
+    def get_all_state(self, store: StoredRows) -> Iterator[StateData]:
+        """Iterate over all states of the store, which is read to its end."""
+        return (self.state_data(key, row) for key, row in store.items())
+
+    def timed_out_states(self, store: StoredRows, threshold_ms: int) -> Iterator[StateData]:
+        """Iterate over the states whose timer is before *threshold_ms*, the earliest first.
+
+        A store without an index of timers is read to its end.
+        """
+        if isinstance(store, TimerIndex):
+            found = (self.state_data(key, row) for key, row, _ in store.due(threshold_ms))
+            return (data for data in found if NO_TIMESTAMP != data.timeout_ms < threshold_ms)
+        due = (
+            data
+            for data in self.get_all_state(store)
+            if NO_TIMESTAMP != data.timeout_ms < threshold_ms
+        )
+        return iter(sorted(due, key=_timer))
+
+
+@dataclass(frozen=True)
+class StateManagerImplV1(StateManager):
+    """State format 1: flat rows, which cannot have a timer without a state.
+
+    A state whose columns are all None is read as no state.
+    """
+
+    encoder: StateEncoder
+    is_timeout_enabled: bool
+
+    @property
+    def has_columns(self) -> bool:
+        return not isinstance(self.encoder, OneColumnEncoder)
+
+    def state_data(self, key: Any, row: Any) -> StateData:
+        if row is None:
+            return StateData(key, None, NO_TIMESTAMP)
+        columns, timeout_ms = (
+            (row[:-1], row[-1]) if self.is_timeout_enabled else (row, NO_TIMESTAMP)
+        )
+        is_missing = all(column is None for column in columns)
+        return StateData(key, None if is_missing else self.encoder.state(columns), timeout_ms)
+
+    def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
+        if state is None:
+            raise NotStorableError(
+                "state format 1 has no row for a key without a state, such as a timer alone; "
+                f"set a state as well, or give {STATE_FORMAT}=2 to a new checkpoint"
+            )
+        columns = self.encoder.columns(state)
+        if not self.is_timeout_enabled:
+            store.put(key, columns)
+        else:
+            due_ms = None if timeout_ms == NO_TIMESTAMP else timeout_ms
+            store.put(key, (*columns, timeout_ms), due_ms)
+
+
+@dataclass(frozen=True)
+class StateManagerImplV2(StateManager):
+    """State format 2: the state is one nullable column, and so differs from no state.
+
+    Without an *encoder* that column is the state as it is.
+    """
+
+    encoder: StateEncoder | None
+    is_timeout_enabled: bool
+
+    @property
+    def has_columns(self) -> bool:
+        return False
+
+    def state_data(self, key: Any, row: Any) -> StateData:
+        if row is None:
+            return StateData(key, None, NO_TIMESTAMP)
+        state = row[0]
+        if self.encoder is not None and state is not None:
+            state = self.encoder.state(state)
+        return StateData(key, state, row[1] if self.is_timeout_enabled else NO_TIMESTAMP)
+
+    def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
+        if self.encoder is not None and state is not None:
+            state = self.encoder.columns(state)
+        if not self.is_timeout_enabled:
+            store.put(key, (state,))
+        else:
+            due_ms = None if timeout_ms == NO_TIMESTAMP else timeout_ms
+            store.put(key, (state, timeout_ms), due_ms)
+
+
+def create_state_manager(
+    encoder: StateEncoder, is_timeout_enabled: bool, state_format_version: int
+) -> StateManager:
+    """Return the state manager of a format.
+
+    Args:
+        encoder: makes the columns of a state; :data:`ONE_COLUMN` if none is declared.
+        is_timeout_enabled: whether rows have a timer.
+        state_format_version: 1 or 2.
+
+    Raises:
+        InvalidStreamError: there is no such format.
+    """
+    if state_format_version == 1:
+        return StateManagerImplV1(encoder, is_timeout_enabled)
+    if state_format_version == 2:
+        declared = None if isinstance(encoder, OneColumnEncoder) else encoder
+        return StateManagerImplV2(declared, is_timeout_enabled)
+    raise InvalidStreamError(
+        f"{STATE_FORMAT}: the state format must be 1 or 2, got {state_format_version!r}; use 2, or "
+        "the format of the checkpoint"
+    )

@@ -1,0 +1,225 @@
+"""State managers: rows of both formats, encoders, timed-out states with and without an index."""
+
+from __future__ import annotations
+
+import doctest
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+
+from checkpoint.state_store import EMPTY, StateStore, StoreId
+from checkpoint.testing.memory_backend import MemoryBackend
+from dstreams.errors import InvalidStreamError
+from dstreams.state import state_manager
+from dstreams.state.function_errors import NotStorableError
+from dstreams.state.group_state import NO_TIMESTAMP
+from dstreams.state.keyed_store import DictStateStore
+from dstreams.state.state_manager import (
+    ONE_COLUMN,
+    FieldsEncoder,
+    StateData,
+    StateEncoder,
+    StateManagerImplV1,
+    StateManagerImplV2,
+    create_state_manager,
+)
+from tests.dstreams.state.stores import DictStore
+
+VERSIONS = (1, 2)
+
+
+class Visits(NamedTuple):
+    count: int | None
+    last: str | None = None
+
+
+@dataclass
+class Account:
+    balance: int | None
+    name: str | None = None
+
+
+ENCODERS: dict[str, tuple[StateEncoder, Any]] = {
+    "one column": (ONE_COLUMN, 7),
+    "tuple": (FieldsEncoder(tuple), (7, "home")),
+    "named tuple": (FieldsEncoder(Visits), Visits(7, "home")),
+    "dataclass": (FieldsEncoder(Account), Account(7, "home")),
+}
+
+
+def test_examples() -> None:
+    """The example of the encoder runs."""
+    assert doctest.testmod(state_manager).failed == 0
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("has_timeouts", [False, True])
+def test_put_get_and_remove(has_timeouts: bool, version: int, encoder: str) -> None:
+    """A state that was put is read back, with its timer if timeouts are enabled, until removed."""
+    chosen, state = ENCODERS[encoder]
+    store, manager = DictStore(), create_state_manager(chosen, has_timeouts, version)
+    missing = StateData("a", None, NO_TIMESTAMP)
+    assert manager.get_state(store, "a") == missing
+    manager.put_state(store, "a", state, 1000)
+    timer_ms = 1000 if has_timeouts else NO_TIMESTAMP
+    found = manager.get_state(store, "a")
+    assert found == StateData("a", state, timer_ms)
+    assert type(found.state) is type(state)
+    assert store.timeouts == ({"a": 1000} if has_timeouts else {})
+    assert list(manager.get_all_state(store)) == [found]
+    manager.remove_state(store, "a")
+    manager.remove_state(store, "a")
+    assert manager.get_state(store, "a") == missing
+    assert list(manager.get_all_state(store)) == []
+
+
+ROWS: list[tuple[int, str, bool, Any]] = [
+    (1, "one column", False, (7,)),
+    (1, "one column", True, (7, 1000)),
+    (1, "named tuple", False, (7, "home")),
+    (1, "named tuple", True, (7, "home", 1000)),
+    (1, "dataclass", True, (7, "home", 1000)),
+    (2, "one column", False, (7,)),
+    (2, "one column", True, (7, 1000)),
+    (2, "named tuple", False, ((7, "home"),)),
+    (2, "named tuple", True, ((7, "home"), 1000)),
+    (2, "dataclass", True, ((7, "home"), 1000)),
+]
+
+
+@pytest.mark.parametrize(("version", "encoder", "has_timeouts", "row"), ROWS)
+def test_rows(version: int, encoder: str, has_timeouts: bool, row: Any) -> None:
+    """Format 1 is flat, format 2 nests the columns of a declared encoder."""
+    chosen, state = ENCODERS[encoder]
+    store = DictStore()
+    create_state_manager(chosen, has_timeouts, version).put_state(store, "a", state, 1000)
+    assert store.rows == {"a": row}
+    assert type(row[0]) in (int, tuple)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_timer_without_a_state(encoder: str) -> None:
+    """Format 2 keeps it, format 1 refuses it and writes nothing."""
+    chosen, _ = ENCODERS[encoder]
+    store = DictStore()
+    manager = create_state_manager(chosen, True, 2)
+    manager.put_state(store, "a", None, 1000)
+    assert store.rows == {"a": (None, 1000)}
+    assert manager.get_state(store, "a") == StateData("a", None, 1000)
+    store = DictStore()
+    with pytest.raises(NotStorableError, match="format 1 has no row for a key without a state"):
+        create_state_manager(chosen, True, 1).put_state(store, "a", None, 1000)
+    assert store.rows == {}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "state"),
+    [
+        (FieldsEncoder(tuple), (None, None)),
+        (FieldsEncoder(Visits), Visits(None)),
+        (FieldsEncoder(Account), Account(None)),
+    ],
+)
+def test_a_state_of_nothing_but_none(encoder: StateEncoder, state: Any) -> None:
+    """Format 1 reads it as no state, format 2 as it was; its timer stays in both."""
+    for version, expected in ((1, None), (2, state)):
+        store, manager = DictStore(), create_state_manager(encoder, True, version)
+        manager.put_state(store, "a", state, 1000)
+        assert manager.get_state(store, "a") == StateData("a", expected, 1000)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("state", [(None, None), [None], {"x": None}, 0, "", False])
+def test_without_an_encoder_every_state_is_read_back(version: int, state: Any) -> None:
+    """A state that is one column differs from no state, also if it is empty."""
+    store, manager = DictStore(), create_state_manager(ONE_COLUMN, False, version)
+    manager.put_state(store, "a", state, NO_TIMESTAMP)
+    assert manager.get_state(store, "a").state == state
+
+
+def test_versions() -> None:
+    """There are two; the error for another one names the setting."""
+    assert isinstance(create_state_manager(ONE_COLUMN, True, 1), StateManagerImplV1)
+    assert isinstance(create_state_manager(ONE_COLUMN, True, 2), StateManagerImplV2)
+    for version in (0, 3, -1):
+        with pytest.raises(InvalidStreamError, match=f"must be 1 or 2, got {version}") as refused:
+            create_state_manager(ONE_COLUMN, True, version)
+        setting = "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion"
+        assert setting in str(refused.value)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("searched", ["index", "no index", "dict"])
+def test_timed_out_states(searched: str, version: int) -> None:
+    """They are those before the threshold, the earliest first, with and without an index."""
+    store, manager = DictStore(), create_state_manager(ONE_COLUMN, True, version)
+    for key, timer_ms in {"c": 3, "b": 2, "a": 1, "d": NO_TIMESTAMP}.items():
+        manager.put_state(store, key, key, timer_ms)
+    stores: dict[str, Any] = {
+        "index": store,
+        "no index": DictStateStore(store.rows),
+        "dict": store.rows,
+    }
+    found = list(manager.timed_out_states(stores[searched], 3))
+    assert found == [StateData("a", "a", 1), StateData("b", "b", 2)]
+    store.rows["a"] = ("a", 7)  # the row decides, not the index
+    assert [data.key for data in manager.timed_out_states(stores[searched], 3)] == ["b"]
+    assert list(create_state_manager(ONE_COLUMN, False, version).timed_out_states({}, 3)) == []
+
+
+def test_states_that_change_while_they_are_read() -> None:
+    """Each key that was due at first is there once, whatever is put and removed meanwhile."""
+    for store in (DictStore(), DictStateStore()):
+        manager = create_state_manager(ONE_COLUMN, True, 2)
+        for key in range(4):
+            manager.put_state(store, key, key, 10 + key)
+        seen = []
+        for data in manager.timed_out_states(store, 100):
+            seen.append(data.key)
+            if data.key % 2:
+                manager.remove_state(store, data.key)
+            else:
+                manager.put_state(store, data.key, data.key, 20)
+            manager.put_state(store, 10 + data.key, "new", 30)
+        assert seen == [0, 1, 2, 3]
+
+
+def test_a_store_with_files() -> None:
+    """It reads all states, and finds those that are due by its index."""
+    store = StateStore(MemoryBackend())
+    manager = create_state_manager(FieldsEncoder(Visits), True, 1)
+    with store.writer(StoreId("s", "o", "default", 0, 1), EMPTY) as writer:
+        manager.put_state(writer, "a", Visits(1), 5)
+        manager.put_state(writer, "b", Visits(2, "x"), NO_TIMESTAMP)
+        first, second = StateData("a", Visits(1), 5), StateData("b", Visits(2, "x"), NO_TIMESTAMP)
+        assert sorted(manager.get_all_state(writer)) == [first, second]
+        assert list(manager.timed_out_states(writer, 6)) == [first]
+
+
+@dataclass
+class Derived:
+    length: int = field(init=False, default=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (int, "needs tuple, a named tuple or a dataclass"),
+        (type("Pair", (tuple,), {}), "needs tuple, a named tuple or a dataclass"),
+        (Derived, "the constructor does not take the field 'length'; remove init=False"),
+    ],
+)
+def test_classes_without_columns(kind: type, message: str) -> None:
+    """What cannot be made of its fields is refused when the encoder is made."""
+    with pytest.raises(InvalidStreamError, match=message):
+        FieldsEncoder(kind)
+
+
+def test_states_that_do_not_fit_their_encoder() -> None:
+    """A state of another class is not stored; columns of an older class are not guessed at."""
+    with pytest.raises(NotStorableError, match=r"those of Visits, got \(1, 'x'\) \(tuple\)"):
+        FieldsEncoder(Visits).columns((1, "x"))
+    with pytest.raises(InvalidStreamError, match=r"has 3 fields, Visits has 2 \(count, last\)"):
+        FieldsEncoder(Visits).state((1, "x", 2))
