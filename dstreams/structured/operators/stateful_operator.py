@@ -35,8 +35,8 @@ class ShuffleExchangeExec(UnaryExec):
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         rows = self.child.execute(context)
-        blocks = shuffle_pairs(rows, StablePartitioner(self.numPartitions), ordered=True)
-        return BlockPairsRDD(blocks)
+        partitioner = StablePartitioner(self.numPartitions)
+        return BlockPairsRDD(shuffle_pairs(rows, partitioner, operation="groupByKey", ordered=True))
 
 
 @dataclass(frozen=True)
