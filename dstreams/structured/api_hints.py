@@ -26,9 +26,7 @@ def _each(hint: str, *names: str) -> dict[str, str]:
 
 _END = "a stream has no end, so its rows go to a sink: use writeStream and session.table"
 _SEVERAL_KEYS = "use flatMap(f) to repeat a record for each of its keys, then groupByKey(key)"
-_ONE_BATCH = (
-    "use flatMapGroupsWithState(f, mode), or foreachBatch for groups of one batch"
-)
+_ONE_BATCH = "use flatMapGroupsWithState(f, mode), or foreachBatch for groups of one batch"
 
 OF_DATASETS = {
     **_each("use map(f)", "select", "selectExpr", "withColumn", "withColumns", "drop"),
