@@ -77,11 +77,13 @@ from dstreams.structured.incremental import IncrementalExecution
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.planning import PlannedQuery, plan_query, watermark_name
 from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
 from dstreams.structured.restart_checks import describe_operators, require_same_query
 from dstreams.structured.sinks.sink import Sink
 from dstreams.structured.state_reader import ShownState
+from dstreams.structured.trees import from_sink
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 logger = logging.getLogger(__name__)
@@ -403,15 +405,9 @@ class MicroBatchExecution:
             for given, count in zip(pending.inputs, counts, strict=True)
         )
         states = tuple(
-            StateOperatorInfo(
-                name,
-                operator.shortName,
-                operator.getStateInfo().numPartitions,
-                (context.versions[number].metrics or StateMetrics()).as_dict(),
-            )
-            for number, (name, operator) in enumerate(
-                zip(self.planned.names, execution.stateful(), strict=True)
-            )
+            _state_info(self.planned.names, operator, context)
+            for operator in from_sink(execution.plan)  # as Spark, whose monitors go by position
+            if isinstance(operator, StateStoreWriter)
         )
         return replace(
             self._ended(pending, timer, "succeeded", None),
@@ -595,6 +591,16 @@ def retire(log: TransactionLog, retained: int, ends: InputEnds) -> None:
     committed_ms = log.commits.times()
     if len(committed_ms) > retained + 1:
         log.retire(committed_ms[-retained - 1], ends)
+
+
+def _state_info(
+    names: Sequence[str], operator: StateStoreWriter, context: ExecutionContext
+) -> StateOperatorInfo:
+    info = operator.getStateInfo()
+    metrics = context.versions[info.operatorId].metrics or StateMetrics()
+    return StateOperatorInfo(
+        names[info.operatorId], operator.shortName, info.numPartitions, metrics.as_dict()
+    )
 
 
 def _records(inputs: Sequence[InputInfo]) -> dict[str, int | None]:

@@ -89,7 +89,7 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
     @property
     def requiredChildDistribution(self) -> tuple[Distribution, ...]:
         """Both children have each key in the partition of its state."""
-        return (self.clustered(self.keyName),) * len(self.children)
+        return (self.clustered(self.keyName, self.where),) * len(self.children)
 
     @property
     def requiredChildOrdering(self) -> tuple[Ordering, ...]:
