@@ -324,6 +324,16 @@ def has_own_properties(spark: SparkContext) -> bool:
     return isinstance(getattr(spark, "_gateway", None), ClientServer)
 
 
+def is_running(spark: SparkContext) -> bool:
+    """Return whether the SparkContext has not been stopped and its JVM answers."""
+    try:
+        known = _classes.get(spark)
+        jvm_context: Any = spark._jsc.sc() if known is None else known.jvm_context
+        return spark._jsc is not None and not jvm_context.isStopped()
+    except Exception:  # py4j has many for a connection that is gone
+        return False
+
+
 def next_job_id(spark: SparkContext) -> int | None:
     """Return the id that the next job of any thread gets."""
     scheduler = _classes_of(spark).job_scheduler
@@ -436,7 +446,9 @@ class _Classes:
 
     def __init__(self, spark: SparkContext) -> None:
         jvm: Any = spark._jvm
+        jvm_context: Any = spark._jsc.sc()
         keep_classes(jvm)
+        self.jvm_context = jvm_context
         self.pairwise_rdd = jvm.PairwiseRDD
         self.value_of_pair = jvm.PythonRDD.valueOfPair
         self._python_partitioner = jvm.PythonPartitioner

@@ -288,7 +288,7 @@ class LifeCycle:
                 logger.error("%s", result.left_out)
             if result.ends_stream:  # another failure is in the batches, and in what is raised
                 self._monitor.failed(str(result.error))
-            if isinstance(result.error, DurabilityError):
+            if result.spark_ended or isinstance(result.error, DurabilityError):
                 self.finish()
             elif self._stop_after_step or result.ends_stream:
                 self._end_steps()

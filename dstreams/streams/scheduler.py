@@ -17,6 +17,7 @@ from pyspark import InheritableThread, SparkContext  # noqa: TID251
 from dstreams.clock import Clock
 from dstreams.durations import batch_name
 from dstreams.errors import BatchFailedError, DurabilityError
+from dstreams.events import BatchInfo
 from dstreams.rdd import jvm
 from dstreams.rdd.failures import with_code
 from dstreams.rdd.job_labels import labelled_jobs
@@ -270,27 +271,11 @@ class Scheduler:
             info.processing_delay_ms,
         )
         was_cancelled = self._cancelled.is_set() and not isinstance(error, DurabilityError)
-        if error is None or was_cancelled:
+        if error is None or (was_cancelled and not result.left_out):
             return info.outcome != "cancelled" and error is None
-        if self._spark_is_gone():
-            # A signal to the whole process group reaches the JVM too, and maybe us a moment later.
-            if self._stopping.wait(_SIGNAL_S):
-                logger.warning(
-                    "Spark ended before %s did; it was not committed (%s)",
-                    batch_name(info.batch_time_ms, info.batch_id),
-                    error,
-                )
-                self._broken.set()
-                self.request_stop(abandon=True, why="Spark ended before its last batch")
-                return False
-            self._fail(
-                BatchFailedError(
-                    "the SparkContext was stopped, or its JVM ended, while the stream was running; "
-                    f"stop the StreamingContext first ({error})",
-                    error.batch_time_ms,
-                )
-            )
-            return True
+        if result.spark_ended:
+            self._end_without_spark(info, error)
+            return self._engine.log is None
         logger.error("%s", "\n".join(filter(None, (with_code(error), result.left_out))))
         self._report(error, not result.ends_stream)
         if isinstance(error, DurabilityError):
@@ -299,11 +284,18 @@ class Scheduler:
             self.request_stop(abandon=True, why="a batch failed")
         return not result.ends_stream or self._engine.log is None
 
-    def _spark_is_gone(self) -> bool:
-        try:
-            return bool(self._spark._jsc.sc().isStopped())
-        except Exception:
-            return True
+    def _end_without_spark(self, info: BatchInfo, error: BatchFailedError) -> None:
+        # A signal to the whole process group reaches the JVM too, and maybe us a moment later.
+        if self._stopping.wait(_SIGNAL_S):
+            logger.warning(
+                "Spark ended before %s did; it was not committed (%s)",
+                batch_name(info.batch_time_ms, info.batch_id),
+                error,
+            )
+            self._broken.set()
+            self.request_stop(abandon=True, why="Spark ended before its last batch")
+        else:
+            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         logger.critical("the scheduler failed, the stream stops: %s", error, exc_info=error)

@@ -18,7 +18,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import CheckpointError, ConcurrentWriterError, InputPast
 from checkpoint.state_store import Classes
 from dstreams.clock import Clock
-from dstreams.errors import RestartError, SourceError
+from dstreams.errors import EnvironmentNotReadyError, RestartError, SourceError
 from dstreams.events import (
     BatchCompleted,
     BatchInfo,
@@ -54,6 +54,7 @@ from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.monitor.phases import PhaseTimer
 from dstreams.monitor.state_access import StateAccess
 from dstreams.monitor.state_jobs import StateJobs, StoredState
+from dstreams.rdd import jvm
 from dstreams.rdd.counting import RecordCount, counted_unless_known
 from dstreams.rdd.failures import located
 from dstreams.rdd.job_labels import begin_query_batch, jobs_since, label_jobs, next_job_id
@@ -382,6 +383,11 @@ class MicroBatchExecution:
                 for reader, planned in zip(self._readers, inputs, strict=True)
             ]
         observed = context.event_times()
+        if not jvm.is_running(self._spark):  # a sink may have hidden that its jobs failed
+            raise EnvironmentNotReadyError(
+                f"batch {batch.batch_id}: the SparkContext was stopped, or its JVM ended, while the "
+                "batch ran; it is not committed, and the next start runs it again"
+            )
         with timer.phase("commitOffsets"):
             known = self._known_rows(inputs, output.rows)
             self._commit(batch, observed, known)
