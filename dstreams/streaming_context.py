@@ -368,7 +368,7 @@ class StreamingContext:
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
-        return BatchInfos(self._life.step(n))
+        return BatchInfos(self._life.step(n, self._clock))
 
     def awaitTermination(self, timeout: float | None = None) -> None:
         """Wait until the streams are stopped.

@@ -20,6 +20,7 @@ from dstreams.kernel.waiting import wait_in_steps
 from dstreams.monitor.application import application
 from dstreams.monitor.monitor import Monitor
 from dstreams.rdd.context import require_running
+from dstreams.rdd.job_watch import JobWatch, watched
 from dstreams.settings import Settings
 from dstreams.streams.cut_off import cut_off
 from dstreams.streams.engine import Engine
@@ -104,11 +105,15 @@ class LifeCycle:
                     )
                 logger.warning("StreamingContext has already been started")
                 return False
+            watch = JobWatch(self._spark, clock, self._settings.task_timeout_ms)
+            with watch.watching():
+                engine = self._activate(is_step=False)
             self.scheduler = Scheduler(
-                self._activate(is_step=False),
+                engine,
                 self._spark,
                 clock,
                 self._settings,
+                watch,
                 report=self.report,
                 failed=self.failure.happened,
                 finished=self.finish,
@@ -118,13 +123,14 @@ class LifeCycle:
         self._signals.install()
         return True
 
-    def step(self, n: int) -> list[BatchInfo]:
+    def step(self, n: int, clock: Clock) -> list[BatchInfo]:
         """Run the next *n* batches on the calling thread."""
-        self._begin_steps()
-        try:
-            return self._run_steps(n)
-        finally:
-            self._stepping = None
+        with JobWatch(self._spark, clock, self._settings.task_timeout_ms).watching():
+            self._begin_steps()
+            try:
+                return self._run_steps(n)
+            finally:
+                self._stepping = None
 
     def stop(self, stop_spark: bool, gracefully: bool) -> None:
         """Stop the streams, and Spark where that is asked for."""
@@ -232,13 +238,15 @@ class LifeCycle:
             require_running(self._spark)
             self._started_at = call_site()
             try:
-                open_engine = self._check()
+                with watched("the start of the streams"):
+                    open_engine = self._check()
             except BaseException:
                 if not is_step:
                     self.finish()
                 raise
             try:
-                engine = open_engine()
+                with watched("the start of the streams"):
+                    engine = open_engine()
             except BaseException as error:
                 self._monitor.failed(str(error) or type(error).__name__)
                 self.finish()

@@ -39,11 +39,13 @@ from dstreams.rdd import jvm
 from dstreams.rdd.failures import located, make_brief, stops_stream
 from dstreams.rdd.job_labels import (
     begin_stream_batch,
+    doing,
     jobs_since,
     label_jobs,
     labelled_jobs,
     next_job_id,
 )
+from dstreams.rdd.job_watch import watched
 from dstreams.rdd.state_version import NO_EVENT_TIME
 from dstreams.recovery.skipped_batches import bridge
 from dstreams.streams.batch import Batch, BatchResult
@@ -98,7 +100,8 @@ class BatchRunner:
         more is begun. *cancelled_by* is what people are told of that.
         """
         spark = self.history.spark
-        with jvm.rewriting_outputs(spark), labelled_jobs(spark):
+        name = batch_name(batch.time_ms, batch.batch_id)
+        with jvm.rewriting_outputs(spark), labelled_jobs(spark), watched(name):
             begin_stream_batch(batch.time_ms, self.plan.batch_ms)
             result = BatchRun(self, batch, is_cancelled, cancelled_by, following).run()
         self.ran_ms = batch.time_ms
@@ -220,6 +223,7 @@ class BatchRun:
     def _feed(self) -> None:
         # When one source failed, what was taken from the others must still reach the state.
         batch = self._batch
+        doing("input")
         if batch.after_ms is not None:
             self._history.leave_out(batch.after_ms, batch.time_ms)
             self._runner.unbridged.append((batch.after_ms, batch.time_ms))
@@ -359,6 +363,7 @@ class BatchRun:
         self._tell(OutputOperationCompleted(self._batch.time_ms, info))
 
     def _commit(self, snapshots: Mapping[Node, RddSnapshot]) -> None:
+        doing("commit")
         try:
             if self._committer is not None:
                 self._left_out = self._committer.commit(

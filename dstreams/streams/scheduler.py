@@ -21,6 +21,7 @@ from dstreams.events import BatchInfo
 from dstreams.rdd import jvm
 from dstreams.rdd.failures import with_code
 from dstreams.rdd.job_labels import labelled_jobs
+from dstreams.rdd.job_watch import JobWatch, watched
 from dstreams.settings import Settings
 from dstreams.streams.batch import Batch, BatchResult
 from dstreams.streams.engine import Engine
@@ -52,6 +53,7 @@ class Scheduler:
         spark: SparkContext,
         clock: Clock,
         settings: Settings,
+        watch: JobWatch,
         *,
         report: Callable[[BaseException, bool], None],
         failed: Callable[[], None],
@@ -61,6 +63,7 @@ class Scheduler:
         self._spark = spark
         self._clock = clock
         self._settings = settings
+        self._watch = watch
         self._report = report
         self._failed = failed
         self._finished = finished
@@ -217,13 +220,15 @@ class Scheduler:
     def _run(self) -> None:
         try:
             self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
-            # Once: a batch has nothing to put back then.
-            with jvm.rewriting_outputs(self._spark), labelled_jobs(self._spark):
-                self._run_batches()
-            if not self._broken.is_set():
-                with self._cancelling:  # what cancels the last batch leaves the copy alone
-                    self._saving.set()
-                self._engine.checkpoint_at_end(is_abandoned=self._abandoned.is_set())
+            with self._watch.watching():
+                # Once: a batch has nothing to put back then.
+                with jvm.rewriting_outputs(self._spark), labelled_jobs(self._spark):
+                    self._run_batches()
+                if not self._broken.is_set():
+                    with self._cancelling:  # what cancels the last batch leaves the copy alone
+                        self._saving.set()
+                    with watched("the checkpoint at the end"):
+                        self._engine.checkpoint_at_end(is_abandoned=self._abandoned.is_set())
         except BaseException as error:
             self._fail(error)
         finally:

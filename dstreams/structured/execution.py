@@ -57,7 +57,13 @@ from dstreams.monitor.state_jobs import StateJobs, StoredState
 from dstreams.rdd import jvm
 from dstreams.rdd.counting import RecordCount, counted_unless_known
 from dstreams.rdd.failures import located
-from dstreams.rdd.job_labels import begin_query_batch, jobs_since, label_jobs, next_job_id
+from dstreams.rdd.job_labels import (
+    begin_query_batch,
+    doing,
+    jobs_since,
+    label_jobs,
+    next_job_id,
+)
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
@@ -366,6 +372,7 @@ class MicroBatchExecution:
         ids = (self.checkpoint.query_id, self.run_id, batch.batch_id)
         begin_query_batch(self.definition.name, *ids)
         fault("job.submit", batch.batch_id)
+        doing("input")
         with timer.phase("getBatch"):
             rdds = self._read(inputs)
         with timer.phase("queryPlanning"):
@@ -383,10 +390,11 @@ class MicroBatchExecution:
                 for reader, planned in zip(self._readers, inputs, strict=True)
             ]
         observed = context.event_times()
+        doing("commit")
         if not jvm.is_running(self._spark):  # a sink may have hidden that its jobs failed
             raise EnvironmentNotReadyError(
-                f"batch {batch.batch_id}: the SparkContext was stopped, or its JVM ended, while the "
-                "batch ran; it is not committed, and the next start runs it again"
+                "the SparkContext was stopped, or its JVM ended, while the batch ran; it is not "
+                "committed, and the next start runs it again"
             )
         with timer.phase("commitOffsets"):
             known = self._known_rows(inputs, output.rows)
@@ -463,6 +471,7 @@ class MicroBatchExecution:
         planned = PlannedOutput(0, sink.name)
         self._tell(OutputOperationStarted(batch.timestamp_ms, planned, started_ms))
         label_jobs("")
+        doing(f"output to {sink.name}")
         first_job = next_job_id(self._spark)
         count: int | None = None
         failure: str | None = None

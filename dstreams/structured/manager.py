@@ -14,6 +14,7 @@ from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.waiting import wait_in_steps
 from dstreams.monitor.application import application
 from dstreams.monitor.monitor import Monitor, Opened
+from dstreams.rdd.job_watch import JobWatch, watched
 from dstreams.rdd.worker_python import require_workers
 from dstreams.settings import Settings
 from dstreams.structured.active_queries import claim_checkpoint
@@ -126,6 +127,21 @@ class StreamingQueryManager:
             RestartError: it cannot go on from the checkpoint.
             EnvironmentNotReadyError: the Python workers lack what dstreams needs.
         """
+        watch = JobWatch(self._spark, self._clock, definition.conf.task_timeout_ms)
+        with watch.watching(), watched(f"the start of query {definition.name or ''}".rstrip()):
+            query = self._open(definition, trigger, location, watch)
+        with self._changed:
+            self._queries[query.id] = query
+        start_query(query)
+        return query
+
+    def _open(
+        self,
+        definition: QueryDefinition,
+        trigger: Trigger,
+        location: str | None,
+        watch: JobWatch,
+    ) -> StreamingQuery:
         conf = definition.conf
         if conf.unsupported_check:
             check_supported(
@@ -179,13 +195,9 @@ class StreamingQueryManager:
         )
         application().begun(monitor)
         environment = QueryEnvironment(
-            self._spark, self._clock, self._listeners, monitor, ended, self.stop_all
+            self._spark, self._clock, self._listeners, monitor, watch, ended, self.stop_all
         )
-        query = StreamingQuery(execution, trigger, environment)
-        with self._changed:
-            self._queries[query.id] = query
-        start_query(query)
-        return query
+        return StreamingQuery(execution, trigger, environment)
 
     def _monitor(self, definition: QueryDefinition, trigger: Trigger, query_id: str) -> Monitor:
         return Monitor(

@@ -106,7 +106,7 @@ def ended(base: Path) -> dict[str, Program]:
 def test_a_batch_that_outlives_spark_is_not_committed(
     ended: dict[str, Program], base: Path, mode: str
 ) -> None:
-    """Even if the output hides that its job failed; no other output begins after one that failed."""
+    """Even if the output hides that its job failed; after one that failed no other begins."""
     lines = ended[mode].lines
     assert "finished" in lines, lines
     outputs = [line for line in lines if line.startswith(("first", "second"))]
