@@ -326,7 +326,7 @@ class StreamingContext:
 
         Raises:
             InvalidStreamError: there is no output, or a stream cannot run as it is defined. The
-                context is stopped then.
+                context stays as it was: define what is missing, and start again.
             EnvironmentNotReadyError: the Python workers lack what dstreams needs.
             StreamLifecycleError: the context was stopped, or another one is active.
         """

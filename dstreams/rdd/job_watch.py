@@ -28,27 +28,29 @@ TIMEOUT_KEY = "spark.dstreams.task.timeout"
 """The key by which a user limits the time of a task."""
 
 _LOOK_MS = 5_000
-_LONG_MS = 45_000
+_LONG_MS = 40_000
 _AGAIN_MS = 60_000
 
 
 @dataclass
 class _Activity:
-    """What the watched thread does: times are those of the driver's clock."""
+    """What the watched thread does, and when that was first seen, by the driver's clock."""
 
     name: str
-    began_ms: int
-    phase: str
-    phase_ms: int
+    phase: str = ""
+    seen_phase: str = ""
+    began_ms: int | None = None
+    phase_ms: int = 0
     reported_ms: int | None = None
 
 
 class JobWatch:
     """Reports jobs that hang, and restarts the Python worker of a task that takes too long.
 
-    What has not moved for 45 s is reported, and then every minute: a task that runs, a stage that
+    What has not moved for 40 s is reported, and then every minute: a task that runs, a stage that
     gets no executor, or a function of the program on the driver. Ages are measured from one look to
-    the next by the driver's clock, so they are up to five seconds short.
+    the next by the driver's clock, so they are up to five seconds short; the watched thread itself
+    reads no clock.
 
     *timeout_ms* limits a task; None for no limit.
     """
@@ -83,10 +85,9 @@ class JobWatch:
             _watch.reset(token)
 
     def begin(self, name: str) -> None:
-        now_ms = self._clock.now_ms()
         with self._lock:
-            self._activity = _Activity(name, now_ms, "", now_ms)
-            self._still_ms = now_ms
+            self._activity = _Activity(name)
+            self._still_ms = None
             self._seen_ms.clear()
             self._killed_ms.clear()
             self._timed_out.clear()
@@ -97,12 +98,15 @@ class JobWatch:
 
     def _enter(self, phase: str) -> None:
         activity = self._activity
-        if activity is not None and phase != activity.phase:
-            activity.phase, activity.phase_ms = phase, self._clock.now_ms()
+        if activity is not None:
+            activity.phase = phase
 
     def _run(self, ended: threading.Event) -> None:
-        while self._clock.wait_until(self._clock.now_ms() + self._look_ms, ended):
-            self.look()
+        try:
+            while self._clock.wait_until(self._clock.now_ms() + self._look_ms, ended):
+                self.look()
+        except Exception:  # of a clock; those who wait for it as well report it
+            logger.debug("nothing is watched any more", exc_info=True)
 
     def look(self) -> None:
         """Look once; never raises."""
@@ -115,7 +119,11 @@ class JobWatch:
             logger.debug("running tasks could not be looked at", exc_info=True)
 
     def _look(self, activity: _Activity, now_ms: int) -> None:
-        if now_ms - activity.began_ms < self._look_ms:
+        if activity.began_ms is None:
+            activity.began_ms = self._still_ms = now_ms
+        if activity.began_ms == now_ms or activity.phase != activity.seen_phase:
+            activity.seen_phase, activity.phase_ms = activity.phase, now_ms
+        if activity.began_ms == now_ms:  # most batches have ended before the next look
             return
         stages = jvm.running_stages(self._spark, self._tag)
         running = {task.id for stage in stages for task in stage.running}

@@ -106,8 +106,13 @@ class LifeCycle:
                 logger.warning("StreamingContext has already been started")
                 return False
             watch = JobWatch(self._spark, clock, self._settings.task_timeout_ms)
-            with watch.watching():
-                engine = self._activate(is_step=False)
+            starting = SignalStop(self._end_in_start)
+            starting.install()
+            try:
+                with watch.watching():
+                    engine = self._activate()
+            finally:
+                starting.remove()
             self.scheduler = Scheduler(
                 engine,
                 self._spark,
@@ -201,6 +206,9 @@ class LifeCycle:
         with LifeCycle._lock:
             engine, self.engine = self.engine, None
             if engine is not None:
+                newest = self._monitor.newest()
+                ran = "no batch" if newest is None else f"batch {newest.batch_id} as the last one"
+                logger.info("the streams have stopped, with %s", ran)
                 self._tell_what_is_left(engine)
                 engine.close()
             if LifeCycle.active is self:
@@ -216,11 +224,11 @@ class LifeCycle:
         if self._stop_spark:
             self._spark.stop()
 
-    def _activate(self, *, is_step: bool = True) -> Engine:
-        """Freeze the graph and open the sources; on failure the context is stopped.
+    def _activate(self) -> Engine:
+        """Freeze the graph and open the sources; if sources cannot be opened, stop the context.
 
-        Where a step finds streams that cannot run, nothing was opened or claimed, and the context
-        stays as it was: who steps by hand defines what is missing, and steps again.
+        If the streams cannot run as they are defined, nothing was opened or claimed, and the
+        context stays as it was: the program may define what is missing, and try again.
         """
         if self.state is StreamingContextState.STOPPED:
             raise StreamLifecycleError(
@@ -237,13 +245,8 @@ class LifeCycle:
                 )
             require_running(self._spark)
             self._started_at = call_site()
-            try:
-                with watched("the start of the streams"):
-                    open_engine = self._check()
-            except BaseException:
-                if not is_step:
-                    self.finish()
-                raise
+            with watched("the start of the streams"):
+                open_engine = self._check()
             try:
                 with watched("the start of the streams"):
                     engine = open_engine()
@@ -338,9 +341,17 @@ class LifeCycle:
             return False  # nobody waits for the streams any more, and the program is meant
         graceful = self._settings.stop_gracefully_on_shutdown
         second = "; a second signal stops them at once" if graceful else ""
-        logger.info("asked to end by a signal, stopping the streams%s", second)
-        self._stop_at_exit()
+        logger.warning("asked to end by a signal, stopping the streams%s", second)
+        self._stop_for_good()
         return self._was_awaited
+
+    def _end_in_start(self) -> bool:
+        """A signal before the streams run: the process ends by it."""
+        logger.warning(
+            "asked to end by a signal while the streams were starting; the process ends, and the "
+            "next start goes on where the checkpoint ends"
+        )
+        return False
 
     def _stop_at_once_on_signal(self) -> None:
         """A second signal: what a graceful stop has not run by now is left out, and named."""
@@ -349,6 +360,10 @@ class LifeCycle:
             self.scheduler.request_stop(abandon=True, why="a second signal asked to end at once")
 
     def _stop_at_exit(self) -> None:
+        logger.info("the program has come to its end, stopping the streams")
+        self._stop_for_good()
+
+    def _stop_for_good(self) -> None:
         """Stop because the process ends, and let its exit status say what was left out."""
         graceful = self._settings.stop_gracefully_on_shutdown
         try:

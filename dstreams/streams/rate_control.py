@@ -101,9 +101,9 @@ class PidEstimator:
 class RateControl:
     """Sets the rate of each source that can be limited, at first and after each batch.
 
-    The first batch of a process with records sets no limit, and the delay that it leaves behind does
-    not count as long as it shrinks. The limit of a receiver is never above ``spark.streaming.receiver.maxRate``, the first batch
-    included.
+    The first batch of a process with records sets no limit, and the delay that it leaves behind
+    does not count as long as it shrinks. The limit of a receiver is never above
+    ``spark.streaming.receiver.maxRate``, the first batch included.
 
     Args:
         sources: the readers that can be limited, by input stream id.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from contextlib import ExitStack
@@ -33,6 +34,8 @@ from dstreams.structured.stop_signal import stop_signal
 from dstreams.structured.triggers import Trigger
 from dstreams.structured.unsupported import check_supported
 from dstreams.ui.page import page
+
+logger = logging.getLogger(__name__)
 
 
 class StreamingQueryManager:
@@ -99,6 +102,7 @@ class StreamingQueryManager:
         with stop_signal.noted() as is_to_stop, self._changed:
             wait_in_steps(self._changed, lambda: self._has_ended or is_to_stop(), timeout)
         if is_to_stop():
+            logger.warning("asked to end by SIGTERM, stopping the queries")
             self.stop_all()
         with self._changed:
             if self._failure is not None:

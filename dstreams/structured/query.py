@@ -193,6 +193,7 @@ class StreamingQuery:
         with stop_signal.noted() as is_to_stop, self._changed:
             wait_in_steps(self._changed, lambda: self._ended.is_set() or is_to_stop(), timeout)
         if is_to_stop():
+            logger.warning("asked to end by SIGTERM, stopping the queries")
             self._environment.stop_all()
         if self._ended.is_set() and self._error is not None:
             raise self._error
@@ -349,6 +350,9 @@ class StreamingQuery:
             except Exception:
                 logger.warning("query %s could not give up all it held", self.id, exc_info=True)
         self._say("Terminated with exception" if self._error else "Stopped", busy=False)
+        logger.info(
+            "query %s has stopped, with %d batches", self.name or self.id, execution.batch_id
+        )
         self._environment.ended(self)
         self._environment.listeners.post(self._terminated())
         self._ended.set()
