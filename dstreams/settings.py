@@ -75,8 +75,9 @@ _AGE = Kind(f"{_SECONDS.rule}, or unlimited", _SECONDS.allows, _age_ms, unit="s"
 
 @dataclass(frozen=True)
 class StateSettings(Configuration):
-    """Settings of stored state, which streams and queries share; :class:`Settings` tells them."""
+    """Settings that streams and queries share; :class:`Settings` describes them."""
 
+    task_timeout_ms: int | None = setting("spark.dstreams.task.timeout", _MS)
     state_values: StateValues = setting(
         "spark.dstreams.state.values", choice("data", "pickle"), "data"
     )
@@ -98,6 +99,12 @@ class Settings(StateSettings):
             the next one, as Spark Streaming does; the log says how these outputs are run again.
             ``stop`` ends the batch there, does not commit it and stops the context; a restart runs
             it again, whole. A failure to persist state stops the context in any case.
+        task_timeout_ms: how long a task may run (``spark.dstreams.task.timeout``); None: no limit.
+            When a task of a batch takes longer, its Python worker is killed and Spark runs the task
+            again, on another worker. When that has happened in as many attempts as Spark gives a
+            task (with a local master the second number of ``local[2,4]``), the job fails, and the
+            batch with it. Give much more than the longest task takes: a task may be interrupted
+            after its effects outside Spark, and it runs up to five seconds longer than this.
         state_values: how the values of stored state are written
             (``spark.dstreams.state.values``). ``data``: plain data and instances of classes of
             data, which runs no code when it is read; ``pickle``: any object.

@@ -326,7 +326,7 @@ class StreamingContext:
 
         Raises:
             InvalidStreamError: there is no output, or a stream cannot run as it is defined. The
-                context is stopped then.
+                context stays as it was: define what is missing, and start again.
             EnvironmentNotReadyError: the Python workers lack what dstreams needs.
             StreamLifecycleError: the context was stopped, or another one is active.
         """
@@ -368,7 +368,7 @@ class StreamingContext:
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
-        return BatchInfos(self._life.step(n))
+        return BatchInfos(self._life.step(n, self._clock))
 
     def awaitTermination(self, timeout: float | None = None) -> None:
         """Wait until the streams are stopped.

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from struct import Struct
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from py4j.clientserver import ClientServer
@@ -31,6 +31,7 @@ _SHUFFLE = "org.apache.spark.ShuffleDependency"
 _MOST_SENT = 64
 _SMALL_FUNCTION = 1 << 14
 _FEW_FRAMES = 16
+_MOST_RUNNING = 64
 
 # Spark sorts frames for more partitions than that while they are serialized, which only Kryo can.
 # For fewer it serves nothing, and each task would make a Kryo of its own: several milliseconds.
@@ -324,6 +325,96 @@ def has_own_properties(spark: SparkContext) -> bool:
     return isinstance(getattr(spark, "_gateway", None), ClientServer)
 
 
+def is_running(spark: SparkContext) -> bool:
+    """Return whether the SparkContext has not been stopped and its JVM answers."""
+    try:
+        known = _classes.get(spark)
+        jvm_context: Any = spark._jsc.sc() if known is None else known.jvm_context
+        return spark._jsc is not None and not jvm_context.isStopped()
+    except Exception:  # py4j has many for a connection that is gone
+        return False
+
+
+class RunningTask(NamedTuple):
+    """A task that runs; *id* is that of the attempt."""
+
+    id: int
+    partition: int
+    attempt: int
+    host: str
+
+
+class RunningStage(NamedTuple):
+    """A stage that was submitted and has not ended, with the oldest of its tasks that run."""
+
+    job_id: int
+    id: int
+    tasks: int
+    completed: int
+    running: tuple[RunningTask, ...]
+
+
+def running_stages(spark: SparkContext, tag: str) -> list[RunningStage]:
+    """Return the stages of jobs with a tag that run, as Spark's own page shows them."""
+    jvm_context: Any = spark._jsc.sc()
+    tracker, store = jvm_context.statusTracker(), jvm_context.statusStore()
+    active = set(tracker.getActiveStageIds())
+    if not active:
+        return []
+    found = {}
+    for job_id in {*tracker.getJobIdsForTag(tag)} & {*tracker.getActiveJobIds()}:
+        job = tracker.getJobInfo(job_id)
+        for stage_id in active.intersection(job.get().stageIds() if job.isDefined() else ()):
+            stage = tracker.getStageInfo(stage_id)
+            if stage.isDefined():
+                found[stage_id] = _running_stage(spark, store, job_id, stage.get())
+    return [stage for _, stage in sorted(found.items())]
+
+
+def _running_stage(spark: SparkContext, store: Any, job_id: int, stage: Any) -> RunningStage:
+    api: Any = spark._jvm.org.apache.spark.status.api.v1  # type: ignore[union-attr]
+    gateway: Any = spark._gateway
+    statuses = ListConverter().convert([api.TaskStatus.RUNNING], gateway._gateway_client)
+    # Not the number of tasks that the stage says to run, which Spark updates some seconds late.
+    of_stage = (stage.stageId(), stage.currentAttemptId())
+    found = store.taskList(*of_stage, 0, _MOST_RUNNING, api.TaskSorting.ID, statuses)
+    tasks = [found.apply(at) for at in range(found.size())]
+    running = tuple(
+        RunningTask(task.taskId(), task.partitionId(), task.attempt(), task.host())
+        for task in tasks
+    )
+    return RunningStage(
+        job_id, stage.stageId(), stage.numTasks(), stage.numCompletedTasks(), running
+    )
+
+
+def executors(spark: SparkContext) -> tuple[int, int, int]:
+    """Return how many executors there are, their cores, and how many of these run a task."""
+    found: Any = spark._jsc.sc().statusStore().executorList(True)
+    alive = [found.apply(at) for at in range(found.size())]
+    usable = [one for one in alive if one.totalCores()]  # the driver of a cluster has none
+    return (
+        len(usable),
+        sum(one.totalCores() for one in usable),
+        sum(one.activeTasks() for one in usable),
+    )
+
+
+def most_task_failures(spark: SparkContext) -> int:
+    """Return how often a task may fail before its job does."""
+    return int(spark._jsc.sc().taskScheduler().maxTaskFailures())
+
+
+def kill_task(spark: SparkContext, task_id: int, reason: str) -> None:
+    """End an attempt with its Python worker, by SIGKILL if need be; Spark makes another one."""
+    spark._jsc.sc().killTaskAttempt(task_id, True, reason)
+
+
+def cancel_job(spark: SparkContext, job_id: int, reason: str) -> None:
+    """Let a job fail; its error says *reason*, behind "Job N cancelled"."""
+    spark._jsc.sc().cancelJob(job_id, reason)
+
+
 def next_job_id(spark: SparkContext) -> int | None:
     """Return the id that the next job of any thread gets."""
     scheduler = _classes_of(spark).job_scheduler
@@ -436,7 +527,9 @@ class _Classes:
 
     def __init__(self, spark: SparkContext) -> None:
         jvm: Any = spark._jvm
+        jvm_context: Any = spark._jsc.sc()
         keep_classes(jvm)
+        self.jvm_context = jvm_context
         self.pairwise_rdd = jvm.PairwiseRDD
         self.value_of_pair = jvm.PythonRDD.valueOfPair
         self._python_partitioner = jvm.PythonPartitioner

@@ -18,7 +18,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import CheckpointError, ConcurrentWriterError, InputPast
 from checkpoint.state_store import Classes
 from dstreams.clock import Clock
-from dstreams.errors import RestartError, SourceError
+from dstreams.errors import EnvironmentNotReadyError, RestartError, SourceError
 from dstreams.events import (
     BatchCompleted,
     BatchInfo,
@@ -54,9 +54,16 @@ from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.monitor.phases import PhaseTimer
 from dstreams.monitor.state_access import StateAccess
 from dstreams.monitor.state_jobs import StateJobs, StoredState
+from dstreams.rdd import jvm
 from dstreams.rdd.counting import RecordCount, counted_unless_known
 from dstreams.rdd.failures import located
-from dstreams.rdd.job_labels import begin_query_batch, jobs_since, label_jobs, next_job_id
+from dstreams.rdd.job_labels import (
+    begin_query_batch,
+    doing,
+    jobs_since,
+    label_jobs,
+    next_job_id,
+)
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
@@ -367,6 +374,7 @@ class MicroBatchExecution:
         ids = (self.checkpoint.query_id, self.run_id, batch.batch_id)
         begin_query_batch(self.definition.name, *ids)
         fault("job.submit", batch.batch_id)
+        doing("input")
         with timer.phase("getBatch"):
             rdds = self._read(inputs)
         with timer.phase("queryPlanning"):
@@ -384,6 +392,12 @@ class MicroBatchExecution:
                 for reader, planned in zip(self._readers, inputs, strict=True)
             ]
         observed = context.event_times()
+        doing("commit")
+        if not jvm.is_running(self._spark):  # a sink may have hidden that its jobs failed
+            raise EnvironmentNotReadyError(
+                "the SparkContext was stopped, or its JVM ended, while the batch ran; it is not "
+                "committed, and the next start runs it again"
+            )
         with timer.phase("commitOffsets"):
             known = self._known_rows(inputs, output.rows)
             self._commit(batch, observed, known)
@@ -453,6 +467,7 @@ class MicroBatchExecution:
         planned = PlannedOutput(0, sink.name)
         self._tell(OutputOperationStarted(batch.timestamp_ms, planned, started_ms))
         label_jobs("")
+        doing(f"output to {sink.name}")
         first_job = next_job_id(self._spark)
         count: int | None = None
         failure: str | None = None
