@@ -42,3 +42,16 @@ def test_a_query(checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [entry.batch_id for entry in seen] == [0, 1, 2, 2, 3]
     for entry in seen:
         assert entry.rows == expected("sums", entry.batch_id)
+
+
+def test_a_stream(checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs no connector of Hadoop; outputs have the same rows as without a kill."""
+    use_new_host(tmp_path / "first", monkeypatch)
+    run_program("application", tmp_path, "1", str(BATCHES), checkpoint, kill_at="commit.start@2")
+    use_new_host(tmp_path / "second", monkeypatch)
+    run_program("application", tmp_path, "1", "2", checkpoint)
+    seen = entries(tmp_path)
+    for output in ("sums", "window", "counts"):
+        assert [entry.batch_id for entry in seen if entry.output == output] == [0, 1, 2, 2, 3]
+    for entry in seen:
+        assert entry.rows == expected(entry.output, entry.batch_id), entry
