@@ -60,6 +60,7 @@ from dstreams.rdd.job_labels import begin_query_batch, jobs_since, label_jobs, n
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
+from dstreams.rdd.worker_python import require_shared
 from dstreams.settings import Settings
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
@@ -112,6 +113,7 @@ class MicroBatchExecution:
 
     Raises:
         RestartError: the checkpoint is of a query that this one cannot go on from.
+        EnvironmentNotReadyError: executors do not share the checkpoint with the driver.
     """
 
     def __init__(
@@ -140,6 +142,8 @@ class MicroBatchExecution:
         if newest is not None:
             require_same_query(newest, self._operators, len(self.planned.sources), conf)
         state_files = require_trusted_values(checkpoint.files, conf)
+        if self.planned.names:
+            require_shared(spark, state_files)
         self.log = checkpoint.take_over(clock.now_ms(), self._description())
         recovered = checkpoint.recovered()
         _require_same_records(newest, recovered.newest)
