@@ -49,7 +49,7 @@ from dstreams.kernel.source import (
     with_noticed,
 )
 from dstreams.kernel.state_versions import StateVersions
-from dstreams.kernel.store_upkeep import open_store, require_trusted_values
+from dstreams.kernel.store_upkeep import open_store, require_encrypted, require_trusted_values
 from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.monitor.phases import PhaseTimer
 from dstreams.monitor.state_access import StateAccess
@@ -113,6 +113,7 @@ class MicroBatchExecution:
 
     Raises:
         RestartError: the checkpoint is of a query that this one cannot go on from.
+        InvalidStreamError: as in :func:`require_encrypted`.
         EnvironmentNotReadyError: executors do not share the checkpoint with the driver.
     """
 
@@ -143,6 +144,7 @@ class MicroBatchExecution:
             require_same_query(newest, self._operators, len(self.planned.sources), conf)
         state_files = require_trusted_values(checkpoint.files, conf)
         if self.planned.names:
+            require_encrypted(spark, conf)
             require_shared(spark, state_files)
         self.log = checkpoint.take_over(clock.now_ms(), self._description())
         recovered = checkpoint.recovered()
