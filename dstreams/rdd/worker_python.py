@@ -155,10 +155,9 @@ def forget_end_of_application() -> None:
 
 def end_of_application(spark: SparkContext) -> str | None:
     """Return why Spark has stopped a context by itself, as far as known; None while it runs."""
-    if _ends:
-        return _ends[-1]
-    is_stopped = spark._jsc.sc().isStopped()
-    return "the SparkContext has been stopped; Spark's log has the reason" if is_stopped else None
+    if not spark._jsc.sc().isStopped():
+        return None
+    return _ends[-1] if _ends else "the SparkContext has been stopped; Spark's log has the reason"
 
 
 def _ask_executors(spark: SparkContext, look: Callable[..., list[Any]]) -> list[Any]:

@@ -293,6 +293,15 @@ def test_the_reason_of_a_cluster_that_ends_an_application(ended: Any) -> None:
             assert "install" not in str(raised.value)
 
 
+def test_a_session_on_an_ended_application(
+    spark: SparkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused by the same error, and not by one of the JVM."""
+    monkeypatch.setattr("dstreams.rdd.context.end_of_application", lambda _: REASON)
+    with pytest.raises(EnvironmentNotReadyError, match=f"ended the application .*: {REASON}; "):
+        StreamSession(spark)
+
+
 def test_a_lost_executor_is_not_a_lack_of_dstreams(
     spark: SparkContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
