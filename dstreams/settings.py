@@ -39,6 +39,9 @@ WindowInverse = Literal["pyspark", "scala"]
 IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
 """The key by which a user says that input files may vanish."""
 
+STATE_LOCAL_ENCRYPTED = "spark.dstreams.state.localEncrypted"
+"""Setting by which a program says that the disks of local copies of state are encrypted."""
+
 UI_ENABLED = "spark.dstreams.ui.enabled"
 """The key by which a user asks for the live page."""
 
@@ -83,6 +86,7 @@ class StateSettings(Configuration):
     )
     state_local_directory: str | None = setting("spark.dstreams.state.localDirectory", PATH)
     state_local_retention_ms: int = setting("spark.dstreams.state.localRetention", _MS, "7d")
+    state_local_encrypted: bool = setting(STATE_LOCAL_ENCRYPTED, FLAG, "false")
     state_checksums: bool = setting("spark.dstreams.state.checksums", FLAG, "false")
     skip_initial_keys: bool = setting(
         "spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys", FLAG, "false"
@@ -113,6 +117,10 @@ class Settings(StateSettings):
             (``spark.dstreams.state.localDirectory``).
         state_local_retention_ms: how long a host keeps copies of stored state that no stream uses;
             one that comes back later builds new ones (``spark.dstreams.state.localRetention``).
+        state_local_encrypted: whether the operating system encrypts the disks of that directory and
+            of temporary files, on each host (``spark.dstreams.state.localEncrypted``). If Spark is
+            to encrypt its local files (spark.io.encryption.enabled), stored state needs this, since
+            Spark does not encrypt files of Python workers.
         state_checksums: carry a checksum of each partition of stored state from batch to batch,
             which finds a damaged replica before it is published
             (``spark.dstreams.state.checksums``).

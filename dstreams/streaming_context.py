@@ -524,8 +524,10 @@ class StreamingContext:
         if not isinstance(directory, str) or not directory:
             raise InvalidStreamError(f"directory must be a path or URL, got {directory!r}")
         try:
-            open_files(directory)
-            set_checkpoint_directory(self._sc, directory)
+            files = open_files(directory)
+            # A path without a scheme would be one of Hadoop's default file system, such as HDFS.
+            is_local = files.url.startswith("file:")
+            set_checkpoint_directory(self._sc, files.url if is_local else directory)
         except Exception as error:
             raise InvalidStreamError(
                 f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"

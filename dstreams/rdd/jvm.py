@@ -7,6 +7,7 @@ that lets a batch write its output again. No other module touches ``_jrdd`` or `
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -20,8 +21,11 @@ from py4j.java_collections import ListConverter, MapConverter
 from py4j.java_gateway import JavaClass, JavaObject, is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import RDD, Broadcast, SparkContext, StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.serializers import NoOpSerializer, Serializer, UTF8Deserializer
 
+from dstreams.errors import EnvironmentNotReadyError
+from dstreams.rdd.failures import summarize
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_python import require_workers
 
@@ -44,6 +48,7 @@ _SETTINGS_OF_LINES = (
     "textinputformat.record.delimiter",
 )
 
+_log = logging.getLogger(__name__)
 _making_rdds_of_files = Lock()
 _is_rewriting: ContextVar[bool] = ContextVar("outputs are written again", default=False)
 
@@ -274,21 +279,44 @@ def passing_over_missing_files(spark: SparkContext, *, is_wanted: bool) -> Itera
                 conf.set(key, before)
 
 
-def set_checkpoint_directory(spark: SparkContext, directory: str) -> None:
-    """Let Spark's own ``RDD.checkpoint`` write below *directory*, without leaving anything there.
+def set_checkpoint_directory(spark: SparkContext, url: str) -> None:
+    """Let Spark's own ``RDD.checkpoint`` write below *url*, without leaving anything there.
 
-    Spark makes a directory of a random name at once, and again at the first write; nobody removes
-    it.
+    Only programs that call ``RDD.checkpoint`` need it, so a scheme that Spark does not know is
+    skipped. Spark makes a directory of a random name at once, and again at the first write; nobody
+    removes it.
+
+    Raises:
+        EnvironmentNotReadyError: Spark knows the scheme, and its file system fails.
     """
-    spark.setCheckpointDir(directory)
+    scheme = url.partition(":")[0]
+    jvm: Any = spark._jvm
+    hadoop: Any = jvm.org.apache.hadoop.fs
+    conf = spark._jsc.hadoopConfiguration()
+    try:
+        hadoop.FileSystem.getFileSystemClass(scheme, conf)
+    except (Py4JJavaError, PySparkException) as error:
+        _log.info(
+            "skipped sc.setCheckpointDir, which only RDD.checkpoint needs: Spark has no file "
+            "system for %s: %s",
+            scheme,
+            summarize(error),
+        )
+        return
+    try:
+        spark.setCheckpointDir(url)
+    except (Py4JJavaError, PySparkException) as error:
+        raise EnvironmentNotReadyError(
+            f"the file system of Spark for {scheme}: {summarize(error)}; set it up for this URL, "
+            "or remove it from the JVM: only RDD.checkpoint needs it"
+        ) from error
     made = spark.getCheckpointDir()
     if made is None:
         return
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(made)
+    path = hadoop.Path(made)
     with suppress(Py4JJavaError):
         # Not recursive: where something is in it, it stays.
-        path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, False)
+        path.getFileSystem(conf).delete(path, False)
 
 
 @contextmanager

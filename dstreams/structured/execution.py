@@ -49,7 +49,7 @@ from dstreams.kernel.source import (
     with_noticed,
 )
 from dstreams.kernel.state_versions import StateVersions
-from dstreams.kernel.store_upkeep import open_store, require_trusted_values
+from dstreams.kernel.store_upkeep import open_store, require_encrypted, require_trusted_values
 from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.monitor.phases import PhaseTimer
 from dstreams.monitor.state_access import StateAccess
@@ -67,6 +67,7 @@ from dstreams.rdd.job_labels import (
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
+from dstreams.rdd.worker_python import require_shared
 from dstreams.settings import Settings
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
@@ -121,6 +122,8 @@ class MicroBatchExecution:
 
     Raises:
         RestartError: the checkpoint is of a query that this one cannot go on from.
+        InvalidStreamError: as in :func:`require_encrypted`.
+        EnvironmentNotReadyError: executors do not share the checkpoint with the driver.
     """
 
     def __init__(
@@ -149,6 +152,9 @@ class MicroBatchExecution:
         if newest is not None:
             require_same_query(newest, self._operators, len(self.planned.sources), definition.conf)
         state_files = require_trusted_values(checkpoint.files, conf)
+        if self.planned.names:
+            require_encrypted(spark, conf)
+            require_shared(spark, state_files)
         self.log = checkpoint.take_over(clock.now_ms(), self._description())
         recovered = checkpoint.recovered()
         _require_same_records(newest, recovered.newest)

@@ -18,7 +18,7 @@ from pyspark.rdd import PipelinedRDD
 from checkpoint import CommitLog, StoreCommit
 from checkpoint.state_store import EMPTY, Classes, StateStore
 from dstreams.errors import InvalidStreamError, RestartError
-from dstreams.kernel.store_upkeep import open_store, require_trusted_values
+from dstreams.kernel.store_upkeep import open_store, require_encrypted, require_trusted_values
 from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.structured.conf import QueryConf
@@ -127,6 +127,7 @@ class QueryStateReader:
         self._query_id = last.stream_id
         self._commits = CommitLog(self._files)
         restored = conf.restored(newest.conf)
+        require_encrypted(spark, restored)
         files = require_trusted_values(self._files, restored)
         self._store = open_store(files, 0, restored, classes)
 

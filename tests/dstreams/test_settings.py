@@ -35,6 +35,7 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.dstreams.onFailure", "stop", "on_failure", "stop"),
         ("spark.dstreams.state.localRetention", "2d", "state_local_retention_ms", 172_800_000),
         ("spark.dstreams.state.checksums", "true", "state_checksums", True),
+        ("spark.dstreams.state.localEncrypted", "true", "state_local_encrypted", True),
         (
             "spark.dstreams.mapWithState.timeouts",
             "checkpoint",

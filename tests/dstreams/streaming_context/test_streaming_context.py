@@ -120,6 +120,22 @@ def test_sparks_own_checkpoints_leave_nothing_unless_they_are_used(
     assert Path(own.removeprefix("file:")).is_dir()
 
 
+def test_a_path_is_not_one_of_hadoop(
+    sc: SparkContext, ssc: StreamingContext, tmp_path: Path, no_checkpoint_directory: None
+) -> None:
+    """Where Hadoop has HDFS as default file system, nothing is created there for a local path."""
+    conf: Any = sc._jsc.hadoopConfiguration()
+    before = conf.get("fs.defaultFS")
+    conf.set("fs.defaultFS", "hdfs://127.0.0.1:1")  # nobody listens there
+    conf.set("ipc.client.connect.max.retries", "0")
+    try:
+        ssc.checkpoint(f"{tmp_path}/a checkpoint")
+        assert str(sc.getCheckpointDir()).startswith(f"file:{tmp_path}/a checkpoint/")
+    finally:
+        conf.set("fs.defaultFS", before)
+        conf.unset("ipc.client.connect.max.retries")
+
+
 def test_a_checkpoint_directory_must_be_usable(ssc: StreamingContext, tmp_path: Path) -> None:
     """That it is not is said by checkpoint(), long before there is a state."""
     (tmp_path / "file").touch()
