@@ -240,8 +240,8 @@ class Settings(StateSettings):
             characters at least; None for
             one that is made at the start and printed with the address, and for none at all where
             only this machine can reach the page. It is in no checkpoint.
-        ui_max_connections: how many connections the page has at a time
-            (``spark.dstreams.ui.maxConnections``); each open page takes one.
+        ui_max_connections: how many requests the page answers at a time, and how many pages may be
+            open (``spark.dstreams.ui.maxConnections``); a client may have a quarter of these open.
     """
 
     on_failure: OnFailure = setting(
