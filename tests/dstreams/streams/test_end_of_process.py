@@ -57,7 +57,8 @@ def output(time, rdd, batchId):
 
 ssc.queueStream([], default=[1]).foreachRDD(output)
 if how == "starting":
-    ssc._life._check = lambda: (say("starts"), threading.Event().wait(300))
+    job = spark.parallelize([1], 1).map(lambda one: time.sleep(300))
+    ssc._life._check = lambda: (say("starts"), job.count())
 ssc.start()
 if how == "unseen":
     threading.Event().wait(300)
@@ -170,7 +171,7 @@ def test_each_end_leaves_a_line_in_the_log(ended: dict[str, Ended]) -> None:
 
 
 def test_a_signal_while_the_streams_are_starting_ends_with_a_line(ended: dict[str, Ended]) -> None:
-    """A restart may take long; it is cut off, and the log says so."""
+    """A restart may take long; it is cut off in a call to the JVM, and the log says so."""
     end = ended["starting"]
     assert end.status == -signal.SIGTERM, end.lines
     assert any("by a signal while the streams were starting" in line for line in end.lines)
