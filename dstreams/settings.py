@@ -114,7 +114,10 @@ class Settings(StateSettings):
             data, which runs no code when it is read; ``pickle``: any object.
         state_local_directory: path on each host where copies of stored state are kept, of this user
             alone; None: a directory below that for temporary files
-            (``spark.dstreams.state.localDirectory``).
+            (``spark.dstreams.state.localDirectory``). Each partition needs 4 MiB or more. In a
+            directory that is given here copies stay for the next start, as long as the next setting
+            says; those below temporary files are deleted from the driver's host when the stream or
+            query is stopped.
         state_local_retention_ms: how long a host keeps copies of stored state that no stream uses;
             one that comes back later builds new ones (``spark.dstreams.state.localRetention``).
         state_local_encrypted: whether the operating system encrypts the disks of that directory and
