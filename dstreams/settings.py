@@ -240,9 +240,9 @@ class Settings(StateSettings):
         ui_host: what the page listens on (``spark.dstreams.ui.host``), None for this machine alone.
             Where others can reach it, a token is asked for.
         ui_token: what has to be known to look at the page (``spark.dstreams.ui.token``), 16
-            characters at least; None for
-            one that is made at the start and printed with the address, and for none at all where
-            only this machine can reach the page. It is in no checkpoint.
+            characters at least; None for one that is made at the start, and for none at all if
+            only this machine can reach the page. One that is made is printed on a terminal, or
+            written to a private file that the log names. It is in no checkpoint.
         ui_max_connections: how many requests the page answers at a time, and how many pages may be
             open (``spark.dstreams.ui.maxConnections``); a client may have a quarter of these open.
     """
