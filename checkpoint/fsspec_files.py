@@ -169,8 +169,10 @@ class FsspecFiles:
         with self._refusing("read", name):
             size_bytes = int(fs.info(path)["size"])
         for start in range(0, size_bytes, chunk_bytes):
+            end = min(start + chunk_bytes, size_bytes)
             with self._refusing("read", name):
-                chunk = bytes(fs.cat_file(path, start, min(start + chunk_bytes, size_bytes)))
+                # By name: the second parameter of s3fs is the version of the object.
+                chunk = bytes(fs.cat_file(path, start=start, end=end))
             yield chunk
 
     def read(self, name: str) -> bytes:

@@ -39,6 +39,9 @@ WindowInverse = Literal["pyspark", "scala"]
 IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
 """The key by which a user says that input files may vanish."""
 
+STATE_LOCAL_ENCRYPTED = "spark.dstreams.state.localEncrypted"
+"""Setting by which a program says that the disks of local copies of state are encrypted."""
+
 UI_ENABLED = "spark.dstreams.ui.enabled"
 """The key by which a user asks for the live page."""
 
@@ -75,13 +78,15 @@ _AGE = Kind(f"{_SECONDS.rule}, or unlimited", _SECONDS.allows, _age_ms, unit="s"
 
 @dataclass(frozen=True)
 class StateSettings(Configuration):
-    """Settings of stored state, which streams and queries share; :class:`Settings` tells them."""
+    """Settings that streams and queries share; :class:`Settings` describes them."""
 
+    task_timeout_ms: int | None = setting("spark.dstreams.task.timeout", _MS)
     state_values: StateValues = setting(
         "spark.dstreams.state.values", choice("data", "pickle"), "data"
     )
     state_local_directory: str | None = setting("spark.dstreams.state.localDirectory", PATH)
     state_local_retention_ms: int = setting("spark.dstreams.state.localRetention", _MS, "7d")
+    state_local_encrypted: bool = setting(STATE_LOCAL_ENCRYPTED, FLAG, "false")
     state_checksums: bool = setting("spark.dstreams.state.checksums", FLAG, "false")
     skip_initial_keys: bool = setting(
         "spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys", FLAG, "false"
@@ -98,6 +103,12 @@ class Settings(StateSettings):
             the next one, as Spark Streaming does; the log says how these outputs are run again.
             ``stop`` ends the batch there, does not commit it and stops the context; a restart runs
             it again, whole. A failure to persist state stops the context in any case.
+        task_timeout_ms: how long a task may run (``spark.dstreams.task.timeout``); None: no limit.
+            When a task of a batch takes longer, its Python worker is killed and Spark runs the task
+            again, on another worker. When that has happened in as many attempts as Spark gives a
+            task (with a local master the second number of ``local[2,4]``), the job fails, and the
+            batch with it. Give much more than the longest task takes: a task may be interrupted
+            after its effects outside Spark, and it runs up to five seconds longer than this.
         state_values: how the values of stored state are written
             (``spark.dstreams.state.values``). ``data``: plain data and instances of classes of
             data, which runs no code when it is read; ``pickle``: any object.
@@ -106,6 +117,10 @@ class Settings(StateSettings):
             (``spark.dstreams.state.localDirectory``).
         state_local_retention_ms: how long a host keeps copies of stored state that no stream uses;
             one that comes back later builds new ones (``spark.dstreams.state.localRetention``).
+        state_local_encrypted: whether the operating system encrypts the disks of that directory and
+            of temporary files, on each host (``spark.dstreams.state.localEncrypted``). If Spark is
+            to encrypt its local files (spark.io.encryption.enabled), stored state needs this, since
+            Spark does not encrypt files of Python workers.
         state_checksums: carry a checksum of each partition of stored state from batch to batch,
             which finds a damaged replica before it is published
             (``spark.dstreams.state.checksums``).
@@ -225,8 +240,8 @@ class Settings(StateSettings):
             characters at least; None for
             one that is made at the start and printed with the address, and for none at all where
             only this machine can reach the page. It is in no checkpoint.
-        ui_max_connections: how many connections the page has at a time
-            (``spark.dstreams.ui.maxConnections``); each open page takes one.
+        ui_max_connections: how many requests the page answers at a time, and how many pages may be
+            open (``spark.dstreams.ui.maxConnections``); a client may have a quarter of these open.
     """
 
     on_failure: OnFailure = setting(

@@ -326,7 +326,7 @@ class StreamingContext:
 
         Raises:
             InvalidStreamError: there is no output, or a stream cannot run as it is defined. The
-                context is stopped then.
+                context stays as it was: define what is missing, and start again.
             EnvironmentNotReadyError: the Python workers lack what dstreams needs.
             StreamLifecycleError: the context was stopped, or another one is active.
         """
@@ -368,7 +368,7 @@ class StreamingContext:
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
-        return BatchInfos(self._life.step(n))
+        return BatchInfos(self._life.step(n, self._clock))
 
     def awaitTermination(self, timeout: float | None = None) -> None:
         """Wait until the streams are stopped.
@@ -524,8 +524,10 @@ class StreamingContext:
         if not isinstance(directory, str) or not directory:
             raise InvalidStreamError(f"directory must be a path or URL, got {directory!r}")
         try:
-            open_files(directory)
-            set_checkpoint_directory(self._sc, directory)
+            files = open_files(directory)
+            # A path without a scheme would be one of Hadoop's default file system, such as HDFS.
+            is_local = files.url.startswith("file:")
+            set_checkpoint_directory(self._sc, files.url if is_local else directory)
         except Exception as error:
             raise InvalidStreamError(
                 f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"

@@ -25,6 +25,7 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from tests.support.kafka_broker import KafkaBroker
     from tests.support.kafka_cluster import KafkaCluster
+    from tests.support.s3_server import S3Server
 
 PYSPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
@@ -103,6 +104,15 @@ def kafka_broker(tmp_path: Path) -> Iterator[KafkaBroker]:
 
     with KafkaBroker(tmp_path / "kafka") as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server of this process; skipped where s3fs or moto is missing."""
+    from tests.support.s3_server import running_s3  # noqa: PLC0415 - skips without parts
+
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
 
 
 @pytest.fixture

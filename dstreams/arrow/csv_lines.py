@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from dstreams.arrow.block_decoder import BlockDecoder, MisfitError
+from dstreams.arrow.decimals import may_be_unscalable, scalable
+from dstreams.rdd.blocks import shorten
 
 _WHOLE_UP_TO = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
 _ROW = re.compile(r"Row #\d+: ")
 _types = pa.types
 
@@ -29,12 +33,12 @@ class CsvLines(BlockDecoder):
     sep: str = ","
 
     def of_text(self, text: bytes) -> pa.RecordBatch | None:
-        if not text or b"\r" in text:
+        if not text or b"\r" in text or self._may_be_unscalable(text):
             return None
         if b'"' in text and any(line.count(b'"') % 2 for line in text.split(b"\n")):
             return None
         try:
-            block = self._read(text)
+            block = self._read(text, self.schema)
         except pa.ArrowException:
             return None
         fits = block.num_rows == text.count(b"\n") + 1 and self._unfitting(block) is None
@@ -58,7 +62,11 @@ class CsvLines(BlockDecoder):
         if text.count(b'"') % 2:
             raise MisfitError("it has a quotation mark that none closes")
         try:
-            block = self._read(text)
+            block = (
+                self._with_decimals(text)
+                if self._may_be_unscalable(text)
+                else self._read(text, self.schema)
+            )
         except pa.ArrowException as error:
             raise MisfitError(_ROW.sub("", str(error))) from None
         if block.num_rows != 1:
@@ -70,14 +78,42 @@ class CsvLines(BlockDecoder):
 
     def _require_exact(self, text: bytes, number: float, field: pa.Field) -> None:
         """Refuse a number that the column has only about."""
-        values = next(csv.reader([text.decode()], delimiter=self.sep))
-        said = values[self.schema.names.index(field.name)]
+        place = self.schema.names.index(field.name)
+        as_text = self.schema.set(place, pa.field(field.name, pa.string()))
+        said = self._read(text, as_text).column(place)[0].as_py()
         if "inf" not in said.lower() and number in (float("inf"), -float("inf")):
             raise MisfitError(f"{field.name} is {field.type}, got {said}: it is too large")
         if _WHOLE.fullmatch(said) and int(said) != number:
             raise MisfitError(f"{field.name} is {field.type}, got {said}: it would be rounded")
 
-    def _read(self, data: bytes) -> pa.RecordBatch:
+    def _may_be_unscalable(self, text: bytes) -> bool:
+        sep = self.sep.encode()
+        if sep.isalnum() or sep in b"_.+-":  # looks like a part of a number, or of a word
+            text = text.replace(sep, b"\n")
+        return may_be_unscalable(text, self.schema)
+
+    def _with_decimals(self, text: bytes) -> pa.RecordBatch:
+        """Return the row of one line, with decimals that Python has read.
+
+        Raises:
+            MisfitError: a number has too many decimal places.
+        """
+        as_text = pa.schema(
+            [
+                field.with_type(pa.string()) if _types.is_decimal(field.type) else field
+                for field in self.schema
+            ]
+        )
+        block = self._read(text, as_text)
+        columns = [
+            pa.array([_decimal(value, field) for value in column.to_pylist()], field.type)
+            if _types.is_decimal(field.type)
+            else column
+            for column, field in zip(block.columns, self.schema, strict=True)
+        ]
+        return pa.record_batch(columns, names=self.schema.names)
+
+    def _read(self, data: bytes, schema: pa.Schema) -> pa.RecordBatch:
         table = arrow_csv.read_csv(
             pa.BufferReader(data),
             arrow_csv.ReadOptions(
@@ -85,16 +121,14 @@ class CsvLines(BlockDecoder):
             ),
             arrow_csv.ParseOptions(delimiter=self.sep, ignore_empty_lines=True),
             arrow_csv.ConvertOptions(
-                column_types=self.schema,
+                column_types=schema,
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
         ).combine_chunks()
         batches = table.to_batches()
-        arrays = (
-            batches[0].columns if batches else [pa.array([], field.type) for field in self.schema]
-        )
+        arrays = batches[0].columns if batches else [pa.array([], field.type) for field in schema]
         return pa.record_batch(arrays, names=self.schema.names)
 
     def _unfitting(self, block: pa.RecordBatch) -> str | None:
@@ -117,6 +151,17 @@ def unreadable(kind: pa.DataType) -> str | None:
         or _types.is_time(kind)
     )
     return None if known else str(kind)
+
+
+def _decimal(text: str | None, field: pa.Field) -> Any:
+    if text is None:
+        return None
+    try:
+        if _NUMBER.fullmatch(text) is None:
+            raise ValueError("it is not a number")
+        return scalable(Decimal(text.strip()), field.type)
+    except (ValueError, ArithmeticError) as error:
+        raise MisfitError(f"{field.name} is {field.type}, got {shorten(text)}: {error}") from None
 
 
 def _may_be_rounded(column: pa.Array) -> bool:

@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from dstreams.arrow.block_decoder import BlockDecoder, MisfitError, is_utf8
+from dstreams.arrow.decimals import may_be_unscalable, scalable
 from dstreams.rdd.blocks import shorten
+from dstreams.rdd.nesting import MOST_NESTED, require_shallow
 
 _BLANKS = b" \t\r\n"
 _WHOLE_UP_TO = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
@@ -39,7 +41,9 @@ class JsonLines(BlockDecoder):
 
     def of_text(self, text: bytes) -> pa.RecordBatch | None:
         count = _objects_in(text)
-        if not count or not is_utf8(text):
+        if not count or not is_utf8(text) or _may_be_deep(text, count):
+            return None
+        if may_be_unscalable(text, self.schema):
             return None
         try:
             columns = self._columns(text)
@@ -78,6 +82,7 @@ class JsonLines(BlockDecoder):
         return [_converted(_array(table, field.name), field.type) for field in self.schema]
 
     def alone(self, text: bytes | None) -> pa.RecordBatch:
+        require_shallow(text or b"")
         said: Any = {} if text is None else json.loads(text.decode(), parse_float=Decimal)
         if not isinstance(said, dict):
             raise MisfitError(f"it is no object: {shorten(said)}")
@@ -162,6 +167,23 @@ def _objects_in(text: bytes) -> int:
     ends = np.flatnonzero(signs == ord("\n"))
     are_between = (signs[ends - 1] == ord("}")).all() and (signs[ends + 1] == ord("{")).all()
     return len(ends) + 1 if are_between else 0
+
+
+def _may_be_deep(text: bytes, count: int) -> bool:
+    """Return whether one of *count* objects may be nested too deep: its brackets need the room."""
+    if len(text) - count < 2 * MOST_NESTED:
+        return False
+    if text.count(b"[") + text.count(b"{") - count < MOST_NESTED:
+        return False
+    return any(len(line) > 2 * MOST_NESTED and _is_deep(line) for line in text.split(b"\n"))
+
+
+def _is_deep(line: bytes) -> bool:
+    try:
+        require_shallow(line)
+    except ValueError:
+        return True
+    return False
 
 
 def _array(table: pa.Table, name: str) -> pa.Array:
@@ -289,7 +311,7 @@ def _leaf(value: Any, kind: pa.DataType, path: str) -> Any:
         return _time(value, kind, path)
     if _types.is_decimal(kind):
         is_one = is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))
-        fits, made = is_one, Decimal(value) if is_one else value
+        fits, made = is_one, _decimal(value, kind, path) if is_one else value
     elif kind in _WHOLE_UP_TO and (is_number or isinstance(value, float)):  # float: NaN, Infinity
         fits, made = True, _real(value, kind, path)
     else:
@@ -304,6 +326,13 @@ def _leaf(value: Any, kind: pa.DataType, path: str) -> Any:
     if not fits:
         raise _misfit(path, kind, value)
     return made
+
+
+def _decimal(value: Any, kind: pa.DataType, path: str) -> Any:
+    try:
+        return scalable(Decimal(value), kind)
+    except (ValueError, ArithmeticError) as error:
+        raise _misfit(path, kind, value, str(error)) from None
 
 
 def _real(value: Any, kind: pa.DataType, path: str) -> float:

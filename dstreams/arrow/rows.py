@@ -146,7 +146,11 @@ def _array(arrow: Any, values: Any, field: Any) -> Any:
             raise _DoesNotFitError(
                 "a time with a zone was given; declare pa.timestamp('us', 'UTC') or another zone"
             )
-    if types.is_nested(field.type):
+    if types.is_decimal(field.type):
+        from dstreams.arrow.decimals import scalable  # noqa: PLC0415 - needs pyarrow
+
+        values = [scalable(value, field.type) for value in values]
+    elif types.is_nested(field.type):
         values = [_plain_of(types, value, field.type) for value in values]
     made = arrow.array(values, type=field.type)
     return made.combine_chunks() if isinstance(made, arrow.ChunkedArray) else made
@@ -169,6 +173,10 @@ def _plain_of(types: Any, value: Any, kind: Any) -> Any:
         return [(key, _plain_of(types, item, kind.item_type)) for key, item in dict(value).items()]
     if types.is_nested(kind):
         return [_plain_of(types, item, kind.value_type) for item in value]
+    if types.is_decimal(kind):
+        from dstreams.arrow.decimals import scalable  # noqa: PLC0415 - needs pyarrow
+
+        return scalable(value, kind)
     return value
 
 

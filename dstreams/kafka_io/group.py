@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from dstreams.clock import Clock, SystemClock
 from dstreams.errors import SourceError
 from dstreams.kafka_io import client
 from dstreams.kafka_io.offsets import OffsetRange, TopicPartition
@@ -14,6 +15,8 @@ from dstreams.kafka_io.offsets import OffsetRange, TopicPartition
 logger = logging.getLogger(__name__)
 
 _POLLS_AT_CLOSE, _POLL_S = 50, 0.1
+_TRIED_FOR_MS = 60_000  # default.api.timeout.ms of Java's consumer
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 1000
 
 Committed = Callable[[Mapping[TopicPartition, int], Exception | None], Any]
 """Told what became of a commit: the offsets, and why it failed."""
@@ -51,19 +54,47 @@ class Group:
         name: of the group, None for none.
         consumer: returns the driver's consumer.
         where: the input, for messages.
+        clock: the driver's clock.
     """
 
-    def __init__(self, name: str | None, consumer: Callable[[], Any], where: str) -> None:
+    def __init__(
+        self,
+        name: str | None,
+        consumer: Callable[[], Any],
+        where: str,
+        clock: Clock | None = None,
+    ) -> None:
         self._name = name
         self._consumer = consumer
         self._where = where
+        self._clock = clock or SystemClock()
         self._sent: deque[Committed | None] = deque()
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return what the group has committed."""
+        """Return what the group has committed, and retry while its coordinator is away or moves.
+
+        Raises:
+            SourceError: it cannot be read, or the coordinator was away for a minute.
+        """
         wanted = list(partitions)
         if self._name is None or not wanted:
             return {}
+        left_ms, pause_ms = _TRIED_FOR_MS, _FIRST_PAUSE_MS
+        while True:
+            asked_ms = self._clock.now_ms()
+            try:
+                return self._ask(wanted)
+            except SourceError as error:
+                if left_ms <= 0 or error.__cause__ is None or not client.may_heal(error.__cause__):
+                    raise
+                if left_ms == _TRIED_FOR_MS:
+                    logger.warning("%s; retrying for %d s", error, _TRIED_FOR_MS // 1000)
+            self._consumer().poll(pause_ms / 1000)  # waits, and calls back with its errors
+            # At least the pause: a clock that is driven by hand may stand still.
+            left_ms -= max(pause_ms, self._clock.now_ms() - asked_ms)
+            pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
+
+    def _ask(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
         library = client.confluent_kafka()
         try:
             found = self._consumer().committed(
@@ -79,7 +110,7 @@ class Group:
                 raise SourceError(
                     f"{self._where}: the offset of the group {self._name!r} for {one.topic}-"
                     f"{one.partition} cannot be read: {one.error.str()} ({one.error.name()})"
-                )
+                ) from library.KafkaException(one.error)
         return {
             TopicPartition(one.topic, one.partition): one.offset for one in found if one.offset >= 0
         }

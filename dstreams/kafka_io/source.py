@@ -96,7 +96,7 @@ class KafkaReader(SourceReader):
         self._topics = Topics(
             parameters, source.selection, environment.clock, source.name, self._answered
         )
-        self._group = Group(parameters.group, self._topics.consumer, source.name)
+        self._group = Group(parameters.group, self._topics.consumer, source.name, environment.clock)
         limits = OfAllPartitions(settings.kafka_max_rate, settings.kafka_min_rate)
         self._rates = PartitionRates(environment.batch_ms, source.limits or limits)
         self._rate: int | None = None

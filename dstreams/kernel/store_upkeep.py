@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint import CheckpointError, Files, require_trusted
@@ -26,9 +26,12 @@ from checkpoint.state_store import (
     maintain_store,
     sweep_local_once,
 )
+from dstreams.errors import InvalidStreamError
 from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker_gc import settle_worker
-from dstreams.settings import StateSettings
+from dstreams.settings import STATE_LOCAL_ENCRYPTED, StateSettings
+
+_IO_ENCRYPTION = "spark.io.encryption.enabled"
 
 
 def open_store(
@@ -54,6 +57,24 @@ def require_trusted_values(files: Files, settings: StateSettings) -> Files:
         UntrustedFileError: values are pickles of any kind, and others can write the checkpoint.
     """
     return require_trusted(files, STORE_PREFIX) if settings.state_values == "pickle" else files
+
+
+def require_encrypted(spark: SparkContext, settings: StateSettings) -> None:
+    """Refuse stored state if Spark is to encrypt local files and nothing encrypts those of state.
+
+    Raises:
+        InvalidStreamError: ``spark.io.encryption.enabled`` is set, and the program does not say
+            that the disks are encrypted.
+    """
+    is_asked = spark.getConf().get(_IO_ENCRYPTION, "false").lower() == "true"
+    if is_asked and not settings.state_local_encrypted:
+        raise InvalidStreamError(
+            f"{_IO_ENCRYPTION}: stored state has copies on the local disk of each host "
+            f"({settings.state_local_directory or 'below the directory of temporary files'}), and "
+            "rows of large batches wait in temporary files, which Spark does not encrypt; put "
+            "spark.dstreams.state.localDirectory and TMPDIR on disks that the operating system "
+            f"encrypts, and set {STATE_LOCAL_ENCRYPTED}=true"
+        )
 
 
 class StoreUpkeep:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
 from checkpoint import without_secrets
-from dstreams.events import InputInfo, Outcome
+from dstreams.events import Outcome
 from dstreams.monitor.disk import DiskSpace
 from dstreams.monitor.status import CheckpointStatus, StateStatus, StreamStatus
 from dstreams.monitor.totals import Histogram
@@ -174,9 +174,9 @@ def _receivers_active(status: StreamStatus) -> Mapping[str, int]:
 
 
 def _lag(status: StreamStatus) -> Iterator[Sample]:
-    """Yield the lag of each partition after the newest batch of which it is known."""
-    for given in _with_lag(status):
-        lags = sorted((*one, lag) for one, lag in given.metadata[_LAG].items())
+    """Yield the lag of each partition."""
+    for given in status.lags:
+        lags = sorted((*one, lag) for one, lag in given.partitions.items())
         for topic, partition, lag in lags[:PARTITIONS]:
             yield (_label(given.name), _label(topic), str(partition)), lag
         if len(lags) > PARTITIONS:
@@ -184,12 +184,11 @@ def _lag(status: StreamStatus) -> Iterator[Sample]:
             yield (_label(given.name), OTHER, OTHER), rest
 
 
-def _with_lag(status: StreamStatus) -> Sequence[InputInfo]:
-    for batch in reversed(status.recent):
-        inputs = [given for given in batch.inputs if _LAG in given.metadata]
-        if inputs:
-            return inputs
-    return ()
+def _lag_in_batches(status: StreamStatus) -> Mapping[str, int]:
+    told: Counter[str] = Counter()
+    for given in status.lags:
+        told[given.name] += given.in_batches
+    return told
 
 
 def _state_bytes(state: StateStatus) -> int | None:
@@ -210,7 +209,7 @@ def _watermark_lag_s(status: StreamStatus) -> float | None:
 def _checkpoint_age_s(status: StreamStatus) -> float | None:
     if status.checkpoint is None or status.started_ms is None:
         return None
-    durable_ms = status.checkpoint.durable_state_ms
+    durable_ms = status.checkpoint.durable_state_at_ms
     since_ms = status.started_ms if durable_ms is None else durable_ms
     return max(0, status.now_ms - since_ms) / 1000
 
@@ -231,8 +230,6 @@ def _size(disk: DiskSpace | None) -> int | None:
 def _seconds(time_ms: int | None) -> float | None:
     return None if time_ms is None else time_ms / 1000
 
-
-_LAG = "lag"
 
 METRICS = (
     Metric(
@@ -338,9 +335,17 @@ METRICS = (
         "source_lag_records",
         "gauge",
         "records",
-        "Records of a partition of Kafka that were left after the last batch.",
+        "Records of a partition of Kafka that no committed batch has read, up to its newest end.",
         _lag,
         ("source", "topic", "partition"),
+    ),
+    Metric(
+        "source_lag_in_batches_records",
+        "gauge",
+        "records",
+        "How many of these are in batches that are planned and have not ended.",
+        _by_name(_lag_in_batches),
+        ("source",),
     ),
     Metric(
         "input_rate_limit",
@@ -425,7 +430,7 @@ METRICS = (
         "checkpoint_age_seconds",
         "gauge",
         "seconds",
-        "Time since the newest batch with which all state is durable, or else since the start.",
+        "Time since the newest commit with which all state is durable, or else since the start.",
         _value(_checkpoint_age_s),
     ),
     Metric(

@@ -304,7 +304,7 @@ class Monitor:
         with self._lock:
             if self._opened.log is not None:  # of two that ask at once either result serves
                 self._durable = durable
-        return tuple(durable.states(recent)), durable.checkpoint(facts)
+        return tuple(durable.states(recent)), durable.checkpoint(facts, recent)
 
 
 @dataclass(frozen=True)
@@ -332,7 +332,7 @@ class _Durable:
         operations = {node.uid: node.operation for node in opened.graph if node.uid}
         return cls(log, last, named, snapshots, tuple(_stored(operations, last, snapshots)))
 
-    def checkpoint(self, facts: _Facts) -> CheckpointStatus:
+    def checkpoint(self, facts: _Facts, recent: Sequence[BatchInfo]) -> CheckpointStatus:
         last, log, durable = self.last, self.log, self._durable_state()
         begun = [*facts.waiting.values()]
         if facts.running is not None:
@@ -348,6 +348,8 @@ class _Durable:
             rerun=tuple(sorted(batch.batch_id for batch in begun)),
             snapshot_bytes=sum(state.written_bytes for state in self.stored),
             disk=disk_space(log.files.url),
+            committed_at_ms=_committed_at_ms(last, recent),
+            durable_state_at_ms=_committed_at_ms(durable, recent),
         )
 
     def _durable_state(self) -> CommitRecord | None:
@@ -422,6 +424,14 @@ def _state(
         tuple(StatePartition(at, keys[at], written_bytes[at]) for at in sorted(keys)),
         has_changelogs,
     )
+
+
+def _committed_at_ms(record: CommitRecord | None, recent: Sequence[BatchInfo]) -> int | None:
+    """Return when a batch was committed; its batch time if no run batch of this driver has it."""
+    if record is None:
+        return None
+    times = (each.completed_ms for each in recent if each.batch_time_ms == record.batch_time_ms)
+    return next(times, record.batch_time_ms)
 
 
 def _record(log: TransactionLog, record_id: RecordId | None) -> CommitRecord | None:

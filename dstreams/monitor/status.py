@@ -11,6 +11,7 @@ from typing import Literal
 
 from dstreams.events import BatchInfo, PendingBatch, PlannedOutput, ReceiverInfo
 from dstreams.monitor.disk import DiskSpace
+from dstreams.monitor.lag import SourceLag, lags_of
 from dstreams.monitor.totals import Totals
 from dstreams.pictures.statuses import state_html, state_text, status_html, status_text
 
@@ -102,9 +103,11 @@ class CheckpointStatus:
         holder: the process that has it, for people.
         committed_batch_id: the newest committed batch; None for none yet.
         committed_ms: its batch time.
+        committed_at_ms: when it was committed; its batch time if an earlier run committed it.
         durable_state_ms: the batch time up to which all state is durable; a restart computes that
             of later committed batches again, from their input. None where some state is in no
             snapshot yet.
+        durable_state_at_ms: when that batch was committed; as *committed_at_ms*.
         recomputed: numbers of the first and last of these batches; None for none.
         rerun: numbers of the batches that were begun and are not committed: a restart runs them
             again with the same input, outputs included.
@@ -122,6 +125,8 @@ class CheckpointStatus:
     rerun: tuple[int, ...]
     snapshot_bytes: int
     disk: DiskSpace | None = None
+    committed_at_ms: int | None = None
+    durable_state_at_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,17 @@ class StreamStatus:
     rate_limits: Mapping[str, float] = field(default_factory=dict)
     local_state_disk: DiskSpace | None = None
     failure: str | None = None
+
+    @property
+    def pending(self) -> tuple[PendingBatch, ...]:
+        """Batches that are planned and have not ended, the oldest first."""
+        running = () if self.running is None else (self.running.batch,)
+        return (*running, *self.waiting)
+
+    @property
+    def lags(self) -> tuple[SourceLag, ...]:
+        """How far it is behind each source now, as far as the source knows its end."""
+        return tuple(lags_of(self.recent, self.pending))
 
     def __repr__(self) -> str:
         return status_text(self)

@@ -39,7 +39,12 @@ from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.machine_settings import machine_settings, spark_conf_directory
 from dstreams.rdd.socket_directory import socket_directory
-from dstreams.rdd.worker_python import is_ready
+from dstreams.rdd.worker_python import (
+    end_of_application,
+    forget_end_of_application,
+    is_ready,
+    note_line_of_log,
+)
 from dstreams.shadowing import shadow_in
 
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
@@ -138,6 +143,7 @@ def _require_unshadowed(conf: SparkConf) -> None:
 
 def _start(conf: SparkConf) -> SparkContext:
     _require_no_other()
+    forget_end_of_application()
     _require_unshadowed(conf)
     choose_python(conf.get(_PYTHON, None) or machine_settings().get(_PYTHON))
     spark = None
@@ -295,8 +301,11 @@ def _interrupt_put_off() -> Iterator[None]:
 
 
 def warn_if_untuned(sc: SparkContext) -> None:
-    """Log, once for each context, that it talks to its workers over TCP though it need not."""
-    if sc in _warned or not _has_unix_sockets():
+    """Log, once for each local context, that it talks to its workers over TCP though it need not.
+
+    On a cluster every host would need a directory for the sockets that nobody else can enter.
+    """
+    if sc in _warned or not _has_unix_sockets() or not is_local_master(sc.master):
         return
     # PySpark reads this variable where the setting is absent.
     default = os.environ.get("PYSPARK_UDS_MODE", "false")
@@ -305,8 +314,8 @@ def warn_if_untuned(sc: SparkContext) -> None:
     _warned.add(sc)
     _log.warning(
         "this SparkContext talks to its Python workers over TCP, which costs about 40 ms a task; "
-        "on one machine use dstreams.rdd.context.tuned_context, else set %s=true and %s to a "
-        "directory that only this user can enter, on every host",
+        "use dstreams.rdd.context.tuned_context, or set %s=true and %s to a directory that only "
+        "this user can enter",
         UNIX_SOCKETS,
         SOCKET_DIRECTORY,
     )
@@ -322,11 +331,21 @@ def require_spark() -> None:
 
 
 def require_running(spark: SparkContext) -> None:
-    """Refuse a SparkContext that has been stopped, which answers with errors of its own."""
+    """Refuse a SparkContext that has been stopped, which answers with errors of its own.
+
+    Raises:
+        EnvironmentNotReadyError: the program has stopped it, or the cluster.
+    """
     if spark._jsc is None:
         raise EnvironmentNotReadyError(
             f"the SparkContext of {spark.appName!r} has been stopped, as ssc.stop() does unless "
             "stopSparkContext=False; start another one, such as tuned_context(name)"
+        )
+    reason = end_of_application(spark)
+    if reason is not None:
+        raise EnvironmentNotReadyError(
+            f"Spark has ended the application {spark.appName!r}: {reason}; look at the log of "
+            "Spark, of the cluster's master and of the executors"
         )
 
 
@@ -482,6 +501,7 @@ def _forward_errors(read_fd: int) -> None:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             if not line.startswith(_NOISE):
+                note_line_of_log(line)
                 _write_error(line + b"\n")
     _write_error(rest)
     os.close(read_fd)

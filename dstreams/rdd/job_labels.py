@@ -75,6 +75,9 @@ class JobLabels:
 
 
 _current: ContextVar[JobLabels | None] = ContextVar("job labels of this thread", default=None)
+_observer: ContextVar[Callable[[str], None] | None] = ContextVar(
+    "observer of this thread", default=None
+)
 
 
 @contextmanager
@@ -172,8 +175,26 @@ def begin_query_batch(name: str | None, query_id: str, run_id: str, batch_id: in
             labels.begin(of, **{QUERY_ID: query_id, BATCH_ID: str(batch_id)})
 
 
+@contextmanager
+def observed_by(observer: Callable[[str], None]) -> Iterator[None]:
+    """Call *observer* with what this thread does in the block, each time that changes."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+def doing(what: str) -> None:
+    """Tell the observer of this thread what it does from now on; no job is labelled."""
+    observer = _observer.get()
+    if observer is not None:
+        observer(what)
+
+
 def label_jobs(what: str, output_id: int | None = None) -> None:
     """Say what the next jobs of this thread do; nothing where it runs no batch."""
+    doing(what)
     labels = _current.get()
     if labels is not None:
         with suppress(*_GONE):

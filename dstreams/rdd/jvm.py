@@ -7,12 +7,13 @@ that lets a batch write its output again. No other module touches ``_jrdd`` or `
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from struct import Struct
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from py4j.clientserver import ClientServer
@@ -20,8 +21,11 @@ from py4j.java_collections import ListConverter, MapConverter
 from py4j.java_gateway import JavaClass, JavaObject, is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import RDD, Broadcast, SparkContext, StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.serializers import NoOpSerializer, Serializer, UTF8Deserializer
 
+from dstreams.errors import EnvironmentNotReadyError
+from dstreams.rdd.failures import summarize
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_python import require_workers
 
@@ -31,6 +35,7 @@ _SHUFFLE = "org.apache.spark.ShuffleDependency"
 _MOST_SENT = 64
 _SMALL_FUNCTION = 1 << 14
 _FEW_FRAMES = 16
+_MOST_RUNNING = 64
 
 # Spark sorts frames for more partitions than that while they are serialized, which only Kryo can.
 # For fewer it serves nothing, and each task would make a Kryo of its own: several milliseconds.
@@ -43,6 +48,7 @@ _SETTINGS_OF_LINES = (
     "textinputformat.record.delimiter",
 )
 
+_log = logging.getLogger(__name__)
 _making_rdds_of_files = Lock()
 _is_rewriting: ContextVar[bool] = ContextVar("outputs are written again", default=False)
 
@@ -273,21 +279,44 @@ def passing_over_missing_files(spark: SparkContext, *, is_wanted: bool) -> Itera
                 conf.set(key, before)
 
 
-def set_checkpoint_directory(spark: SparkContext, directory: str) -> None:
-    """Let Spark's own ``RDD.checkpoint`` write below *directory*, without leaving anything there.
+def set_checkpoint_directory(spark: SparkContext, url: str) -> None:
+    """Let Spark's own ``RDD.checkpoint`` write below *url*, without leaving anything there.
 
-    Spark makes a directory of a random name at once, and again at the first write; nobody removes
-    it.
+    Only programs that call ``RDD.checkpoint`` need it, so a scheme that Spark does not know is
+    skipped. Spark makes a directory of a random name at once, and again at the first write; nobody
+    removes it.
+
+    Raises:
+        EnvironmentNotReadyError: Spark knows the scheme, and its file system fails.
     """
-    spark.setCheckpointDir(directory)
+    scheme = url.partition(":")[0]
+    jvm: Any = spark._jvm
+    hadoop: Any = jvm.org.apache.hadoop.fs
+    conf = spark._jsc.hadoopConfiguration()
+    try:
+        hadoop.FileSystem.getFileSystemClass(scheme, conf)
+    except (Py4JJavaError, PySparkException) as error:
+        _log.info(
+            "skipped sc.setCheckpointDir, which only RDD.checkpoint needs: Spark has no file "
+            "system for %s: %s",
+            scheme,
+            summarize(error),
+        )
+        return
+    try:
+        spark.setCheckpointDir(url)
+    except (Py4JJavaError, PySparkException) as error:
+        raise EnvironmentNotReadyError(
+            f"the file system of Spark for {scheme}: {summarize(error)}; set it up for this URL, "
+            "or remove it from the JVM: only RDD.checkpoint needs it"
+        ) from error
     made = spark.getCheckpointDir()
     if made is None:
         return
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(made)
+    path = hadoop.Path(made)
     with suppress(Py4JJavaError):
         # Not recursive: where something is in it, it stays.
-        path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, False)
+        path.getFileSystem(conf).delete(path, False)
 
 
 @contextmanager
@@ -322,6 +351,96 @@ def has_own_properties(spark: SparkContext) -> bool:
     They are unless the program says otherwise by ``PYSPARK_PIN_THREAD``.
     """
     return isinstance(getattr(spark, "_gateway", None), ClientServer)
+
+
+def is_running(spark: SparkContext) -> bool:
+    """Return whether the SparkContext has not been stopped and its JVM answers."""
+    try:
+        known = _classes.get(spark)
+        jvm_context: Any = spark._jsc.sc() if known is None else known.jvm_context
+        return spark._jsc is not None and not jvm_context.isStopped()
+    except Exception:  # py4j has many for a connection that is gone
+        return False
+
+
+class RunningTask(NamedTuple):
+    """A task that runs; *id* is that of the attempt."""
+
+    id: int
+    partition: int
+    attempt: int
+    host: str
+
+
+class RunningStage(NamedTuple):
+    """A stage that was submitted and has not ended, with the oldest of its tasks that run."""
+
+    job_id: int
+    id: int
+    tasks: int
+    completed: int
+    running: tuple[RunningTask, ...]
+
+
+def running_stages(spark: SparkContext, tag: str) -> list[RunningStage]:
+    """Return the stages of jobs with a tag that run, as Spark's own page shows them."""
+    jvm_context: Any = spark._jsc.sc()
+    tracker, store = jvm_context.statusTracker(), jvm_context.statusStore()
+    active = set(tracker.getActiveStageIds())
+    if not active:
+        return []
+    found = {}
+    for job_id in {*tracker.getJobIdsForTag(tag)} & {*tracker.getActiveJobIds()}:
+        job = tracker.getJobInfo(job_id)
+        for stage_id in active.intersection(job.get().stageIds() if job.isDefined() else ()):
+            stage = tracker.getStageInfo(stage_id)
+            if stage.isDefined():
+                found[stage_id] = _running_stage(spark, store, job_id, stage.get())
+    return [stage for _, stage in sorted(found.items())]
+
+
+def _running_stage(spark: SparkContext, store: Any, job_id: int, stage: Any) -> RunningStage:
+    api: Any = spark._jvm.org.apache.spark.status.api.v1  # type: ignore[union-attr]
+    gateway: Any = spark._gateway
+    statuses = ListConverter().convert([api.TaskStatus.RUNNING], gateway._gateway_client)
+    # Not the number of tasks that the stage says to run, which Spark updates some seconds late.
+    of_stage = (stage.stageId(), stage.currentAttemptId())
+    found = store.taskList(*of_stage, 0, _MOST_RUNNING, api.TaskSorting.ID, statuses)
+    tasks = [found.apply(at) for at in range(found.size())]
+    running = tuple(
+        RunningTask(task.taskId(), task.partitionId(), task.attempt(), task.host())
+        for task in tasks
+    )
+    return RunningStage(
+        job_id, stage.stageId(), stage.numTasks(), stage.numCompletedTasks(), running
+    )
+
+
+def executors(spark: SparkContext) -> tuple[int, int, int]:
+    """Return how many executors there are, their cores, and how many of these run a task."""
+    found: Any = spark._jsc.sc().statusStore().executorList(True)
+    alive = [found.apply(at) for at in range(found.size())]
+    usable = [one for one in alive if one.totalCores()]  # the driver of a cluster has none
+    return (
+        len(usable),
+        sum(one.totalCores() for one in usable),
+        sum(one.activeTasks() for one in usable),
+    )
+
+
+def most_task_failures(spark: SparkContext) -> int:
+    """Return how often a task may fail before its job does."""
+    return int(spark._jsc.sc().taskScheduler().maxTaskFailures())
+
+
+def kill_task(spark: SparkContext, task_id: int, reason: str) -> None:
+    """End an attempt with its Python worker, by SIGKILL if need be; Spark makes another one."""
+    spark._jsc.sc().killTaskAttempt(task_id, True, reason)
+
+
+def cancel_job(spark: SparkContext, job_id: int, reason: str) -> None:
+    """Let a job fail; its error says *reason*, behind "Job N cancelled"."""
+    spark._jsc.sc().cancelJob(job_id, reason)
 
 
 def next_job_id(spark: SparkContext) -> int | None:
@@ -436,7 +555,9 @@ class _Classes:
 
     def __init__(self, spark: SparkContext) -> None:
         jvm: Any = spark._jvm
+        jvm_context: Any = spark._jsc.sc()
         keep_classes(jvm)
+        self.jvm_context = jvm_context
         self.pairwise_rdd = jvm.PairwiseRDD
         self.value_of_pair = jvm.PythonRDD.valueOfPair
         self._python_partitioner = jvm.PythonPartitioner

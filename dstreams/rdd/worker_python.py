@@ -2,7 +2,8 @@
 
 PySpark sends itself to the workers; dstreams and its dependencies have to be there. Workers on the
 driver's machine run the driver's interpreter. On a cluster, or where the user has chosen an
-interpreter, one small job looks before anything begins.
+interpreter, one small job looks before anything begins; another one checks that executors share
+the checkpoint with the driver.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ import re
 import shutil
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from secrets import token_hex  # noqa: TID251
+from socket import gethostname
 from types import FunctionType
 from typing import Any, NamedTuple
 
 from pyspark import SparkContext
 
+from checkpoint import CheckpointError, Files
 from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd.failures import summarize
 
@@ -34,7 +40,12 @@ _REMEDY = (
     "msgspec and zstandard)"
 )
 
+_END_OF_APPLICATION = re.compile(
+    rb"(?:Application has been killed\. Reason: |(?=YARN application has exited))(.+)"
+)
+
 _ready: weakref.WeakSet[SparkContext] = weakref.WeakSet()
+_ends: deque[str] = deque(maxlen=1)
 
 
 class _Found(NamedTuple):
@@ -73,7 +84,8 @@ def require_workers(spark: SparkContext) -> None:
 
     Raises:
         EnvironmentNotReadyError: a worker cannot be started, lacks a module, or has another version
-            of dstreams; the message names host, interpreter, and what to do.
+            of dstreams; the message names host, interpreter, and what to do. Or Spark does not run
+            the job, as where the cluster has ended the application.
     """
     if spark in _ready:
         return
@@ -87,14 +99,94 @@ def require_workers(spark: SparkContext) -> None:
     _ready.add(spark)
 
 
+def require_shared(spark: SparkContext, files: Files) -> None:
+    """Refuse a checkpoint that an executor does not share with the driver.
+
+    The driver creates a file, and a task for each executor looks for it. With a local master there
+    is nothing to ask.
+
+    Raises:
+        EnvironmentNotReadyError: an executor does not see the file; the message names its host.
+        CheckpointError: the driver cannot create the file.
+    """
+    if _is_local(spark):
+        return
+    name = f"probe-{token_hex(8)}"
+    files.create(name, [b""])
+    try:
+        problems = sorted(set(_ask_executors(spark, partial(_look_for, files, name))))
+    finally:
+        with suppress(CheckpointError):
+            files.delete(name)
+    if problems:
+        raise EnvironmentNotReadyError(
+            f"the checkpoint {files.url} is not shared by all hosts: {'; '.join(problems)}, and "
+            f"the driver on host {gethostname()} has just created it; give a checkpoint on a file "
+            "system that every host mounts at this path, or in an object store that every host "
+            "can reach"
+        )
+
+
+def _look_for(files: Files, name: str, _: Iterable[Any]) -> list[str]:
+    """Task: return what keeps this host from seeing a file."""
+    try:
+        if files.exists(name):
+            return []
+        reason = "it is not there"
+    except CheckpointError as error:
+        reason = str(error)
+    return [f"host {gethostname()} cannot see the file {name}: {reason}"]
+
+
+def note_line_of_log(line: bytes) -> None:
+    """Keep from a line of the JVM's log why the cluster has ended the application, if it says so.
+
+    The JVM has the reason nowhere else.
+    """
+    found = _END_OF_APPLICATION.search(line)
+    if found is not None:
+        _ends.append(found[1].decode(errors="replace").strip())
+
+
+def forget_end_of_application() -> None:
+    """Forget how an earlier application of this process ended."""
+    _ends.clear()
+
+
+def end_of_application(spark: SparkContext) -> str | None:
+    """Return why Spark has stopped a context by itself, as far as known; None while it runs."""
+    if not spark._jsc.sc().isStopped():
+        return None
+    return _ends[-1] if _ends else "the SparkContext has been stopped; Spark's log has the reason"
+
+
+def _ask_executors(spark: SparkContext, look: Callable[..., list[Any]]) -> list[Any]:
+    """Return the results of one job with a task for each executor that is registered.
+
+    Raises:
+        EnvironmentNotReadyError: the job was not run, whatever the workers are like.
+        Exception: a task failed on a host.
+    """
+    try:
+        tasks = max(1, spark._jsc.sc().getExecutorMemoryStatus().size() - 1)  # it has the driver
+        return spark.parallelize(range(tasks), tasks).mapPartitions(look).collect()
+    except Exception as error:
+        if _HOST_OF_TASK.search(str(error)) and "ExecutorLostFailure" not in str(error):
+            raise
+        reason = end_of_application(spark) or summarize(error)
+        raise EnvironmentNotReadyError(
+            f"the executors of {spark.appName!r} could not be checked: {reason}; look at the log "
+            "of Spark, of the cluster's master and of the executors"
+        ) from error
+
+
 def _problems(spark: SparkContext) -> list[str]:
-    executors = spark._jsc.sc().getExecutorMemoryStatus().size() - 1  # it counts the driver
-    tasks = max(1, executors)
     # By value, as nothing of this module may be there.
     look = FunctionType(_look.__code__, {"__name__": "__main__"}, _look.__name__)
     try:
-        rows = spark.parallelize(range(tasks), tasks).mapPartitions(partial(look, _MODULES))
-        found = {_Found(*row) for row in rows.collect()}
+        found = {_Found(*row) for row in _ask_executors(spark, partial(look, _MODULES))}
+    except EnvironmentNotReadyError:
+        raise
     except Exception as error:
         host = _HOST_OF_TASK.search(str(error))
         where = f" on host {host[1]}" if host else ""

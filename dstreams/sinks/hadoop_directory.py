@@ -56,9 +56,13 @@ class HadoopDirectory:
 
     ::
 
-        .name.<stream>.<new>/       the job writes here, then _SUCCESS says which batch it was
+        hidden = .name.<stream>.<new>
+        hidden/hidden/              the job writes here, then _SUCCESS says which batch it was
         fsync                       of all files, on a local disk
-        .name.<stream>.<new> -> name    in one step, which fails where name is there
+        hidden/hidden -> name       in one step, which fails where name is there
+
+    Programs that list the parent and read each directory with ``_SUCCESS`` find only directories
+    that stay, because unfinished ones are a level deeper.
 
     Where a rename is not one step, files are moved one by one under names that no other attempt
     has, and ``_SUCCESS``, which names them, comes last. Until then ``.name.begun`` says whose turn
@@ -108,15 +112,15 @@ class HadoopDirectory:
                 self._files.delete(self._begun, False)
             return False
         hidden = self._beside(batch)
+        made = self._path(hidden, hidden.getName())
         try:
-            count = (save or _save_lines)(rdd, hidden.toString())
+            count = (save or _save_lines)(rdd, made.toString())
             if self._renames_at_once:
-                return self._publish(batch, hidden, count)
-            return self._publish_by_files(batch, hidden, count)
-        except BaseException:
+                return self._publish(batch, made, count)
+            return self._publish_by_files(batch, made, count)
+        finally:
             with suppress(Py4JError):
                 self._files.delete(hidden, True)
-            raise
 
     def _is_there(self, batch: OutputBatch) -> bool:
         names = self._names_in(self._target)
@@ -137,14 +141,14 @@ class HadoopDirectory:
             )
         return False  # a killed run, or one at this moment, came so far
 
-    def _publish(self, batch: OutputBatch, hidden: Any, count: int) -> bool:
-        self._write_text(self._path(hidden, SUCCESS), Manifest.of(batch), replaces=True)
-        self._parts_of(hidden, count)
+    def _publish(self, batch: OutputBatch, made: Any, count: int) -> bool:
+        self._write_text(self._path(made, SUCCESS), Manifest.of(batch), replaces=True)
+        self._parts_of(made, count)
         if self._is_local:
-            _sync(hidden.toUri().getPath())
+            _sync(made.toUri().getPath())
         try:
-            self._rename(hidden, self._target)
-            inside = self._path(self._target, hidden.getName())
+            self._rename(made, self._target)
+            inside = self._path(self._target, made.getName())
             if not self._is_local and self._files.exists(inside):
                 # The target has appeared meanwhile, and HDFS has moved into it.
                 self._files.delete(inside, True)
@@ -152,20 +156,18 @@ class HadoopDirectory:
         except OSError:
             # Of a driver that was quicker: what it has published stays.
             if self._is_there(batch):
-                self._files.delete(hidden, True)
                 return False
             raise
         if self._is_local:
             _sync_directory(os.path.dirname(self._target.toUri().getPath()))
         return True
 
-    def _publish_by_files(self, batch: OutputBatch, hidden: Any, count: int) -> bool:
-        claim = replace(Manifest.of(batch), files=(hidden.getName(),))
+    def _publish_by_files(self, batch: OutputBatch, made: Any, count: int) -> bool:
+        claim = replace(Manifest.of(batch), files=(made.getName(),))
         self._write_text(self._begun, claim, replaces=True)
         if self._is_there(batch):
             # Of a driver that was quicker.
             self._files.delete(self._begun, False)
-            self._files.delete(hidden, True)
             return False
         # _SUCCESS first, so that nobody takes for complete what is being deleted.
         for name in sorted(self._names_in(self._target), key=lambda name: name != SUCCESS):
@@ -173,7 +175,7 @@ class HadoopDirectory:
             self._files.delete(self._path(self._target, name), True)
         moved: list[Any] = []
         try:
-            self._move(self._parts_of(hidden, count), claim, moved)
+            self._move(self._parts_of(made, count), claim, moved)
         except Exception:
             for path in moved:
                 self._files.delete(path, False)
@@ -183,7 +185,6 @@ class HadoopDirectory:
         # Another driver that has the turn now may have deleted files before it could see that.
         self._require_turn(claim)
         self._files.delete(self._begun, False)
-        self._files.delete(hidden, True)
         return True
 
     def _move(self, parts: list[Any], claim: Manifest, moved: list[Any]) -> None:
@@ -199,14 +200,14 @@ class HadoopDirectory:
         if len(self._names_in(self._target)) != len(moved):
             raise OSError(self._taken())
 
-    def _parts_of(self, hidden: Any, count: int) -> list[Any]:
+    def _parts_of(self, made: Any, count: int) -> list[Any]:
         """Return the files of a directory, one for each partition; another driver may have swept
         it.
         """
-        names = [name for name in self._names_in(hidden) if name != SUCCESS]
+        names = [name for name in self._names_in(made) if name != SUCCESS]
         if len(names) != count:
             raise OSError(self._taken())
-        return [self._path(hidden, name) for name in names]
+        return [self._path(made, name) for name in names]
 
     def _taken(self) -> str:
         return (

@@ -227,7 +227,10 @@ class GroupState(StateValue[S]):
         return self._facts.watermark_ms
 
     def getCurrentProcessingTimeMs(self) -> int:
-        """Return the batch time, milliseconds since the epoch; the same if the batch runs again."""
+        """Return the batch time, milliseconds since the epoch; the same if the batch runs again.
+
+        It is -1 if the operator has no batch time, as in an experiment without batches.
+        """
         return self._facts.processing_time_ms
 
     def __repr__(self) -> str:

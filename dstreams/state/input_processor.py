@@ -174,7 +174,7 @@ class InputProcessor:
         yield from self._call(((data, iter(())) for data in found), has_timed_out=True)
 
     def call_function_and_update_state(
-        self, state_data: StateData, values: Iterable[Any], *, has_timed_out: bool = False
+        self, state_data: StateData, values: Iterable[Any], has_timed_out: bool = False
     ) -> Iterator[Any]:
         """Call the function for one key; its state is written after its last row was pulled."""
         calls = [(state_data, self._objects(values))]

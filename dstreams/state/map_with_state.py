@@ -47,6 +47,10 @@ class TouchedStates(StateManager):
     idle_ms: int | None
 
     @property
+    def has_columns(self) -> bool:
+        return False
+
+    @property
     def due_ms(self) -> int | None:
         """When a key that this batch touches is due."""
         return None if self.idle_ms is None else self.batch_time_ms + self.idle_ms
@@ -58,7 +62,7 @@ class TouchedStates(StateManager):
             key, row[0], NO_TIMESTAMP if self.idle_ms is None else row[1] + self.idle_ms
         )
 
-    def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int = NO_TIMESTAMP) -> None:
+    def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
         store.put(key, (state, self.batch_time_ms), self.due_ms)
 
     def timed_out_states(self, store: StoredRows, threshold_ms: int) -> Iterator[StateData]:
@@ -135,19 +139,19 @@ class RecordProcessor(InputProcessor):
             self.metrics.numUpdatedStateRows += updated
             self.metrics.numRemovedStateRows += removed
 
-    def process_timed_out_state(self) -> Iterator[Any]:
-        """Call the function, without a value, for each key that is due, and remove it."""
-        if self._threshold_ms is None:
-            return iter(())
-        return self._end(self._manager.timed_out_states(self.store, self._threshold_ms))
-
-    def call_function_and_update_state(
-        self, state_data: StateData, values: Iterable[Any], *, has_timed_out: bool = False
+    def _call(
+        self,
+        groups: Iterable[tuple[StateData, Iterator[Any]]],
+        *,
+        rows: Rows | None = None,
+        has_timed_out: bool = False,
     ) -> Iterator[Any]:
         """Call the function for each value of a key, or for the last time if it has timed out."""
         if has_timed_out:
-            return self._end([state_data])
-        return self.process_new_data((state_data.key, value) for value in values)
+            return self._end(data for data, _ in groups)
+        return self.process_new_data(
+            (data.key, value) for data, values in groups for value in values
+        )
 
     def _end(self, timed_out: Iterable[StateData]) -> Iterator[Any]:
         mapping, time, metrics = self.operator.mapping, self._time, self.metrics

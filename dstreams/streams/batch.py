@@ -64,10 +64,12 @@ class BatchResult:
         info: what is told of it.
         error: what it failed with, None where it did not.
         ends_stream: whether no batch may run after it.
+        spark_ended: whether Spark ended while it ran; it is not committed then.
         left_out: what to say of outputs that it was committed without; empty for none.
     """
 
     info: BatchInfo
     error: BatchFailedError | None
     ends_stream: bool = False
+    spark_ended: bool = False
     left_out: str = ""

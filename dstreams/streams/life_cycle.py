@@ -20,6 +20,7 @@ from dstreams.kernel.waiting import wait_in_steps
 from dstreams.monitor.application import application
 from dstreams.monitor.monitor import Monitor
 from dstreams.rdd.context import require_running
+from dstreams.rdd.job_watch import JobWatch, watched
 from dstreams.settings import Settings
 from dstreams.streams.cut_off import cut_off
 from dstreams.streams.engine import Engine
@@ -104,11 +105,20 @@ class LifeCycle:
                     )
                 logger.warning("StreamingContext has already been started")
                 return False
+            watch = JobWatch(self._spark, clock, self._settings.task_timeout_ms)
+            starting = SignalStop(self._end_in_start)
+            starting.install()
+            try:
+                with watch.watching():
+                    engine = self._activate()
+            finally:
+                starting.remove()
             self.scheduler = Scheduler(
-                self._activate(is_step=False),
+                engine,
                 self._spark,
                 clock,
                 self._settings,
+                watch,
                 report=self.report,
                 failed=self.failure.happened,
                 finished=self.finish,
@@ -118,13 +128,14 @@ class LifeCycle:
         self._signals.install()
         return True
 
-    def step(self, n: int) -> list[BatchInfo]:
+    def step(self, n: int, clock: Clock) -> list[BatchInfo]:
         """Run the next *n* batches on the calling thread."""
-        self._begin_steps()
-        try:
-            return self._run_steps(n)
-        finally:
-            self._stepping = None
+        with JobWatch(self._spark, clock, self._settings.task_timeout_ms).watching():
+            self._begin_steps()
+            try:
+                return self._run_steps(n)
+            finally:
+                self._stepping = None
 
     def stop(self, stop_spark: bool, gracefully: bool) -> None:
         """Stop the streams, and Spark where that is asked for."""
@@ -195,6 +206,9 @@ class LifeCycle:
         with LifeCycle._lock:
             engine, self.engine = self.engine, None
             if engine is not None:
+                newest = self._monitor.newest()
+                ran = "no batch" if newest is None else f"batch {newest.batch_id} as the last one"
+                logger.info("the streams have stopped, with %s", ran)
                 self._tell_what_is_left(engine)
                 engine.close()
             if LifeCycle.active is self:
@@ -210,11 +224,11 @@ class LifeCycle:
         if self._stop_spark:
             self._spark.stop()
 
-    def _activate(self, *, is_step: bool = True) -> Engine:
-        """Freeze the graph and open the sources; on failure the context is stopped.
+    def _activate(self) -> Engine:
+        """Freeze the graph and open the sources; if sources cannot be opened, stop the context.
 
-        Where a step finds streams that cannot run, nothing was opened or claimed, and the context
-        stays as it was: who steps by hand defines what is missing, and steps again.
+        If the streams cannot run as they are defined, nothing was opened or claimed, and the
+        context stays as it was: the program may define what is missing, and try again.
         """
         if self.state is StreamingContextState.STOPPED:
             raise StreamLifecycleError(
@@ -231,14 +245,11 @@ class LifeCycle:
                 )
             require_running(self._spark)
             self._started_at = call_site()
-            try:
+            with watched("the start of the streams"):
                 open_engine = self._check()
-            except BaseException:
-                if not is_step:
-                    self.finish()
-                raise
             try:
-                engine = open_engine()
+                with watched("the start of the streams"):
+                    engine = open_engine()
             except BaseException as error:
                 self._monitor.failed(str(error) or type(error).__name__)
                 self.finish()
@@ -288,7 +299,7 @@ class LifeCycle:
                 logger.error("%s", result.left_out)
             if result.ends_stream:  # another failure is in the batches, and in what is raised
                 self._monitor.failed(str(result.error))
-            if isinstance(result.error, DurabilityError):
+            if result.spark_ended or isinstance(result.error, DurabilityError):
                 self.finish()
             elif self._stop_after_step or result.ends_stream:
                 self._end_steps()
@@ -330,9 +341,17 @@ class LifeCycle:
             return False  # nobody waits for the streams any more, and the program is meant
         graceful = self._settings.stop_gracefully_on_shutdown
         second = "; a second signal stops them at once" if graceful else ""
-        logger.info("asked to end by a signal, stopping the streams%s", second)
-        self._stop_at_exit()
+        logger.warning("asked to end by a signal, stopping the streams%s", second)
+        self._stop_for_good()
         return self._was_awaited
+
+    def _end_in_start(self) -> bool:
+        """A signal before the streams run: the process ends by it."""
+        logger.warning(
+            "asked to end by a signal while the streams were starting; the process ends, and the "
+            "next start goes on where the checkpoint ends"
+        )
+        return False
 
     def _stop_at_once_on_signal(self) -> None:
         """A second signal: what a graceful stop has not run by now is left out, and named."""
@@ -341,6 +360,10 @@ class LifeCycle:
             self.scheduler.request_stop(abandon=True, why="a second signal asked to end at once")
 
     def _stop_at_exit(self) -> None:
+        logger.info("the program has come to its end, stopping the streams")
+        self._stop_for_good()
+
+    def _stop_for_good(self) -> None:
         """Stop because the process ends, and let its exit status say what was left out."""
         graceful = self._settings.stop_gracefully_on_shutdown
         try:

@@ -26,6 +26,7 @@ class BatchPlanner:
 
     Attributes:
         begun: the batches that were planned, and what outputs are told of them.
+        missed_until_ms: time of the last batch that was due before this driver was there.
         names: what people are told that an input is.
     """
 
@@ -40,6 +41,7 @@ class BatchPlanner:
         stream_id: str,
     ) -> None:
         self.begun = BegunBatches(plan, stream_id)
+        self.missed_until_ms = plan.zero_ms
         self.names = _names(readers)
         self.tell = tell
         self._plan = plan
@@ -69,6 +71,7 @@ class BatchPlanner:
         self.begun.restore(begins)
         self._last_ms = last_ms
         self._in_flight = in_flight
+        _, self.missed_until_ms = self.behind()
 
     def leave_out_missed(self) -> None:
         """Plan no batch for the time that passed while no driver ran.

@@ -101,8 +101,9 @@ class PidEstimator:
 class RateControl:
     """Sets the rate of each source that can be limited, at first and after each batch.
 
-    The limit of a receiver is never above ``spark.streaming.receiver.maxRate``, the first batch
-    included.
+    The first batch of a process with records sets no limit, and the delay that it leaves behind
+    does not count as long as it shrinks. The limit of a receiver is never above
+    ``spark.streaming.receiver.maxRate``, the first batch included.
 
     Args:
         sources: the readers that can be limited, by input stream id.
@@ -137,6 +138,8 @@ class RateControl:
             )
             for stream_id in sources
         }
+        self._left_ms: dict[int, int] = {}
+        self._primed: set[int] = set()
 
     def begin(self) -> None:
         """Set the limits of the first batch, before the readers start."""
@@ -162,12 +165,23 @@ class RateControl:
                 self._adapt(stream_id, event.batch)
 
     def _adapt(self, stream_id: int, batch: BatchInfo) -> None:
-        records = [given.records for given in batch.inputs if given.stream_id == stream_id]
-        estimate = self._estimators[stream_id].compute(
-            batch.completed_ms,
-            records[0] or 0 if records else 0,
-            batch.processing_delay_ms,
-            batch.scheduling_delay_ms,
+        given = [one.records for one in batch.inputs if one.stream_id == stream_id]
+        records, processing_ms = given[0] or 0 if given else 0, batch.processing_delay_ms
+        if records <= 0 or processing_ms <= 0:
+            return
+        if stream_id not in self._left_ms:
+            # The first batch of a process pays for its start: imports, workers, caches. Neither its
+            # speed nor the delay that it leaves to others, while that shrinks, says anything.
+            self._left_ms[stream_id] = batch.total_delay_ms
+            return
+        left_ms = min(self._left_ms[stream_id], batch.scheduling_delay_ms)
+        self._left_ms[stream_id] = left_ms
+        estimator = self._estimators[stream_id]
+        if stream_id not in self._primed:
+            self._primed.add(stream_id)
+            estimator.compute(batch.completed_ms - 1, records, processing_ms, 0)
+        estimate = estimator.compute(
+            batch.completed_ms, records, processing_ms, batch.scheduling_delay_ms - left_ms
         )
         limit = self._max_rates[stream_id]
         rate = 0 if estimate is None else int(min(estimate, limit or estimate))

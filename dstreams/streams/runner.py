@@ -10,7 +10,12 @@ from pyspark import RDD
 
 from dstreams.clock import Clock
 from dstreams.durations import batch_name
-from dstreams.errors import BatchFailedError, DurabilityError, MissingInputError
+from dstreams.errors import (
+    BatchFailedError,
+    DurabilityError,
+    EnvironmentNotReadyError,
+    MissingInputError,
+)
 from dstreams.events import (
     BatchCompleted,
     BatchInfo,
@@ -34,11 +39,13 @@ from dstreams.rdd import jvm
 from dstreams.rdd.failures import located, make_brief, stops_stream
 from dstreams.rdd.job_labels import (
     begin_stream_batch,
+    doing,
     jobs_since,
     label_jobs,
     labelled_jobs,
     next_job_id,
 )
+from dstreams.rdd.job_watch import watched
 from dstreams.rdd.state_version import NO_EVENT_TIME
 from dstreams.recovery.skipped_batches import bridge
 from dstreams.streams.batch import Batch, BatchResult
@@ -93,7 +100,8 @@ class BatchRunner:
         more is begun. *cancelled_by* is what people are told of that.
         """
         spark = self.history.spark
-        with jvm.rewriting_outputs(spark), labelled_jobs(spark):
+        name = batch_name(batch.time_ms, batch.batch_id)
+        with jvm.rewriting_outputs(spark), labelled_jobs(spark), watched(name):
             begin_stream_batch(batch.time_ms, self.plan.batch_ms)
             result = BatchRun(self, batch, is_cancelled, cancelled_by, following).run()
         self.ran_ms = batch.time_ms
@@ -129,6 +137,7 @@ class BatchRun:
         self._failed_by_itself = False
         self._was_cut_off = False
         self._leaves_waste = False
+        self._spark_ended = False
         self._left_out = ""
         self._jobs: dict[int, tuple[OutputOperation, RDD[Any]]] | None = None
         self._timer = PhaseTimer(batch.planning_ms)
@@ -150,13 +159,17 @@ class BatchRun:
             if not self._is_cancelled():
                 raise
             self._was_cut_off = True
+        if self._spark_ended:
+            self._say_that_spark_ended()
         info = self._info(started_ms, len(jobs))
         if self._error is not None:
             self._error.batch_infos = (info,)
         self._tell(BatchCompleted(info))
         if self._leaves_waste:
             self._clean_up()
-        return BatchResult(info, self._error, self._ends_stream(), self._left_out)
+        return BatchResult(
+            info, self._error, self._ends_stream(), self._spark_ended, self._left_out
+        )
 
     def _run(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
         with steps("state", self._batch.batch_id):
@@ -186,6 +199,7 @@ class BatchRun:
             ran = sum(info.failure is None for info in self._outputs)
             self._was_cut_off = self._committer is not None or ran < len(jobs)
             return jobs
+        self._require_spark()
         if not self._must_end():
             # Where the stream goes on, a failed output does not undo the state: the next batch
             # builds on it, and the record says which outputs failed.
@@ -201,7 +215,7 @@ class BatchRun:
         """Whether the batch has failed, and no batch may run after it: it stays uncommitted."""
         is_failed = self._error is not None
         must_stop = self._runner.stops_on_failure or isinstance(self._error, DurabilityError)
-        return is_failed and must_stop
+        return self._spark_ended or (is_failed and must_stop)
 
     def _must_end(self) -> bool:
         return self._ends_stream() or self._is_cancelled()
@@ -209,6 +223,7 @@ class BatchRun:
     def _feed(self) -> None:
         # When one source failed, what was taken from the others must still reach the state.
         batch = self._batch
+        doing("input")
         if batch.after_ms is not None:
             self._history.leave_out(batch.after_ms, batch.time_ms)
             self._runner.unbridged.append((batch.after_ms, batch.time_ms))
@@ -308,6 +323,23 @@ class BatchRun:
         except Exception as error:
             self._fail("beginning its outputs", error, DurabilityError)
 
+    def _require_spark(self) -> None:
+        """Commit nothing without Spark: an output may have hidden that its jobs failed."""
+        if not (self._spark_ended or jvm.is_running(self._history.spark)):
+            self._fail("committing it", EnvironmentNotReadyError("Spark does not answer"))
+
+    def _say_that_spark_ended(self) -> None:
+        """Put the end of Spark in front of what failed for that reason."""
+        first = self._error
+        again = "; it is not committed, and the next start runs it again"
+        self._error = BatchFailedError(
+            f"the SparkContext was stopped, or its JVM ended, while {self._name()} ran"
+            f"{again if self._committer is not None else ''}; stop the StreamingContext before "
+            f"Spark, and give the JVM memory if the system killed it ({first})",
+            self._batch.time_ms,
+        )
+        self._error.__cause__ = None if first is None else first.__cause__
+
     def _run_output(self, output_id: int, output: OutputOperation, rdd: RDD[Any]) -> None:
         started_ms = self._now_ms()
         planned = PlannedOutput(output_id, output.operation)
@@ -331,6 +363,7 @@ class BatchRun:
         self._tell(OutputOperationCompleted(self._batch.time_ms, info))
 
     def _commit(self, snapshots: Mapping[Node, RddSnapshot]) -> None:
+        doing("commit")
         try:
             if self._committer is not None:
                 self._left_out = self._committer.commit(
@@ -369,6 +402,7 @@ class BatchRun:
         What fails in a batch that is being cut off may well fail for that reason.
         """
         self._failed_by_itself |= kind is DurabilityError or not self._is_cancelled()
+        self._spark_ended = self._spark_ended or not jvm.is_running(self._history.spark)
         if self._error is None or kind is DurabilityError:
             time_ms = self._batch.time_ms
             message = f"{self._name()} failed in {where}: {located(error)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from uuid import uuid4  # noqa: TID251
 
@@ -17,11 +18,14 @@ from pyspark import InheritableThread, SparkContext  # noqa: TID251
 from dstreams.clock import Clock
 from dstreams.durations import batch_name
 from dstreams.errors import BatchFailedError, DurabilityError
+from dstreams.events import BatchInfo
 from dstreams.rdd import jvm
 from dstreams.rdd.failures import with_code
 from dstreams.rdd.job_labels import labelled_jobs
+from dstreams.rdd.job_watch import JobWatch, watched
 from dstreams.settings import Settings
 from dstreams.streams.batch import Batch, BatchResult
+from dstreams.streams.cut_off import cut_off
 from dstreams.streams.engine import Engine
 from dstreams.streams.pace import Pace
 
@@ -32,6 +36,8 @@ _CANCEL_S = 10.0
 _SAVE_S = 10.0
 _POLL_S = 0.2
 _SIGNAL_S = 1.0
+_RECENT = 10
+_MISSED_BATCHES = "spark.dstreams.recovery.missedBatches"
 
 
 class Scheduler:
@@ -51,6 +57,7 @@ class Scheduler:
         spark: SparkContext,
         clock: Clock,
         settings: Settings,
+        watch: JobWatch,
         *,
         report: Callable[[BaseException, bool], None],
         failed: Callable[[], None],
@@ -60,6 +67,7 @@ class Scheduler:
         self._spark = spark
         self._clock = clock
         self._settings = settings
+        self._watch = watch
         self._report = report
         self._failed = failed
         self._finished = finished
@@ -69,9 +77,12 @@ class Scheduler:
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._cancelling = threading.Lock()
+        self._postponing = threading.Event()
         self._is_graceful = False
         self._why = ""
         self._unfinished: dict[int, Batch] = {}
+        self._running_ms: int | None = None
+        self._recent_ms: deque[int] = deque(maxlen=_RECENT)
         self._cancelled = threading.Event()
         self._broken = threading.Event()
         self._saving = threading.Event()
@@ -109,18 +120,65 @@ class Scheduler:
     def request_stop(self, *, abandon: bool, why: str = "it was asked to stop at once") -> None:
         """Make no further batches; with *abandon*, begin none of those that wait either.
 
-        Otherwise what was received by now is run to its end, in one last batch if need be. The
-        first *why* that is given says in messages why batches were left out.
+        Otherwise what was received by now is run to its end, in one last batch if need be; but
+        batches that were missed while no driver ran, and those after them, are left to the next
+        start if no record is lost by that. The first *why* that is given says in messages why
+        batches were left out.
         """
         if abandon:
             self._why = self._why or why
             self._abandoned.set()
+        elif not self._stopping.is_set() and self._can_postpone():
+            self._why = "missed batches are left to the next start"
+            self._postponing.set()
+            logger.warning(
+                "the streams stop after the running batch; %s (%s=merge makes one batch of them)",
+                self._why,
+                _MISSED_BATCHES,
+            )
         else:
-            self._is_graceful = True
-            waiting = len(self._unfinished)
-            if waiting > 1:
-                logger.warning("the streams stop after the %d batches that are due", waiting)
+            if not (self._is_graceful or self._abandoned.is_set() or self._postponing.is_set()):
+                self._say_how_long()
+            self._is_graceful = not self._postponing.is_set()
         self._stopping.set()
+
+    def _can_postpone(self) -> bool:
+        """Return whether batches wait that were missed, and that the next start can run as well."""
+        log, waiting = self._engine.log, self._waiting()
+        if log is None or log.graph is None or not self._is_catching_up():
+            return False
+        return not cut_off(self._engine, waiting, goes_on=True).lost
+
+    def _waiting(self) -> list[Batch]:
+        return [one for one in self.unfinished if one.time_ms != self._running_ms]
+
+    def _is_catching_up(self) -> bool:
+        planner = self._engine.planner
+        next_ms = min([one.time_ms for one in self._waiting()], default=planner.next_time_ms)
+        return next_ms <= planner.missed_until_ms
+
+    def _say_how_long(self) -> None:
+        waiting = len(self._unfinished)
+        if waiting <= 1:
+            return
+        estimate = ""
+        if self._recent_ms:
+            each_ms = sum(self._recent_ms) / len(self._recent_ms)
+            estimate = f", about {_rounded(waiting * each_ms)} at {_rounded(each_ms)} each"
+        hint = (
+            "a second signal stops them at once"
+            if self._settings.stop_gracefully_on_shutdown
+            else "stop(stopGraceFully=False) stops them at once"
+        )
+        if self._is_catching_up():
+            hint += f", {_MISSED_BATCHES}=merge makes one batch of those that were missed"
+        logger.warning(
+            "the streams stop after the %d batches that are due%s; %s, and "
+            "spark.dstreams.stop.waitForBatches limits the time",
+            waiting,
+            estimate,
+            hint,
+        )
 
     def join(self, timeout_s: float) -> None:
         """Wait until the last batch has run; cancel its job when that takes more than *timeout_s*.
@@ -173,7 +231,7 @@ class Scheduler:
         try:
             while self._wait_for_next():
                 self._submit(self._engine.planner.plan_batch())
-            if not self._abandoned.is_set():
+            if not self._ends_early():
                 self._submit_rest()
         except BaseException as error:
             self._fail(error)
@@ -210,19 +268,24 @@ class Scheduler:
                 self._queue.put(batch, timeout=_POLL_S)
                 return
             except queue.Full:
-                if self._abandoned.is_set():
+                if self._ends_early():
                     return
+
+    def _ends_early(self) -> bool:
+        return self._abandoned.is_set() or self._postponing.is_set()
 
     def _run(self) -> None:
         try:
             self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
-            # Once: a batch has nothing to put back then.
-            with jvm.rewriting_outputs(self._spark), labelled_jobs(self._spark):
-                self._run_batches()
-            if not self._broken.is_set():
-                with self._cancelling:  # what cancels the last batch leaves the copy alone
-                    self._saving.set()
-                self._engine.checkpoint_at_end(is_abandoned=self._abandoned.is_set())
+            with self._watch.watching():
+                # Once: a batch has nothing to put back then.
+                with jvm.rewriting_outputs(self._spark), labelled_jobs(self._spark):
+                    self._run_batches()
+                if not self._broken.is_set():
+                    with self._cancelling:  # what cancels the last batch leaves the copy alone
+                        self._saving.set()
+                    with watched("the checkpoint at the end"):
+                        self._engine.checkpoint_at_end(is_abandoned=self._abandoned.is_set())
         except BaseException as error:
             self._fail(error)
         finally:
@@ -233,12 +296,15 @@ class Scheduler:
             self._finished()
 
     def _run_batches(self) -> None:
-        while not self._abandoned.is_set() and (batch := self._next()) is not None:
+        while not self._ends_early() and (batch := self._next()) is not None:
+            self._running_ms = batch.time_ms
             result = self._engine.runner.run(
                 batch, self._cancelled.is_set, following=self._after(batch)
             )
+            self._recent_ms.append(result.info.processing_delay_ms)
             if self._judge(result):
                 del self._unfinished[batch.time_ms]
+            self._running_ms = None
         self._engine.cancel_early()
 
     def _after(self, batch: Batch) -> Batch | None:
@@ -248,7 +314,7 @@ class Scheduler:
         return next((one for one in self.unfinished if one.time_ms > batch.time_ms), None)
 
     def _next(self) -> Batch | None:
-        while not self._abandoned.is_set():
+        while not self._ends_early():
             try:
                 return self._queue.get(timeout=_POLL_S)
             except queue.Empty:
@@ -270,27 +336,11 @@ class Scheduler:
             info.processing_delay_ms,
         )
         was_cancelled = self._cancelled.is_set() and not isinstance(error, DurabilityError)
-        if error is None or was_cancelled:
+        if error is None or (was_cancelled and not result.left_out):
             return info.outcome != "cancelled" and error is None
-        if self._spark_is_gone():
-            # A signal to the whole process group reaches the JVM too, and maybe us a moment later.
-            if self._stopping.wait(_SIGNAL_S):
-                logger.warning(
-                    "Spark ended before %s did; it was not committed (%s)",
-                    batch_name(info.batch_time_ms, info.batch_id),
-                    error,
-                )
-                self._broken.set()
-                self.request_stop(abandon=True, why="Spark ended before its last batch")
-                return False
-            self._fail(
-                BatchFailedError(
-                    "the SparkContext was stopped, or its JVM ended, while the stream was running; "
-                    f"stop the StreamingContext first ({error})",
-                    error.batch_time_ms,
-                )
-            )
-            return True
+        if result.spark_ended:
+            self._end_without_spark(info, error)
+            return self._engine.log is None
         logger.error("%s", "\n".join(filter(None, (with_code(error), result.left_out))))
         self._report(error, not result.ends_stream)
         if isinstance(error, DurabilityError):
@@ -299,11 +349,18 @@ class Scheduler:
             self.request_stop(abandon=True, why="a batch failed")
         return not result.ends_stream or self._engine.log is None
 
-    def _spark_is_gone(self) -> bool:
-        try:
-            return bool(self._spark._jsc.sc().isStopped())
-        except Exception:
-            return True
+    def _end_without_spark(self, info: BatchInfo, error: BatchFailedError) -> None:
+        # A signal to the whole process group reaches the JVM too, and maybe us a moment later.
+        if self._stopping.wait(_SIGNAL_S):
+            logger.warning(
+                "Spark ended before %s did; it was not committed (%s)",
+                batch_name(info.batch_time_ms, info.batch_id),
+                error,
+            )
+            self._broken.set()
+            self.request_stop(abandon=True, why="Spark ended before its last batch")
+        else:
+            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         logger.critical("the scheduler failed, the stream stops: %s", error, exc_info=error)
@@ -311,3 +368,9 @@ class Scheduler:
         self._broken.set()
         self.request_stop(abandon=True, why="the scheduler failed")
         self._failed()
+
+
+def _rounded(ms: float) -> str:
+    """Return a duration for people, such as "24 min" or "1.5 s"."""
+    minutes = round(ms / 60_000)
+    return f"{minutes} min" if minutes >= 3 else f"{round(ms / 1000, 1):g} s"

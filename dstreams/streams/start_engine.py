@@ -30,10 +30,10 @@ from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.kernel.input_ends import planned_in
 from dstreams.kernel.source import SourceEnvironment, SourceReader, close_all, restart_refusal
 from dstreams.kernel.state_versions import StateVersions
-from dstreams.kernel.store_upkeep import open_store
+from dstreams.kernel.store_upkeep import open_store, require_encrypted
 from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.rdd import jvm
-from dstreams.rdd.worker_python import require_workers
+from dstreams.rdd.worker_python import require_shared, require_workers
 from dstreams.recovery.committed_state import last_batch_ms
 from dstreams.recovery.graph_snapshot import write_graph_snapshot
 from dstreams.recovery.replay import replay
@@ -110,20 +110,26 @@ class CheckedGraph:
 
 
 def check_graph(graph: StreamGraph, config: EngineConfig) -> CheckedGraph:
-    """Freeze *graph*, and look for all that can keep it from running; nothing is touched.
+    """Freeze *graph*, and look for all that can keep it from running; nothing is left behind.
 
     Raises:
-        InvalidStreamError: as in :meth:`StreamGraph.freeze`, or something cannot be pickled.
-        EnvironmentNotReadyError: as in :func:`require_workers`.
+        InvalidStreamError: as in :meth:`StreamGraph.freeze` and :func:`require_encrypted`, or
+            something cannot be pickled.
+        EnvironmentNotReadyError: as in :func:`require_workers` and :func:`require_shared`.
+        CheckpointError: as in :func:`require_shared`.
     """
     point = config.point or _new_stream(graph, config.clock)
     base = config.directory or config.spark.getCheckpointDir()
     plan = graph.freeze(point.zero_ms, has_checkpoint_directory=base is not None)
+    if plan.in_state_store():
+        require_encrypted(config.spark, config.settings)
     require_workers(config.spark)
     # Spark's own directory alone does not ask for more than the state that needs one.
     has_state = bool(plan.checkpointed() or plan.in_state_store())
     is_durable = base is not None and (config.directory is not None or has_state)
     url = stream_url(base, point.stream_id) if base is not None and is_durable else None
+    if base is not None and has_state:
+        require_shared(config.spark, open_files(base))
     pickled = None if config.directory is None else pickle_graph(graph, config.context)
     return CheckedGraph(graph, config, point, plan, url, pickled)
 

@@ -25,13 +25,16 @@ def _each(hint: str, *names: str) -> dict[str, str]:
 
 
 _END = "a stream has no end, so its rows go to a sink: use writeStream and session.table"
+_SEVERAL_KEYS = "use flatMap(f) to repeat a record for each of its keys, then groupByKey(key)"
+_ONE_BATCH = "use flatMapGroupsWithState(f, mode), or foreachBatch for groups of one batch"
 
 OF_DATASETS = {
     **_each("use map(f)", "select", "selectExpr", "withColumn", "withColumns", "drop"),
     **_each("use map(f)", "withColumnRenamed", "toDF", "alias", "cast", "fillna", "replace"),
     **_each("use filter(f)", "where", "dropna"),
     **_each("use flatMap(f)", "mapInPandas", "mapInArrow", "mapPartitions", "explode"),
-    **_each("use groupByKey(key, ...)", "groupBy", "groupby", "rollup", "cube"),
+    **_each("use groupByKey(key, ...)", "groupBy", "groupby"),
+    **_each(_SEVERAL_KEYS, "rollup", "cube", "groupingSets"),
     **_each("use groupByKey(key).count() or .agg(...)", "agg", "reduce"),
     **_each(_END, "count", "collect", "show", "take", "first", "head", "tail", "toPandas"),
     **_each(_END, "foreach", "foreachPartition", "toLocalIterator", "isEmpty"),
@@ -42,6 +45,27 @@ OF_DATASETS = {
     **_each("use explain() for the plan", "schema", "columns", "dtypes", "printSchema"),
     **_each("use foreachBatch for RDDs or DataFrames of the batches", "rdd", "toJSON"),
     **_each("use foreachBatch for RDDs or DataFrames of the batches", "cache", "persist"),
+}
+
+OF_GROUPS = {
+    **_each(
+        "use flatMapGroupsWithState(f, mode, timeout)",
+        "applyInPandasWithState",
+        "transformWithState",
+        "transformWithStateInPandas",
+    ),
+    **_each(_ONE_BATCH, "apply", "applyInPandas", "applyInArrow", "cogroup"),
+    **_each(_ONE_BATCH, "mapGroups", "flatMapGroups", "flatMapSortedGroups"),
+    **_each("use agg(Sum(of))", "sum"),
+    **_each("use agg(Average(of))", "avg", "mean"),
+    **_each("use agg(Max(of))", "max"),
+    **_each("use agg(Min(of))", "min"),
+    **_each("use reduceGroups(f) or agg(...)", "reduce"),
+    **_each("use groupByKey(key, column) and make columns of the values in map(f)", "pivot"),
+    **_each(_SEVERAL_KEYS, "rollup", "cube", "groupingSets"),
+    **_each("use map(f) before groupByKey(key)", "map", "mapValues", "flatMap"),
+    **_each("use filter(f) before or after the aggregation", "filter", "where", "having"),
+    **_each("use count(), agg(...) or flatMapGroupsWithState(...) first", "writeStream"),
 }
 
 OF_READERS = {

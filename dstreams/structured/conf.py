@@ -65,7 +65,7 @@ class QueryConf(StateSettings):
             (``spark.sql.streaming.stateStore.stateSchemaCheck``).
         fuses_operators: execute a stateful operator and those below it, up to the shuffle, as one
             function, which is faster; else one after the other, as ``explain`` shows them
-            (``spark.dstreams.query.fusedOperators``).
+            (``spark.sql.codegen.wholeStage``).
         flat_map_groups_state_format: format of the rows of ``mapGroupsWithState`` and
             ``flatMapGroupsWithState``, 1 or 2; format 1 cannot keep a timer without a state
             (``spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion``). A checkpoint keeps
@@ -98,7 +98,7 @@ class QueryConf(StateSettings):
     )
     checkpoint_location: str | None = setting(CHECKPOINT_LOCATION, PATH)
     state_schema_check: bool = setting(STATE_SCHEMA_CHECK, FLAG, "true")
-    fuses_operators: bool = setting("spark.dstreams.query.fusedOperators", FLAG, "true")
+    fuses_operators: bool = setting("spark.sql.codegen.wholeStage", FLAG, "true")
     flat_map_groups_state_format: int = setting(STATE_FORMAT, _FORMAT, "2")
     aggregation_state_format: int = setting(AGGREGATION_STATE_FORMAT, _FORMAT, "2")
     chosen_formats: frozenset[str] = frozenset()

@@ -15,7 +15,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.pictures.graphs import graph_svg
 from dstreams.pictures.markup import frame, heading
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
-from dstreams.structured.api_hints import OF_DATASETS, Instead
+from dstreams.structured.api_hints import OF_DATASETS, OF_GROUPS, Instead
 from dstreams.structured.graph_nodes import plan_nodes
 from dstreams.structured.joins import join_plan
 from dstreams.structured.logical import (
@@ -344,7 +344,7 @@ class StreamingDataset(Instead, Generic[T_co]):
 
 
 @dataclass(frozen=True)
-class GroupedDataset(Generic[K, T]):
+class GroupedDataset(Instead, Generic[K, T]):
     """Records of type T by keys of type K.
 
     Args:
@@ -354,6 +354,8 @@ class GroupedDataset(Generic[K, T]):
 
     dataset: StreamingDataset[T]
     keys: tuple[GroupKey, ...]
+
+    _instead = OF_GROUPS
 
     def flatMapGroupsWithState(
         self,

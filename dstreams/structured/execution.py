@@ -18,7 +18,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import CheckpointError, ConcurrentWriterError, InputPast
 from checkpoint.state_store import Classes
 from dstreams.clock import Clock
-from dstreams.errors import RestartError, SourceError
+from dstreams.errors import EnvironmentNotReadyError, RestartError, SourceError
 from dstreams.events import (
     BatchCompleted,
     BatchInfo,
@@ -49,17 +49,25 @@ from dstreams.kernel.source import (
     with_noticed,
 )
 from dstreams.kernel.state_versions import StateVersions
-from dstreams.kernel.store_upkeep import open_store, require_trusted_values
+from dstreams.kernel.store_upkeep import open_store, require_encrypted, require_trusted_values
 from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.monitor.phases import PhaseTimer
 from dstreams.monitor.state_access import StateAccess
 from dstreams.monitor.state_jobs import StateJobs, StoredState
+from dstreams.rdd import jvm
 from dstreams.rdd.counting import RecordCount, counted_unless_known
 from dstreams.rdd.failures import located
-from dstreams.rdd.job_labels import begin_query_batch, jobs_since, label_jobs, next_job_id
+from dstreams.rdd.job_labels import (
+    begin_query_batch,
+    doing,
+    jobs_since,
+    label_jobs,
+    next_job_id,
+)
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
+from dstreams.rdd.worker_python import require_shared
 from dstreams.settings import Settings
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
@@ -77,11 +85,13 @@ from dstreams.structured.incremental import IncrementalExecution
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.planning import PlannedQuery, plan_query, watermark_name
 from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
 from dstreams.structured.restart_checks import describe_operators, require_same_query
 from dstreams.structured.sinks.sink import Sink
 from dstreams.structured.state_reader import ShownState
+from dstreams.structured.trees import from_sink
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 logger = logging.getLogger(__name__)
@@ -112,6 +122,8 @@ class MicroBatchExecution:
 
     Raises:
         RestartError: the checkpoint is of a query that this one cannot go on from.
+        InvalidStreamError: as in :func:`require_encrypted`.
+        EnvironmentNotReadyError: executors do not share the checkpoint with the driver.
     """
 
     def __init__(
@@ -140,6 +152,9 @@ class MicroBatchExecution:
         if newest is not None:
             require_same_query(newest, self._operators, len(self.planned.sources), definition.conf)
         state_files = require_trusted_values(checkpoint.files, conf)
+        if self.planned.names:
+            require_encrypted(spark, conf)
+            require_shared(spark, state_files)
         self.log = checkpoint.take_over(clock.now_ms(), self._description())
         recovered = checkpoint.recovered()
         _require_same_records(newest, recovered.newest)
@@ -365,6 +380,7 @@ class MicroBatchExecution:
         ids = (self.checkpoint.query_id, self.run_id, batch.batch_id)
         begin_query_batch(self.definition.name, *ids)
         fault("job.submit", batch.batch_id)
+        doing("input")
         with timer.phase("getBatch"):
             rdds = self._read(inputs)
         with timer.phase("queryPlanning"):
@@ -382,6 +398,12 @@ class MicroBatchExecution:
                 for reader, planned in zip(self._readers, inputs, strict=True)
             ]
         observed = context.event_times()
+        doing("commit")
+        if not jvm.is_running(self._spark):  # a sink may have hidden that its jobs failed
+            raise EnvironmentNotReadyError(
+                "the SparkContext was stopped, or its JVM ended, while the batch ran; it is not "
+                "committed, and the next start runs it again"
+            )
         with timer.phase("commitOffsets"):
             known = self._known_rows(inputs, output.rows)
             self._commit(batch, observed, known)
@@ -403,15 +425,9 @@ class MicroBatchExecution:
             for given, count in zip(pending.inputs, counts, strict=True)
         )
         states = tuple(
-            StateOperatorInfo(
-                name,
-                operator.shortName,
-                operator.getStateInfo().numPartitions,
-                (context.versions[number].metrics or StateMetrics()).as_dict(),
-            )
-            for number, (name, operator) in enumerate(
-                zip(self.planned.names, execution.stateful(), strict=True)
-            )
+            _state_info(self.planned.names, operator, context)
+            for operator in from_sink(execution.plan)  # as Spark, whose monitors go by position
+            if isinstance(operator, StateStoreWriter)
         )
         return replace(
             self._ended(pending, timer, "succeeded", None),
@@ -457,6 +473,7 @@ class MicroBatchExecution:
         planned = PlannedOutput(0, sink.name)
         self._tell(OutputOperationStarted(batch.timestamp_ms, planned, started_ms))
         label_jobs("")
+        doing(f"output to {sink.name}")
         first_job = next_job_id(self._spark)
         count: int | None = None
         failure: str | None = None
@@ -595,6 +612,16 @@ def retire(log: TransactionLog, retained: int, ends: InputEnds) -> None:
     committed_ms = log.commits.times()
     if len(committed_ms) > retained + 1:
         log.retire(committed_ms[-retained - 1], ends)
+
+
+def _state_info(
+    names: Sequence[str], operator: StateStoreWriter, context: ExecutionContext
+) -> StateOperatorInfo:
+    info = operator.getStateInfo()
+    metrics = context.versions[info.operatorId].metrics or StateMetrics()
+    return StateOperatorInfo(
+        names[info.operatorId], operator.shortName, info.numPartitions, metrics.as_dict()
+    )
 
 
 def _records(inputs: Sequence[InputInfo]) -> dict[str, int | None]:

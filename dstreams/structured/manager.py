@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.waiting import wait_in_steps
 from dstreams.monitor.application import application
 from dstreams.monitor.monitor import Monitor, Opened
+from dstreams.rdd.job_watch import JobWatch, watched
 from dstreams.rdd.worker_python import require_workers
 from dstreams.settings import Settings
 from dstreams.structured.active_queries import claim_checkpoint
@@ -32,6 +34,8 @@ from dstreams.structured.stop_signal import stop_signal
 from dstreams.structured.triggers import Trigger
 from dstreams.structured.unsupported import check_supported
 from dstreams.ui.page import page
+
+logger = logging.getLogger(__name__)
 
 
 class StreamingQueryManager:
@@ -98,6 +102,7 @@ class StreamingQueryManager:
         with stop_signal.noted() as is_to_stop, self._changed:
             wait_in_steps(self._changed, lambda: self._has_ended or is_to_stop(), timeout)
         if is_to_stop():
+            logger.warning("asked to end by SIGTERM, stopping the queries")
             self.stop_all()
         with self._changed:
             if self._failure is not None:
@@ -126,6 +131,21 @@ class StreamingQueryManager:
             RestartError: it cannot go on from the checkpoint.
             EnvironmentNotReadyError: the Python workers lack what dstreams needs.
         """
+        watch = JobWatch(self._spark, self._clock, definition.conf.task_timeout_ms)
+        with watch.watching(), watched(f"the start of query {definition.name or ''}".rstrip()):
+            query = self._open(definition, trigger, location, watch)
+        with self._changed:
+            self._queries[query.id] = query
+        start_query(query)
+        return query
+
+    def _open(
+        self,
+        definition: QueryDefinition,
+        trigger: Trigger,
+        location: str | None,
+        watch: JobWatch,
+    ) -> StreamingQuery:
         conf = definition.conf
         if conf.unsupported_check:
             check_supported(
@@ -179,13 +199,9 @@ class StreamingQueryManager:
         )
         application().begun(monitor)
         environment = QueryEnvironment(
-            self._spark, self._clock, self._listeners, monitor, ended, self.stop_all
+            self._spark, self._clock, self._listeners, monitor, watch, ended, self.stop_all
         )
-        query = StreamingQuery(execution, trigger, environment)
-        with self._changed:
-            self._queries[query.id] = query
-        start_query(query)
-        return query
+        return StreamingQuery(execution, trigger, environment)
 
     def _monitor(self, definition: QueryDefinition, trigger: Trigger, query_id: str) -> Monitor:
         return Monitor(

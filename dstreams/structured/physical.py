@@ -9,10 +9,11 @@ from typing import Any
 
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
+from pyspark.shuffle import ExternalSorter
 
 from dstreams.callables import describe
 from dstreams.rdd.element_tasks import Filter, FlatMap, Map
-from dstreams.rdd.failures import failed
+from dstreams.rdd.failures import UserFunctionError, failed
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.function_errors import PLAIN_ROWS, require_rows
 from dstreams.structured.logical import ElementKind
@@ -24,6 +25,7 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
+from dstreams.structured.operators.sql_values import sort_key
 from dstreams.structured.selectors import show
 
 _ELEMENTS: dict[ElementKind, Callable[[Callable[[Any], Any], str], Task]] = {
@@ -298,16 +300,39 @@ class SortExec(UnaryExec):
         return Ordering((self._order,))
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
-        key = _OfEvent(self.key) if self.child.hasEventTime else self.key
-        return self.child.execute(context).sortBy(key, self.ascending, 1)
+        rows = self.child.execute(context)
+        sort = _SortRows(self.key, self.ascending, self.child.hasEventTime, rows._memory_limit())
+        ordered: RDD[Any] = PipelinedRDD(rows.coalesce(1), sort)
+        return ordered
 
 
 @dataclass(frozen=True)
-class _OfEvent:
-    key: Callable[[Any], Any]
+class _SortRows:
+    """Task: rows -> the same in order, on the local disk where there are many."""
 
-    def __call__(self, event: Any) -> Any:
-        return self.key(event[1])
+    key: Callable[[Any], Any]
+    ascending: bool
+    are_events: bool
+    memory_mb: float
+
+    def __call__(self, _: int, rows: Iterable[Any]) -> Iterable[Any]:
+        settle_worker()
+        sorter: ExternalSorter[Any] = ExternalSorter(self.memory_mb * 0.9)
+        try:
+            return sorter.sorted(rows, key=self._key_of, reverse=not self.ascending)
+        except TypeError as error:
+            raise UserFunctionError(
+                f"orderBy({describe(self.key)}): keys have no common order, got {error}; return "
+                "keys of one type"
+            ) from error
+
+    def _key_of(self, row: Any) -> Any:
+        record = row[1] if self.are_events else row
+        try:
+            key = self.key(record)
+        except Exception as error:
+            raise failed(f"orderBy({describe(self.key)})", record, error, "record") from error
+        return sort_key(key)
 
 
 @dataclass(frozen=True)

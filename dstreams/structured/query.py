@@ -22,6 +22,7 @@ from dstreams.monitor.status import StreamStatus
 from dstreams.pictures.statuses import status_html
 from dstreams.rdd.failures import class_of, located, make_brief, summarize, with_code
 from dstreams.rdd.job_labels import labelled_jobs
+from dstreams.rdd.job_watch import JobWatch, watched
 from dstreams.structured.execution import MicroBatchExecution
 from dstreams.structured.listeners import (
     QueryIdleEvent,
@@ -53,6 +54,7 @@ class QueryEnvironment:
     """What a query runs with.
 
     Args:
+        watch: reports and ends what hangs.
         ended: called at the end of the run.
         stop_all: ends all queries of the session.
     """
@@ -61,6 +63,7 @@ class QueryEnvironment:
     clock: Clock
     listeners: ListenerBus
     monitor: Monitor
+    watch: JobWatch
     ended: Callable[[StreamingQuery], None]
     stop_all: Callable[[], None]
 
@@ -190,6 +193,7 @@ class StreamingQuery:
         with stop_signal.noted() as is_to_stop, self._changed:
             wait_in_steps(self._changed, lambda: self._ended.is_set() or is_to_stop(), timeout)
         if is_to_stop():
+            logger.warning("asked to end by SIGTERM, stopping the queries")
             self._environment.stop_all()
         if self._ended.is_set() and self._error is not None:
             raise self._error
@@ -256,7 +260,7 @@ class StreamingQuery:
             )
             self._execution.janitor.use_thread()
             if not self._stopping.is_set():
-                with labelled_jobs(self._environment.spark):
+                with self._environment.watch.watching(), labelled_jobs(self._environment.spark):
                     self._run_triggers()
         except BaseException as error:
             if self._stopping.is_set() and not isinstance(error, CheckpointError):
@@ -289,9 +293,10 @@ class StreamingQuery:
         with self._changed:
             self._triggers += 1
         self._say("Processing new data", busy=True)
-        batch = self._execution.run_trigger(
-            allows_no_data=allows_no_data, is_stopping=self._stopping.is_set
-        )
+        with watched(f"batch {self._execution.batch_id} of query {self.name or self.id}"):
+            batch = self._execution.run_trigger(
+                allows_no_data=allows_no_data, is_stopping=self._stopping.is_set
+            )
         now_ms = self._environment.clock.now_ms()
         if batch is not None:
             with self._changed:
@@ -345,6 +350,9 @@ class StreamingQuery:
             except Exception:
                 logger.warning("query %s could not give up all it held", self.id, exc_info=True)
         self._say("Terminated with exception" if self._error else "Stopped", busy=False)
+        logger.info(
+            "query %s has stopped, with %d batches", self.name or self.id, execution.batch_id
+        )
         self._environment.ended(self)
         self._environment.listeners.post(self._terminated())
         self._ended.set()

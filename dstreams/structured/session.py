@@ -27,6 +27,7 @@ from pyspark import RDD, SparkContext
 from dstreams.clock import Clock, SystemClock
 from dstreams.errors import InvalidStreamError
 from dstreams.pictures.statuses import queries_html
+from dstreams.rdd.context import require_running
 from dstreams.rdd.worker_python import use_driver_python
 from dstreams.redaction import mask_by
 from dstreams.settings import Settings
@@ -62,6 +63,7 @@ class StreamSession:
 
     Raises:
         InvalidStreamError: *sparkContext* is neither.
+        EnvironmentNotReadyError: that context has been stopped, by the program or by Spark.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class StreamSession:
             raise InvalidStreamError(
                 f"StreamSession needs a SparkContext or a SparkSession, got {sparkContext!r}"
             )
+        require_running(spark)
         given = {**dict(spark.getConf().getAll()), **dict(conf or {})}
         mask_by(given)
         partitions = {SHUFFLE_PARTITIONS: str(spark.defaultParallelism)}

@@ -18,11 +18,14 @@ from pyspark.rdd import PipelinedRDD
 from checkpoint import CommitLog, StoreCommit
 from checkpoint.state_store import EMPTY, Classes, StateStore
 from dstreams.errors import InvalidStreamError, RestartError
-from dstreams.kernel.store_upkeep import open_store, require_trusted_values
+from dstreams.kernel.store_upkeep import open_store, require_encrypted, require_trusted_values
 from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.operators.grouping import EVENT_TIME
+from dstreams.structured.operators.streaming_aggregation_state_manager import (
+    AGGREGATION_STATE_FORMAT,
+)
 from dstreams.structured.operators.window_keys import split_time
 from dstreams.structured.query_checkpoint import read_checkpoint, recovered_of, time_of_batch
 
@@ -124,6 +127,7 @@ class QueryStateReader:
         self._query_id = last.stream_id
         self._commits = CommitLog(self._files)
         restored = conf.restored(newest.conf)
+        require_encrypted(spark, restored)
         files = require_trusted_values(self._files, restored)
         self._store = open_store(files, 0, restored, classes)
 
@@ -153,7 +157,7 @@ class QueryStateReader:
             InvalidStreamError: the batch is not kept, or there is no such operator.
         """
         number = self._last if batchId is None else batchId
-        version, shown = self._version(number, operatorId), ShownState.of(self._facts(operatorId))
+        version, shown = self._version(number, operatorId), self._shown(operatorId)
         return self._each_partition(version, _ReadKeys(self._store, version, shown))
 
     def changes(
@@ -174,7 +178,7 @@ class QueryStateReader:
             raise InvalidStreamError(
                 f"changes go from batch {startBatchId} to {last}, which is backwards"
             )
-        shown = ShownState.of(self._facts(operatorId))
+        shown = self._shown(operatorId)
         found = []
         for number in range(startBatchId, last + 1):
             after = self._version(number, operatorId)
@@ -207,6 +211,10 @@ class QueryStateReader:
             )
         return self._commits.read(time_ms).stores
 
+    def _shown(self, number: int) -> ShownState:
+        version = int(self._newest.conf.get(AGGREGATION_STATE_FORMAT, "2"))
+        return ShownState.of(self._facts(number), version)
+
     def _facts(self, operator: int) -> Any:
         known = self._newest.operators
         if not 0 <= operator < len(known):
@@ -235,16 +243,16 @@ class ShownState:
 
     Attributes:
         key_of: makes the key that is told of the stored one; None where they are the same.
-        unfolds: whether a stored row has in front what is told of it.
+        place: which part of a stored row is shown; None for all of it.
         names: of the aggregates that have a buffer each in it, where there are several.
     """
 
     key_of: Callable[[Any], Any] | None
-    unfolds: bool
+    place: int | None
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> ShownState:
+    def of(cls, facts: Mapping[str, Any], aggregation_format: int = 2) -> ShownState:
         """Return that of an operator, by what begin records say of it."""
         grouping = str(facts.get("grouping", ""))
         key_of: Callable[[Any], Any] | None = None
@@ -254,15 +262,20 @@ class ShownState:
             key_of = split_time
         names = tuple(facts.get("aggregates", ()))
         several = names if 1 < len(names) == len(set(names)) else ()
-        return cls(key_of, facts["operatorName"] in _FOLDED, several)
+        operator = facts["operatorName"]
+        place = 0 if operator in _FOLDED else None
+        if operator == "stateStoreSave" and aggregation_format == 1:
+            place = 1  # behind the key
+        return cls(key_of, place, several)
 
     def key(self, stored: Any) -> Any:
         return stored if self.key_of is None else self.key_of(stored)
 
     def value(self, row: Any) -> Any:
-        if not self.unfolds:
+        if self.place is None:
             return row
-        return dict(zip(self.names, row[0], strict=True)) if self.names else row[0]
+        shown = row[self.place]
+        return dict(zip(self.names, shown, strict=True)) if self.names else shown
 
 
 @dataclass(frozen=True)

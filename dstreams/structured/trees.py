@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
+
+
+class Step(Protocol):
+    """A step of a plan."""
+
+    @property
+    def children(self: T) -> Iterable[T]: ...
+
+
+T = TypeVar("T", bound=Step)
 
 
 def tree_lines(node: Any, text: Callable[[Any], str]) -> Iterator[str]:
@@ -14,6 +24,13 @@ def tree_lines(node: Any, text: Callable[[Any], str]) -> Iterator[str]:
         first, *rest = tree_lines(child, text)
         yield f"{'+- ' if is_last else ':- '}{first}"
         yield from (f"{'   ' if is_last else ':  '}{line}" for line in rest)
+
+
+def from_sink(node: T) -> Iterator[T]:
+    """Iterate over the steps of a plan in the order in which ``explain`` prints them."""
+    yield node
+    for child in node.children:
+        yield from from_sink(child)
 
 
 def explanation(logical: str, physical: str, *, extended: bool) -> str:

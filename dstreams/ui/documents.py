@@ -124,6 +124,16 @@ def _stream(status: StreamStatus, batches: int) -> Document:
         ],
         "running": _running(status.running),
         "recent": [_batch(batch) for batch in recent],
+        "lags": [
+            {
+                "stream_id": lag.stream_id,
+                "name": lag.name,
+                "records": sum(lag.partitions.values()),
+                "in_batches": lag.in_batches,
+                "partitions": _counts(lag.partitions),
+            }
+            for lag in status.lags
+        ],
     }
 
 

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,7 +51,9 @@ MORE_PORTS = 16
 
 _REQUEST_S, _ANSWER_S, _WRITE_S, _LINGER_S, _CLOSE_S = 10.0, 120.0, 30.0, 1.0, 5.0
 _WAIT_FOR_PLACE_S = 2.0
-"""How long a connection waits for another one to end: a page asks for its files all at once."""
+"""How long a request waits for another one to end: a page asks for its files all at once."""
+_STAGES = 4
+"""Connections are idle, wait for a place, have one, or get events; so many may be in each stage."""
 _EVENTS, _EVENT_STREAM = "/events", "text/event-stream; charset=utf-8"
 _TOO_LONG = Answer.text(431, f"a request has at most {MOST_HEAD_BYTES} bytes")
 _TOO_MANY = Answer.text(503, "too many pages are open; close one, or try again", Retry_After="5")
@@ -71,7 +74,9 @@ class Address:
         host: name or address.
         port: the first that is tried; 0 for any that is free.
         token: what has to be known to look at it; None for nothing.
-        max_connections: how many may be open at a time.
+        max_connections: how many requests are answered at a time, how many pages may be open, and
+            how many connections may be idle, of which the oldest is closed for a new one. A client
+            may have a quarter of the pages.
     """
 
     host: str = "127.0.0.1"
@@ -118,6 +123,10 @@ class PageServer:
         }
         self._made: dict[str, tuple[float, asyncio.Future[Answer]]] = {}
         self._connections: set[asyncio.Task[None]] = set()
+        self._idle: dict[_Connection, asyncio.Task[None]] = {}
+        """Connections without a request that is answered, the oldest first."""
+        self._pages: Counter[str] = Counter()
+        """Open pages, by the address of the client."""
         self._failures: set[str] = set()
         self._closing = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -169,43 +178,67 @@ class PageServer:
         await asyncio.sleep(0)  # in which their sockets are closed
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # As many may wait as are answered.
-        if self._stop.is_set() or len(self._connections) >= 2 * self._max_connections:
+        if self._stop.is_set() or len(self._connections) >= _STAGES * self._max_connections:
             writer.transport.abort()
             return
+        if len(self._idle) >= self._max_connections:
+            self._idle.pop(next(iter(self._idle))).cancel()
         connection = _Connection(reader, writer)
-        task = self._loop.create_task(self._admit(connection))
+        task = self._loop.create_task(self._converse(connection))
+        self._idle[connection] = task
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
-        task.add_done_callback(lambda _: connection.close())  # also where it never began
+        task.add_done_callback(lambda _: self._ended(connection))  # also where it never began
 
-    async def _admit(self, connection: _Connection) -> None:
-        """Answer a connection once there is a place for it."""
-        try:
-            await asyncio.wait_for(self._places.acquire(), _WAIT_FOR_PLACE_S)
-        except asyncio.TimeoutError:
-            await connection.send(_TOO_MANY)
-        else:
-            try:
-                await self._converse(connection)
-            finally:
-                self._places.release()
+    def _ended(self, connection: _Connection) -> None:
+        self._idle.pop(connection, None)
+        connection.close()
 
     async def _converse(self, connection: _Connection) -> None:
         try:
             request = await connection.receive()
             refused = self._guard.refuse(request)
-            if request.path == _EVENTS and request.method == "GET" and refused is None:
-                await self._stream(connection, request)
+            if refused is not None:  # has no place, and may be dropped for others
+                await connection.send(refused, has_body=request.method != "HEAD")
+                return
+            self._idle.pop(connection, None)
+            if request.path == _EVENTS and request.method == "GET":
+                await self._admit_page(connection, request)
             else:
-                answer = refused or await self._answer(request)
-                await connection.send(answer, has_body=request.method != "HEAD")
+                await self._admit_request(connection, request)
         except RequestError as refused_request:
             await connection.send(refused_request.answer)
         except (OSError, EOFError, asyncio.TimeoutError):
             pass  # who asked is gone, or too slow
         except Exception:
             self._failed("a connection of the page failed")
+
+    async def _admit_request(self, connection: _Connection, request: Request) -> None:
+        """Answer a request once there is a place for it."""
+        try:
+            await asyncio.wait_for(self._places.acquire(), _WAIT_FOR_PLACE_S)
+        except asyncio.TimeoutError:
+            await connection.send(_TOO_MANY)
+            return
+        try:
+            answer = await self._answer(request)
+            await connection.send(answer, has_body=request.method != "HEAD")
+        finally:
+            self._places.release()
+
+    async def _admit_page(self, connection: _Connection, request: Request) -> None:
+        """Send events, if neither this client nor all together have too many pages open."""
+        client = connection.client
+        of_one, of_all = self._pages[client], self._pages.total()
+        if of_one >= max(1, self._max_connections // 4) or of_all >= self._max_connections:
+            await connection.send(_TOO_MANY)
+            return
+        self._pages[client] += 1
+        try:
+            await self._stream(connection, request)
+        finally:
+            self._pages[client] -= 1
+            self._pages += Counter()  # keeps the positive ones
 
     async def _answer(self, request: Request) -> Answer:
         if request.path == _EVENTS:
@@ -380,6 +413,12 @@ class _Connection:
     async def _read_to_end(self) -> None:
         while await self.reader.read(MOST_HEAD_BYTES):
             pass
+
+    @property
+    def client(self) -> str:
+        """The address of the client, without its port."""
+        peer = self.writer.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
 
     def close(self) -> None:
         """End it at once."""

@@ -25,6 +25,7 @@ from checkpoint import (
 )
 from checkpoint.fsspec_files import FsspecFiles
 from checkpoint.testing import check_files
+from tests.support.s3_server import S3Server
 
 
 def new_files() -> FsspecFiles:
@@ -32,7 +33,10 @@ def new_files() -> FsspecFiles:
 
 
 class ObjectStore(MemoryFileSystem):
-    """An object store in memory that keeps listings, as s3fs does, and can be made to fail."""
+    """An object store in memory that caches listings and can be made to fail.
+
+    Its methods have the signatures of s3fs.
+    """
 
     protocol = "s3"
     cachable = False
@@ -52,6 +56,17 @@ class ObjectStore(MemoryFileSystem):
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
         self.maybe_fail("create")
         super().pipe_file(path, value, mode, **options)
+
+    def cat_file(
+        self,
+        path: str,
+        version_id: str | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        **options: Any,
+    ) -> Any:
+        assert version_id is None, f"nothing reads an older version of {path}, got {version_id!r}"
+        return super().cat_file(path, start, end, **options)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
         self.maybe_fail("ls")
@@ -119,6 +134,35 @@ def object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[ObjectStore]]
 def test_they_conform() -> None:
     """All promises of Files hold in fsspec's memory."""
     check_files(new_files)
+
+
+def test_they_conform_with_the_signatures_of_s3fs(object_store: type[ObjectStore]) -> None:
+    """File systems of fsspec order their parameters differently, so ranges are given by name."""
+    check_files(lambda: FsspecFiles(f"s3://bucket/{uuid.uuid4()}"))
+
+
+@pytest.fixture
+def on_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """Let s3fs in this process contact the server."""
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    return s3
+
+
+def test_they_conform_on_s3(on_s3: S3Server) -> None:
+    """All promises of Files hold for s3fs and a server."""
+    check_files(lambda: FsspecFiles(on_s3.new_url()))
+
+
+def test_a_large_file_on_s3(on_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in parts is created once, also by s3fs and a server."""
+    monkeypatch.setattr(fsspec_files, "PART_BYTES", 5 << 20)  # the least that S3 takes
+    chunks = [bytes([number]) * (1 << 20) for number in range(12)]
+    files = FsspecFiles(on_s3.new_url())
+    assert files.create("a", chunks) == 12 << 20
+    with pytest.raises(AlreadyExistsError, match="are created only once"):
+        files.create("a", chunks)
+    assert b"".join(files.read_chunks("a", 7 << 20)) == b"".join(chunks)
 
 
 def test_they_travel_to_workers() -> None:

@@ -312,7 +312,7 @@ def test_checkpoint_intervals(sc: SparkContext, interval: float, message: str) -
         driver.output(states)
         with pytest.raises(InvalidStreamError) as raised:
             driver.context.start()
-        assert driver.context.getState() is StreamingContextState.STOPPED
+        assert driver.context.getState() is StreamingContextState.INITIALIZED
     assert str(raised.value).startswith(
         "the checkpoint interval of updateStateByKey at test_context.py:"
     )

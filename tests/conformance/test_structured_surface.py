@@ -10,11 +10,14 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import GroupedData
 from pyspark.sql.streaming import listener, query, readwriter, state
 
 from dstreams.monitor import progress
 from dstreams.state.group_state import GroupState, GroupStateTimeout
 from dstreams.structured import StreamSession, listeners
+from dstreams.structured.api_hints import OF_GROUPS
+from dstreams.structured.dataset import GroupedDataset
 from dstreams.structured.manager import StreamingQueryManager
 from dstreams.structured.query import StreamingQuery
 from dstreams.structured.reader import DataStreamReader
@@ -137,6 +140,11 @@ INSTEAD = [
     ("reader", "schema", r"give no schema, and map\(f\) what load returns"),
     ("writer", "partitionBy", "use foreachBatch to lay files out"),
     ("dataset", "nothing", "StreamingDataset has no 'nothing'$"),
+    ("dataset", "rollup", r"use flatMap\(f\) to repeat a record for each of its keys"),
+    ("groups", "transformWithState", r"use flatMapGroupsWithState\(f, mode, timeout\)"),
+    ("groups", "pivot", r"GroupedDataset has no 'pivot'; .* use groupByKey\(key, column\)"),
+    ("groups", "writeStream", r"use count\(\), agg\(...\) or"),
+    ("groups", "nothing", "GroupedDataset has no 'nothing'$"),
 ]
 
 
@@ -145,7 +153,20 @@ def test_what_to_write_instead(sc: SparkContext, owner: str, name: str, message:
     """A name of pyspark that is not here is no attribute, and the error says what to write."""
     session = StreamSession(sc)
     dataset = session.memoryStream().toDS()
-    owners = {"dataset": dataset, "reader": session.readStream, "writer": dataset.writeStream}
+    owners = {
+        "dataset": dataset,
+        "groups": dataset.groupByKey("key"),
+        "reader": session.readStream,
+        "writer": dataset.writeStream,
+    }
     assert not hasattr(owners[owner], name)
     with pytest.raises(AttributeError, match=message):
         getattr(owners[owner], name)
+
+
+def test_groups() -> None:
+    """Each name of pyspark's GroupedData is there, or the error says what to write."""
+    names = public(dir(GroupedData))
+    assert len(names) > 10
+    assert {name for name in names if not hasattr(GroupedDataset, name)} <= set(OF_GROUPS)
+    assert not {name for name in OF_GROUPS if hasattr(GroupedDataset, name)}

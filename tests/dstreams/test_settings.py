@@ -35,6 +35,7 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.dstreams.onFailure", "stop", "on_failure", "stop"),
         ("spark.dstreams.state.localRetention", "2d", "state_local_retention_ms", 172_800_000),
         ("spark.dstreams.state.checksums", "true", "state_checksums", True),
+        ("spark.dstreams.state.localEncrypted", "true", "state_local_encrypted", True),
         (
             "spark.dstreams.mapWithState.timeouts",
             "checkpoint",
@@ -53,6 +54,7 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.streaming.unpersist", " TRUE ", "unpersist", True),
         ("spark.streaming.gracefulStopTimeout", "2500", "graceful_stop_timeout_ms", 2500),
         ("spark.dstreams.stop.waitForBatches", "2h", "wait_for_batches_ms", 7_200_000),
+        ("spark.dstreams.task.timeout", "90s", "task_timeout_ms", 90_000),
         ("spark.streaming.gracefulStopTimeout", "10s", "graceful_stop_timeout_ms", 10_000),
         (
             "spark.streaming.stopGracefullyOnShutdown",

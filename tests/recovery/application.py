@@ -1,7 +1,8 @@
 """A program that is killed: every kind of state over numbered rows, and a ledger of its outputs.
 
-    python application.py DIRECTORY VERSION BATCHES
+    python application.py DIRECTORY VERSION BATCHES [CHECKPOINT]
 
+The checkpoint is DIRECTORY/checkpoint unless a path or URL is given.
 Version 1 is taken up as it was. Version 2 is restored into new code: the sum of the values became
 twice their sum, the state has other partitions, and a count of the rows was added.
 """
@@ -53,14 +54,14 @@ def write_line(directory: str, line: object) -> None:
         os.fsync(ledger.fileno())
 
 
-def define(directory: str, version: int) -> StreamingContext:
+def define(directory: str, version: int, checkpoint: str) -> StreamingContext:
     conf = {
         "spark.default.parallelism": "2",
         "spark.ui.enabled": "false",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     ssc = StreamingContext(tuned_context("killed", "local[2,4]", conf), 1)
-    ssc.checkpoint(f"{directory}/checkpoint")
+    ssc.checkpoint(checkpoint)
     define_streams(ssc, directory, version)
     return ssc
 
@@ -90,8 +91,8 @@ def with_id(func: Callable[[int, RDD[Any]], None]) -> Callable[..., None]:
 
 def main() -> None:
     directory, version, batches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    setup = partial(define, directory, version)
-    checkpoint = f"{directory}/checkpoint"
+    checkpoint = sys.argv[4] if len(sys.argv) > 4 else f"{directory}/checkpoint"
+    setup = partial(define, directory, version, checkpoint)
     if version == 1:
         ssc = StreamingContext.getOrCreate(checkpoint, setup)
     else:

@@ -61,7 +61,9 @@ class StandaloneCluster:
                 work = str(self._directory / f"work-{host}")
                 arguments = ("--cores", "1", "--memory", "1g", "--webui-port", "0")
                 self._start(host, host, _WORKER, *arguments, "--work-dir", work, self.url)
-            wait_for(lambda: self._log("master").count("Registering worker") >= 2, _UP_S)
+            wait_for(
+                lambda: self._log("master").count("Registering worker") >= len(self._hosts), _UP_S
+            )
         except BaseException:
             self.stop()
             raise

@@ -6,9 +6,10 @@ import functools
 import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError
+from dstreams.kafka_io.decoders.avro_bounds import AvroBounds
 from dstreams.kafka_io.decoders.decoder import Decoder
 from dstreams.kafka_io.decoders.schema_framing import HEADER_BYTES, schema_id
 from dstreams.kafka_io.decoders.schema_registry import (
@@ -16,6 +17,7 @@ from dstreams.kafka_io.decoders.schema_registry import (
     RegistrySettings,
     SchemaRegistry,
 )
+from dstreams.rdd.nesting import require_shallow
 
 
 class AvroDecoder(Decoder[Any]):
@@ -24,6 +26,10 @@ class AvroDecoder(Decoder[Any]):
     The bytes are what the serializers of Confluent write: the id of a schema, then the value. Each
     schema is fetched once by each worker process. A registry that cannot be reached is not the
     fault of a record: then the task fails and is tried again.
+
+    Values that are nested deeper than 200, and values of many items that take no bytes, cannot be
+    decoded. They are looked for only where the schema allows them: it refers to itself, or has
+    arrays of null.
 
     >>> clicks = AvroDecoder({"url": "http://localhost:8081"})
     >>> clicks = AvroDecoder({
@@ -74,7 +80,7 @@ class AvroDecoder(Decoder[Any]):
 
     def _decoded(self, values: Sequence[bytes | None]) -> list[Any]:
         read = _fastavro().schemaless_reader
-        reader_schema = None if self._reader_text is None else _parsed(self._reader_text)
+        reader_schema = None if self._reader_text is None else _parsed(self._reader_text).schema
         writers, new = self._writers, io.BytesIO
         writer = None if self._writer_text is None else _parsed(self._writer_text)
         decoded: list[Any] = []
@@ -83,17 +89,19 @@ class AvroDecoder(Decoder[Any]):
                 decoded.append(None)
                 continue
             stream = new(data)
-            schema = writer
-            if schema is None:
+            parsed = writer
+            if parsed is None:
                 header = stream.read(HEADER_BYTES)
-                schema = writers.get(header) or self._writer_of(data)
-            decoded.append(read(stream, schema, reader_schema))
+                parsed = writers.get(header) or self._writer_of(data)
+            if parsed.bounds is not None:
+                parsed.bounds.require(data, stream.tell())
+            decoded.append(read(stream, parsed.schema, reader_schema))
             if stream.read(1):
                 left = len(data) - stream.tell() + 1
                 raise ValueError(f"{left} bytes are left over behind the value of its schema")
         return decoded
 
-    def _writer_of(self, data: bytes) -> Any:
+    def _writer_of(self, data: bytes) -> _Parsed:
         registry = cast(SchemaRegistry, self._registry)  # there is one where no schema was given
         number = schema_id(data)
         if number in self._unknown:
@@ -108,7 +116,7 @@ class AvroDecoder(Decoder[Any]):
         return schema
 
     def _forget(self) -> None:
-        self._writers: dict[bytes, Any] = {}
+        self._writers: dict[bytes, _Parsed] = {}
         self._unknown: dict[int, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -139,17 +147,27 @@ def _checked_text(schema: str | Mapping[str, Any] | Sequence[Any] | None, what: 
     return text
 
 
+class _Parsed(NamedTuple):
+    """A schema as fastavro wants it, and what checks its values, None if they are bounded."""
+
+    schema: Any
+    bounds: AvroBounds | None
+
+
 @functools.lru_cache(maxsize=4096)
-def _parsed(text: str, references: tuple[str, ...] = ()) -> Any:
-    """Return a schema as fastavro wants it; parsed once in a process."""
+def _parsed(text: str, references: tuple[str, ...] = ()) -> _Parsed:
+    """Return a schema, parsed once in a process."""
     parse, named = _fastavro().parse_schema, {}  # type: ignore[var-annotated]
     for reference in references:
-        parse(json.loads(reference), named_schemas=named)
-    return parse(_loaded(text), named_schemas=named)
+        parse(_loaded(reference), named_schemas=named)
+    schema = parse(_loaded(text), named_schemas=named)
+    bounds = AvroBounds(schema, named)
+    return _Parsed(schema, bounds if bounds.is_needed() else None)
 
 
 def _loaded(text: str) -> Any:
     """Return a schema as JSON says it; a single name may stand without quotes."""
+    require_shallow(text)
     try:
         return json.loads(text)
     except ValueError:
@@ -158,7 +176,7 @@ def _loaded(text: str) -> Any:
         raise
 
 
-def _parsed_schema(schema: RegisteredSchema, number: int) -> Any:
+def _parsed_schema(schema: RegisteredSchema, number: int) -> _Parsed:
     if schema.kind != "AVRO":
         raise LookupError(f"schema {number} of the Schema Registry is {schema.kind}, not AVRO")
     return _parsed(schema.text, schema.references)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from dstreams.errors import InvalidStreamError
 from dstreams.kafka_io.decoders.decoder import Decoder
 from dstreams.kafka_io.decoders.schema_framing import HEADER_BYTES, schema_id
+from dstreams.rdd.nesting import MOST_NESTED, require_shallow
 
 T = TypeVar("T")
 
@@ -33,6 +34,8 @@ class JsonDecoder(Decoder[T]):
     Traceback (most recent call last):
     msgspec.ValidationError: Expected `str`, got `int` - at `$.user`
 
+    Lists and objects that are nested deeper than 200 cannot be decoded.
+
     Args:
         of: type of the values, as msgspec takes it: a dataclass, a TypedDict, a ``dict[str, int]``,
             a Struct; fields that it does not have are passed over. Workers import a Struct from
@@ -52,13 +55,18 @@ class JsonDecoder(Decoder[T]):
     def decode(self, data: bytes, topic: str) -> T:
         if self._framed:
             schema_id(data)
-            return self._text.decode(memoryview(data)[HEADER_BYTES:])
+            data = data[HEADER_BYTES:]
+        require_shallow(data)
         return self._text.decode(data)
 
     def decode_block(self, values: Sequence[bytes | None], topic: str) -> list[T | None]:
         if self._framed or None in values:
             return super().decode_block(values, topic)
-        return list(map(self._text.decode, values))  # type: ignore[arg-type]  # none is None
+        texts = cast("Sequence[bytes]", values)
+        if max(map(len, texts), default=0) > MOST_NESTED:
+            for text in texts:
+                require_shallow(text)
+        return list(map(self._text.decode, texts))
 
     def _decoder(self) -> msgspec.json.Decoder[T]:
         try:

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 from dstreams.structured.operators.copied_records import copies, may_change_records
+from dstreams.structured.operators.sql_values import all_normalized, is_before, normalized
 from dstreams.structured.selectors import Spec, selector
 
 
@@ -154,18 +155,18 @@ class Sum(_OfColumn):
 
 @dataclass(frozen=True)
 class Min(_OfColumn):
-    """The least value, None of none."""
+    """The least value, None of none; NaN only if there is no other value, as in Spark."""
 
     def _merge(self, first: Any, second: Any) -> Any:
-        return second if second < first else first
+        return second if is_before(second, first) else first
 
 
 @dataclass(frozen=True)
 class Max(_OfColumn):
-    """The greatest value, None of none."""
+    """The greatest value, None of none; NaN if any value is NaN, as in Spark."""
 
     def _merge(self, first: Any, second: Any) -> Any:
-        return second if second > first else first
+        return second if is_before(first, second) else first
 
 
 @dataclass(frozen=True)
@@ -232,17 +233,19 @@ class CollectList(_OfColumn):
 
 @dataclass(frozen=True)
 class CollectSet(_OfColumn):
-    """The different values; they have to be hashable."""
+    """The different values; they have to be hashable. All NaN are one value, as in Spark."""
 
     def finish(self, buffer: Any) -> Any:
         return set() if buffer is None else buffer
 
     def _add(self, buffer: Any, value: Any) -> Any:
-        return self._merge(set() if buffer is None else buffer, (value,))
+        values = set() if buffer is None else buffer
+        values.add(normalized(value))
+        return values
 
     def _merge(self, first: Any, second: Any) -> Any:
         first.update(second)
-        return first
+        return all_normalized(first)
 
 
 @dataclass(frozen=True)
@@ -277,7 +280,7 @@ class MinBy(_OfColumn):
         return None if buffer is None else buffer[1]
 
     def _merge(self, first: Any, second: Any) -> Any:
-        return second if second[0] < first[0] else first
+        return second if is_before(second[0], first[0]) else first
 
 
 @dataclass(frozen=True)
@@ -285,7 +288,7 @@ class MaxBy(MinBy):
     """The value of the record with the greatest order, otherwise as :class:`MinBy`."""
 
     def _merge(self, first: Any, second: Any) -> Any:
-        return second if second[0] > first[0] else first
+        return second if is_before(first[0], second[0]) else first
 
 
 @dataclass(frozen=True)

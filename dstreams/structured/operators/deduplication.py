@@ -233,7 +233,7 @@ class StreamingDeduplicateExec(StateStoreWriter, UnaryExec):
 
     @property
     def requiredChildDistribution(self) -> tuple[Distribution, ...]:
-        return (self.clustered(self.where),)
+        return (self.clustered(self.where, self.where),)
 
     def function(self, memory_mb: float = 512) -> DropDuplicates:
         has_time = self.child.hasEventTime

@@ -44,12 +44,14 @@ class ShuffleExchangeExec(UnaryExec):
     Args:
         numPartitions: number of partitions of the state that the key is looked up in.
         keyName: what the pairs are keyed by, for people.
+        operation: what requires the exchange, for error messages.
 
     Semantics: ShuffleExchangeExec (Spark 4.3).
     """
 
     numPartitions: int
     keyName: str = "key"
+    operation: str = "groupByKey"
 
     @property
     def nodeName(self) -> str:
@@ -66,7 +68,7 @@ class ShuffleExchangeExec(UnaryExec):
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         rows = self.child.execute(context)
         partitioner = StablePartitioner(self.numPartitions)
-        blocks = shuffle_pairs(rows, partitioner, operation=self.keyName, ordered=True)
+        blocks = shuffle_pairs(rows, partitioner, operation=self.operation, ordered=True)
         return PlacedPairsRDD(blocks)
 
 
@@ -146,7 +148,9 @@ def ensure_requirements(plan: PhysicalOperator, numPartitions: int) -> PhysicalO
                 count = distribution.requiredNumPartitions or numPartitions
                 wanted = replace(distribution, requiredNumPartitions=count)
                 if not wanted.is_satisfied_by(child.outputPartitioning):
-                    better = ShuffleExchangeExec(child, count, distribution.expressions)
+                    better = ShuffleExchangeExec(
+                        child, count, distribution.expressions, distribution.operation
+                    )
             if not better.outputOrdering.satisfies(ordering):
                 better = LocalSortExec(better, ordering)
             if better is not child:

@@ -20,6 +20,8 @@ from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state import partition_tasks
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
+from dstreams.state.input_processor import Converter
+from dstreams.state.state_manager import ONE_COLUMN, StateEncoder
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.partitioning import BY_KEY, UNORDERED, Distribution, Ordering
 from dstreams.structured.operators.physical_operator import PhysicalOperator, UnaryExec
@@ -35,8 +37,31 @@ _FOR_EVER_MS = 1 << 62
 class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
     """Calls a function for each key with records, then for each key whose timer is due.
 
-    The child has pairs ``(key, row)``; *rowsAreEvents* if a row is a pair (event time, record).
-    *initialState* is for the first batch only.
+    The child has pairs ``(key, row)``, those of a key next to each other. With event-time timeouts
+    late rows are dropped. The rows of groups with records come first, then those of timed-out keys,
+    then the store is committed.
+
+    Args:
+        func: ``(key, records, GroupState) -> rows``, or a row if *isMap*.
+        keyName: what the pairs are keyed by, for people.
+        outputMode: append or update; the mode of the function.
+        timeoutConf: which timers the function may set.
+        rowsAreEvents: whether a row is a pair (event time, record).
+        where: for error messages.
+        batchTimestampMs: processing time of the batch, milliseconds since the epoch; required with
+            processing-time timeouts. Event-time timeouts require both watermarks.
+        initialState: pairs of key and state; for the first batch only.
+        keepTimer: keep a timer that a call does not set again, unless it was due.
+        skipEmittingInitialStateKeys: do not call the function for keys without records in the first
+            batch.
+        stateFormatVersion: how state and timer are laid out in the store, 1 or 2
+            (``spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion``).
+        stateEncoder: makes columns of a state, and a state of columns.
+        getKeyObj, getValueObj, getOutputRow: convert what the function is called with, and the rows
+            that it returns; None to leave them as they are.
+
+    Raises:
+        InvalidStreamError: at execution, a time that *timeoutConf* requires is not filled in.
 
     Semantics: FlatMapGroupsWithStateExec (Spark 4.3).
     """
@@ -53,6 +78,10 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
     keepTimer: bool = False
     skipEmittingInitialStateKeys: bool = False
     stateFormatVersion: int = 2
+    stateEncoder: StateEncoder = ONE_COLUMN
+    getKeyObj: Converter | None = None
+    getValueObj: Converter | None = None
+    getOutputRow: Converter | None = None
 
     @property
     def shortName(self) -> str:
@@ -89,7 +118,7 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
     @property
     def requiredChildDistribution(self) -> tuple[Distribution, ...]:
         """Both children have each key in the partition of its state."""
-        return (self.clustered(self.keyName),) * len(self.children)
+        return (self.clustered(self.keyName, self.where),) * len(self.children)
 
     @property
     def requiredChildOrdering(self) -> tuple[Ordering, ...]:
@@ -116,6 +145,13 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
 
     def function(self, memory_mb: float = 512) -> WithNextTimeout:
         return self.store_function(memory_mb, is_sorted=True)
+
+    @property
+    def _value_obj(self) -> Converter | None:
+        """The converter of rows: that of records leaves event times alone."""
+        if self.getValueObj is None or not self.rowsAreEvents:
+            return self.getValueObj
+        return OfEvent(self.getValueObj)
 
     def store_function(self, memory_mb: float = 512, *, is_sorted: bool = False) -> WithNextTimeout:
         """Return what a task does with rows whose keys come together (*is_sorted*), or any rows.
@@ -146,12 +182,26 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
                 event_time=_event_time if self.rowsAreEvents and is_event_time else None,
                 keepTimer=self.keepTimer,
                 skipEmittingInitialStateKeys=self.skipEmittingInitialStateKeys,
+                stateEncoder=self.stateEncoder,
                 stateFormatVersion=self.stateFormatVersion,
+                getKeyObj=self.getKeyObj,
+                getValueObj=self._value_obj,
+                getOutputRow=self.getOutputRow,
                 memory_mb=memory_mb,
                 is_sorted=is_sorted,
             ),
             has_processing_time,
         )
+
+
+@dataclass(frozen=True)
+class OfEvent:
+    """A converter of records as one of events."""
+
+    convert: Converter
+
+    def __call__(self, event: tuple[int | None, Any]) -> tuple[int | None, Any]:
+        return event[0], self.convert(event[1])
 
 
 @dataclass(frozen=True)

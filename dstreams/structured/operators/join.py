@@ -59,7 +59,7 @@ class StreamingSymmetricHashJoinExec(StateStoreWriter):
 
     @property
     def requiredChildDistribution(self) -> tuple[Distribution, ...]:
-        return (self.clustered(self.condition.where),) * 2
+        return (self.clustered(self.condition.where, self.condition.where),) * 2
 
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
         """Return whether rows may be evicted, which needs a time range."""

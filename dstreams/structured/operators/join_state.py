@@ -174,8 +174,7 @@ class _JoinChanges:
             manager.append(*row)
             metrics.numUpdatedStateRows += 1
         for place, event in self._matched.rows():
-            manager.set_matched(place, event)
-            metrics.numUpdatedStateRows += 1
+            manager.set_matched(place, event)  # which Spark does not count as an update
         for place in self._removed.rows():
             manager.remove(place)
             metrics.numRemovedStateRows += 1

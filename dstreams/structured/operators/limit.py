@@ -97,7 +97,7 @@ class StreamingGlobalLimitExec(StateStoreWriter, UnaryExec):
 
     @property
     def requiredChildDistribution(self) -> tuple[Distribution, ...]:
-        return (self.clustered("limit"),)
+        return (self.clustered("limit", "limit"),)
 
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
         return False

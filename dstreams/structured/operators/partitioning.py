@@ -55,10 +55,12 @@ class StatefulOpClusteredDistribution(Distribution):
     Args:
         expressions: what the pairs are keyed by, for people.
         requiredNumPartitions: partitions of the state; None if they are not known yet.
+        operation: what requires it, for error messages.
     """
 
     expressions: str = "key"
     requiredNumPartitions: int | None = None
+    operation: str = "groupByKey"
 
     def __str__(self) -> str:
         count = self.requiredNumPartitions

@@ -47,11 +47,13 @@ class StatefulOperator(PhysicalOperator):
             )
         return self.stateInfo
 
-    def clustered(self, expressions: str) -> StatefulOpClusteredDistribution:
+    def clustered(
+        self, expressions: str, operation: str = "groupByKey"
+    ) -> StatefulOpClusteredDistribution:
         """Return the distribution of pairs by their key, over the partitions of the state."""
         info = self.stateInfo
         return StatefulOpClusteredDistribution(
-            expressions, None if info is None else info.numPartitions
+            expressions, None if info is None else info.numPartitions, operation
         )
 
     def inBatch(

@@ -13,6 +13,7 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import SourceError
 from dstreams.rdd.jvm import file_splits
+from dstreams.rdd.nesting import require_shallow
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sources.file_formats import combined, joined
 from dstreams.sources.file_listing import FileStamp
@@ -20,15 +21,6 @@ from dstreams.sources.file_listing import FileStamp
 BadLines = Literal["FAILFAST", "DROPMALFORMED"]
 """What becomes of a line that is no JSON: the batch fails, or the line is left out."""
 
-MOST_NESTED = 200
-"""How deep lists and objects may be in each other.
-
-Deeper ones Python reads or not, and can send on or not, as its version and the caller's depth have
-it; Spark's parser, Jackson, has a limit of 1000.
-"""
-
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')  # a text goes by as a whole
-_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _AROUND = 40
 _SPLIT = re.compile(r"(.*):(\d+)\+\d+", re.DOTALL)
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -102,17 +94,8 @@ def loads(line: str) -> Any:
     Raises:
         ValueError: it is no JSON, or nested too deep.
     """
-    if len(line) > MOST_NESTED and line.count("[") + line.count("{") > MOST_NESTED:
-        _require_shallow(line)
+    require_shallow(line)
     return json.loads(line)
-
-
-def _require_shallow(line: str) -> None:
-    depth = 0
-    for bracket in _BRACKETS.finditer(line):
-        depth += _STEPS.get(bracket[0], 0)
-        if depth > MOST_NESTED:
-            raise ValueError(f"nested deeper than {MOST_NESTED} at character {bracket.start() + 1}")
 
 
 @dataclass(frozen=True)

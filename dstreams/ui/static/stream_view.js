@@ -185,7 +185,7 @@ export class StreamView {
     const keys = status.states.reduce((sum, state) => sum + state.keys, 0);
     const arriving = ran.map(inputRate).filter((one) => one !== null);
     const isWaiting = status.waiting.length > 1;
-    const committed = checkpoint?.committed_ms ?? null;
+    const committed = checkpoint?.committed_at_ms ?? null;
     this.figures.update([
       ["Newest batch", newest === undefined ? "–" : count(newest.batch_id),
         newest === undefined ? "none yet" : outcomeWord(newest.outcome).toLowerCase(),
@@ -357,7 +357,7 @@ export class StreamView {
       : restartSentence(checkpoint));
     this.checkpointFacts.update(checkpoint === null ? [] : [
       ["Newest commit", checkpoint.committed_batch_id === null ? "none yet"
-        : `batch ${count(checkpoint.committed_batch_id)}, ${age(checkpoint.committed_ms, nowMs)}`],
+        : `batch ${count(checkpoint.committed_batch_id)}, ${age(checkpoint.committed_at_ms, nowMs)}`],
       ["State durable", checkpoint.durable_state_ms === null ? "not all of it yet"
         : `up to the batch of ${time(checkpoint.durable_state_ms, nowMs)}, `
           + age(checkpoint.durable_state_ms, nowMs)],
@@ -460,7 +460,7 @@ class SourceView {
       return given === undefined ? null : lagOf(given);
     };
     this.lag = new Timeline(
-      { title: "Lag", value: left, words: decimal, unit: " left", axis: short }, openBatch);
+      { title: "Left after each batch", value: left, words: decimal, unit: " left", axis: short }, openBatch);
     this.left = left;
     this.title = el("h3");
     this.name = el("bdi", { class: "name" });
@@ -468,7 +468,7 @@ class SourceView {
     this.facts = new Facts();
     this.lags = new FoldedTable("Lag of each partition", new Table("Lag by partition", [
       { head: "Partition", text: ([place]) => shortened(place), isName: true },
-      { head: "Left after the newest batch", text: ([, behind]) => count(behind), isNumber: true },
+      { head: "Behind", text: ([, behind]) => count(behind), isNumber: true },
     ], ([place]) => place));
     this.node = el("article", { class: "card source" }, this.title, this.facts.node,
       el("div", { class: "charts" }, this.rate.node, this.lag.node), this.lags.node);
@@ -477,14 +477,15 @@ class SourceView {
 
   update(input, status, batches) {
     setText(this.name, shortened(input.name));
-    const lag = lagOf(input);
+    const lag = status.lags.find((each) => each.stream_id === input.stream_id) ?? null;
     const limit = status.rate_limits[input.name];
     const total = status.totals.records[input.name];
     this.facts.update([
       ["Records of this run", total === undefined ? "–" : count(total)],
       ["Newest batch", input.records === null ? "not counted" : counted(input.records, "record")],
-      ["Lag", lag === null ? null : `${count(lag)} left in ${
-        counted(Object.keys(input.metadata.lag).length, "partition")}`],
+      ["Lag", lag === null ? null : `${counted(lag.records, "record")} behind in ${
+        counted(Object.keys(lag.partitions).length, "partition")}${
+        lag.in_batches ? `, ${count(lag.in_batches)} of them in batches that wait or run` : ""}`],
       ["Up to offset", isShort(input.offsets?.end) ? plain(input.offsets.end) : null],
       ["Limit", limit === undefined ? null : rate(limit)],
     ]);
@@ -494,7 +495,7 @@ class SourceView {
     if (hasLag) this.lag.update(status, batches);
     show(this.lags.node, lag !== null);
     if (lag !== null) {
-      this.lags.update(Object.entries(input.metadata.lag)
+      this.lags.update(Object.entries(lag.partitions)
         .sort(([, one], [, other]) => other - one).slice(0, 500));
     }
   }

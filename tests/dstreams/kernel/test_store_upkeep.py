@@ -7,6 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pyspark import SparkContext
+
 from checkpoint import FileRef, PartitionCommit, open_files
 from checkpoint.state_store import (
     EMPTY,
@@ -17,10 +20,14 @@ from checkpoint.state_store import (
     StoreId,
     VersionId,
 )
+from dstreams import StateSpec, StreamingContext
+from dstreams.errors import InvalidStreamError
 from dstreams.kernel.state_versions import StateVersions
-from dstreams.kernel.store_upkeep import StoreUpkeep, open_store
+from dstreams.kernel.store_upkeep import StoreUpkeep, open_store, require_encrypted
 from dstreams.rdd.state_version import StateVersion
-from dstreams.settings import StateSettings
+from dstreams.settings import Settings, StateSettings
+from dstreams.structured import StreamSession
+from tests.dstreams.conftest import MakeContext
 from tests.support.temporary import PREFIX
 
 RULE = SnapshotRule(min_changelogs=3, max_changelogs=6)
@@ -143,3 +150,55 @@ def test_replicas_that_nobody_uses(tmp_path: Path) -> None:
         open_store(open_files(tmp_path / "files"), 1, settings)
         found.append(left.exists())
     assert found == [False, True]
+
+
+@pytest.fixture
+def encrypting(sc: SparkContext, monkeypatch: pytest.MonkeyPatch) -> SparkContext:
+    """The context of all tests as if Spark encrypted its local files."""
+    conf = sc.getConf().set("spark.io.encryption.enabled", "true")
+    monkeypatch.setattr(sc, "getConf", lambda: conf)
+    return sc
+
+
+def test_stored_state_is_refused_where_local_files_are_to_be_encrypted(
+    encrypting: SparkContext, tmp_path: Path
+) -> None:
+    """Streams and queries name the setting, what would be in the clear, and what to do."""
+    local = str(tmp_path / "local")
+    ssc = StreamingContext(encrypting, 1, settings=Settings(state_local_directory=local))
+    ssc.checkpoint(str(tmp_path / "stream"))
+    words = ssc.queueStream([["a"]], replayable=True).map(lambda word: (word, 1))
+    words.mapWithState(StateSpec.function(lambda key, value, state: key)).pprint()
+    with pytest.raises(InvalidStreamError) as of_stream:
+        ssc.step()
+    session = StreamSession(encrypting, {"spark.dstreams.state.localDirectory": local})
+    counts = session.memoryStream().toDS().groupByKey(str).count()
+    writer = counts.writeStream.format("noop").outputMode("update")
+    with pytest.raises(InvalidStreamError) as of_query:
+        writer.start()
+    session.stop()
+    assert str(of_stream.value) == str(of_query.value)
+    assert str(of_stream.value).startswith(
+        "spark.io.encryption.enabled: stored state has copies on the local disk of each host "
+        f"({local})"
+    )
+    assert str(of_stream.value).endswith("and set spark.dstreams.state.localEncrypted=true")
+    assert not Path(local).exists()
+
+
+def test_encryption_by_the_system_is_enough_for_stored_state(encrypting: SparkContext) -> None:
+    """The program vouches for the disks; without encryption by Spark nothing is asked."""
+    require_encrypted(encrypting, StateSettings(state_local_encrypted=True))
+    encrypting.getConf().set("spark.io.encryption.enabled", "false")
+    require_encrypted(encrypting, StateSettings())
+
+
+def test_a_state_rdd_is_encrypted_by_spark(
+    encrypting: SparkContext, make_ssc: MakeContext, tmp_path: Path
+) -> None:
+    """updateStateByKey has no local copies of its own, and is not refused."""
+    ssc = make_ssc()
+    ssc.checkpoint(str(tmp_path))
+    words = ssc.queueStream([["a"]], replayable=True).map(lambda word: (word, 1))
+    words.updateStateByKey(lambda new, count: sum(new) + (count or 0)).pprint()
+    ssc.step()

@@ -169,7 +169,8 @@ def test_partitions_have_a_bounded_number_of_series() -> None:
     """The rest is added up: the sum over all is the lag of the source."""
     lags = {TopicPartition("clicks", number): 1 for number in range(PARTITIONS + 50)}
     known = a_batch(0, inputs=(InputInfo(0, CLICKS, 0, "", {"lag": lags}),))
-    values = samples(a_status(recent=(known, a_batch(1, inputs=()))))["dstreams_source_lag_records"]
+    status = a_status(recent=(known, a_batch(1, inputs=())), running=None, waiting=())
+    values = samples(status)["dstreams_source_lag_records"]
     assert len(values) == PARTITIONS + 1
     assert sum(values.values()) == PARTITIONS + 50
     [rest] = [count for labels, count in values.items() if ("topic", OTHER) in labels]

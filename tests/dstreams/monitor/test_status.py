@@ -47,6 +47,8 @@ def test_a_stream_says_what_is_durable(make_ssc: MakeContext, tmp_path: Path) ->
     assert status.checkpoint is not None
     assert status.checkpoint.recomputed == (2, 2)
     assert status.checkpoint.durable_state_ms == state.batch_time_ms
+    assert status.checkpoint.durable_state_at_ms == status.recent[1].completed_ms
+    assert status.checkpoint.committed_at_ms == status.recent[2].completed_ms
     assert status.checkpoint.rerun == ()
     assert [(node.kind, node.uid) for node in status.graph] == [
         ("input", "pairs"),

@@ -301,10 +301,12 @@ class HandedOver:
     """Stands for a SparkContext that somebody else has made.
 
     Args:
+        master: of Spark.
         conf: its settings.
     """
 
-    def __init__(self, **conf: str) -> None:
+    def __init__(self, master: str = "local[2]", **conf: str) -> None:
+        self.master = master
         self._conf = SparkConf(loadDefaults=False)
         for key, value in conf.items():
             self._conf.set(key, value)
@@ -327,6 +329,17 @@ def test_warns_once(
     (record,) = caplog.records
     assert f"set {UNIX_SOCKETS}=true" in record.getMessage()
     assert "\n" not in record.getMessage()
+
+
+def test_no_advice_on_a_cluster(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tuned_context has no Unix sockets there either."""
+    monkeypatch.delenv("PYSPARK_UDS_MODE", raising=False)
+    monkeypatch.setattr(pyspark, "__version__", "4.1.0")
+    sc: Any = HandedOver("spark://far:7077", **dict(tuned_conf("a", "spark://far:7077").getAll()))
+    warn_if_untuned(sc)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(
@@ -366,7 +379,7 @@ def test_a_context_that_was_stopped() -> None:
     stopped: Any = SimpleNamespace(appName="story", _jsc=None)
     with pytest.raises(EnvironmentNotReadyError, match="'story' has been stopped"):
         require_running(stopped)
-    stopped._jsc = object()
+    stopped._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
     require_running(stopped)
 
 

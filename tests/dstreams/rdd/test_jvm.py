@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from pyspark import SparkContext
 
+from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd import jvm
-from dstreams.rdd.jvm import passing_over_missing_files
+from dstreams.rdd.jvm import passing_over_missing_files, set_checkpoint_directory
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 
@@ -37,6 +39,43 @@ def test_each_thread_makes_its_rdds_of_files_under_its_own_rule(sc: SparkContext
             {"false"},
         ]
     assert not conf.contains(_KEY)
+
+
+@pytest.fixture
+def hadoop_conf(sc: SparkContext) -> Iterator[Any]:
+    """The configuration of Hadoop, without the connector of the test afterwards."""
+    conf: Any = sc._jsc.hadoopConfiguration()
+    before = conf.get("fs.s3a.impl")
+    yield conf
+    conf.set("fs.s3a.impl", before)
+
+
+@pytest.mark.parametrize("url", ["memory://a", "s3://bucket/a", "s3a://bucket/a"])
+def test_a_scheme_without_file_system_of_spark_is_skipped(
+    sc: SparkContext, no_checkpoint_directory: None, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Streams do not need one; the log says what RDD.checkpoint lacks, and so does that itself."""
+    caplog.set_level("INFO", "dstreams.rdd.jvm")
+    set_checkpoint_directory(sc, url)
+    assert sc.getCheckpointDir() is None
+    scheme = url.partition(":")[0]
+    assert f"RDD.checkpoint needs: Spark has no file system for {scheme}: " in caplog.text
+    with pytest.raises(Exception, match="Checkpoint directory has not been set"):
+        sc.parallelize([1]).checkpoint()
+
+
+def test_a_file_system_of_spark_that_fails_is_named_with_its_reason(
+    sc: SparkContext, hadoop_conf: Any, no_checkpoint_directory: None
+) -> None:
+    """The error has the first line of the JVM, and what to do."""
+    hadoop_conf.set("fs.s3a.impl", "org.apache.hadoop.fs.HarFileSystem")
+    with pytest.raises(EnvironmentNotReadyError) as raised:
+        set_checkpoint_directory(sc, "s3a://bucket/a")
+    assert str(raised.value).startswith(
+        "the file system of Spark for s3a: java.io.IOException: URI: s3a://bucket/a/"
+    )
+    assert str(raised.value).endswith("only RDD.checkpoint needs it")
+    assert "\n" not in str(raised.value)
 
 
 def test_workers_see_the_environment_as_it_is(

@@ -6,21 +6,25 @@ import os
 import subprocess
 import sys
 import textwrap
+import uuid
 import venv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
+from checkpoint import open_files
 from dstreams import StreamingContext
 from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd import worker_python
+from dstreams.rdd.context import require_running
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
-from dstreams.rdd.worker_python import require_workers, use_driver_python
+from dstreams.rdd.worker_python import require_shared, require_workers, use_driver_python
 from dstreams.structured import StreamSession
 from tests.support.cluster import StandaloneCluster
 from tests.support.jvms import ENVIRONMENT
@@ -242,6 +246,125 @@ def test_workers_that_run_the_driver_are_not_asked(
         worker_python._ready.discard(spark)
         monkeypatch.setattr(spark, "pythonExec", str(Path(sys.executable).with_name(name)))
         require_workers(spark)
+
+
+class EndedContext:
+    """Stands for a SparkContext that Spark has stopped by itself."""
+
+    def __init__(self) -> None:
+        self._jsc = self
+        self.appName, self.master = "clicks", "spark://somewhere:7077"
+        self.pythonExec = "/opt/python"
+
+    def sc(self) -> EndedContext:
+        return self
+
+    def isStopped(self) -> bool:
+        return True
+
+    def getExecutorMemoryStatus(self) -> Any:
+        raise Py4JError("java.lang.IllegalStateException: Cannot call methods on a stopped context")
+
+
+@pytest.fixture
+def ended() -> Iterator[Any]:
+    """A context that Spark has stopped, and no reason from an earlier one."""
+    worker_python.forget_end_of_application()
+    yield EndedContext()
+    worker_python.forget_end_of_application()
+
+
+KILLED = (
+    b"26/11/24 20:00:00 ERROR StandaloneSchedulerBackend: Application has been killed. Reason: "
+)
+REASON = "Master removed our application: FAILED"
+
+
+def test_the_reason_of_a_cluster_that_ends_an_application(ended: Any) -> None:
+    """The errors of a start have it, and do not say that dstreams is to be installed."""
+    calls: list[Callable[[Any], None]] = [require_workers, require_running]
+    for reason, line in (("Spark's log has the reason", b"ERROR: other"), (REASON, b"")):
+        worker_python.note_line_of_log(line or KILLED + REASON.encode() + b"\r")
+        for call in calls:
+            with pytest.raises(EnvironmentNotReadyError) as raised:
+                call(ended)
+            assert f"{reason}; look at the log of Spark, of the cluster's" in str(raised.value)
+            assert "'clicks'" in str(raised.value)
+            assert "install" not in str(raised.value)
+
+
+def test_a_session_on_an_ended_application(
+    spark: SparkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused by the same error, and not by one of the JVM."""
+    monkeypatch.setattr("dstreams.rdd.context.end_of_application", lambda _: REASON)
+    with pytest.raises(EnvironmentNotReadyError, match=f"ended the application .*: {REASON}; "):
+        StreamSession(spark)
+
+
+def test_a_lost_executor_is_not_a_lack_of_dstreams(
+    spark: SparkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that Spark aborts for reasons of its own says nothing of the Python of a host."""
+    aborted = (
+        "An error occurred while calling o1.collect.\n: {}: Job aborted due to stage failure: {}"
+    )
+    lost = (
+        "Task 0 in stage 0.0 failed 4 times, most recent failure: Lost task 0.3 in stage 0.0 "
+        "(TID 3) (host7 executor 3): ExecutorLostFailure (executor 3 exited) Reason: code 1"
+    )
+    monkeypatch.setattr(spark, "pythonExec", "/opt/python")
+    for reason, words in ((REASON, REASON), (lost, "ExecutorLostFailure (executor 3 exited)")):
+        error = Py4JError(aborted.format("org.apache.spark.SparkException", reason))
+
+        def fail(*_: object, error: Exception = error) -> Any:
+            raise error
+
+        monkeypatch.setattr(spark, "parallelize", fail)
+        with pytest.raises(EnvironmentNotReadyError, match="could not be checked: ") as raised:
+            require_workers(spark)
+        assert words in str(raised.value)
+        assert "install" not in str(raised.value)
+
+
+def test_a_checkpoint_that_is_not_shared(
+    spark: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster it is refused at the start, with host and path, before anything is begun.
+
+    The memory of the driver's process stands for a disk of its host.
+    """
+    monkeypatch.setattr(spark, "pythonExec", sys.executable)
+    monkeypatch.setattr(spark, "master", "spark://somewhere:7077")
+    url = f"memory://{uuid.uuid4()}"
+    ssc = StreamingContext(spark, 1)
+    ssc.checkpoint(url)
+    ssc.queueStream([[1]]).map(lambda one: (one, 1)).updateStateByKey(_sum).pprint()
+    host = os.uname().nodename
+    says = rf"the checkpoint {url} is not shared by all hosts: host {host} cannot see the file .*"
+    with pytest.raises(EnvironmentNotReadyError, match=says):
+        ssc.step()
+    session = StreamSession(spark)
+    counts = session.memoryStream().toDS().groupByKey(str).count()
+    writer = counts.writeStream.format("noop").outputMode("update")
+    with pytest.raises(EnvironmentNotReadyError, match=says):
+        writer.option("checkpointLocation", url).start()
+    assert open_files(url).list("") == []
+    require_shared(spark, open_files(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_without_state_need_not_be_shared(
+    spark: SparkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver alone reads and writes it."""
+    monkeypatch.setattr(spark, "pythonExec", sys.executable)
+    monkeypatch.setattr(spark, "master", "spark://somewhere:7077")
+    ssc = StreamingContext(spark, 1)
+    ssc.checkpoint(f"memory://{uuid.uuid4()}")
+    ssc.queueStream([[1]], replayable=True).pprint()
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from checkpoint import StorageRefusedError
 from dstreams.errors import InvalidStreamError, OutputConflictError
 from dstreams.sinks import hadoop_directory
-from dstreams.sinks.hadoop_directory import is_of_hadoop
+from dstreams.sinks.hadoop_directory import HadoopDirectory, is_of_hadoop
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sinks.text_files import TextFilesWriter
 from tests.support.batches import batch_at
@@ -88,6 +88,26 @@ def test_nobody_sees_a_batch_that_is_not_complete(tmp_path: Path, sc: SparkConte
 
     TextFilesWriter(f"{tmp_path}/counts")(batch_at(1000), sc.parallelize([1, 2], 2).map(visible))
     assert lines(tmp_path / "counts-1000") == ["[]", "[]"]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_has_success_stays(
+    tmp_path: Path, sc: SparkContext, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """No directory of the parent has _SUCCESS and then goes away."""
+    monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", {"file"} if at_once else set())
+    seen: set[str] = set()
+    rename = HadoopDirectory._rename
+
+    def looked(self: HadoopDirectory, source: Any, target: Any) -> None:
+        assert list(tmp_path.glob(".*/.*/_SUCCESS"))
+        seen.update(path.parent.name for path in tmp_path.glob("*/_SUCCESS"))
+        rename(self, source, target)
+
+    monkeypatch.setattr(HadoopDirectory, "_rename", looked)
+    TextFilesWriter(f"{tmp_path}/counts")(batch_at(1000), sc.parallelize([1, 2], 2))
+    assert seen == set()
+    assert [path.name for path in tmp_path.iterdir()] == ["counts-1000"]
 
 
 def test_a_failed_batch_leaves_nothing(tmp_path: Path, sc: SparkContext) -> None:

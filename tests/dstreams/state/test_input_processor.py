@@ -501,10 +501,16 @@ def test_a_dict_and_any_object_with_the_facts() -> None:
     )
     rows: dict[Any, Any] = {}
     work = InputProcessor(rows, facts)
+    timeless = InputProcessor(
+        {}, FlatMapGroups(func=lambda k, v, s: [s.getCurrentProcessingTimeMs()])
+    )
+    assert list(timeless.process_new_data([("a", 1)])) == [-1]
     assert list(work.process_new_data([("a", 1), ("a", 2), ("b", 3)])) == [("a", 2), ("b", 1)]
     assert list(work.process_timed_out_state()) == []
     assert rows == {"a": (2,), "b": (1,)}
     assert work.metrics.numOutputRows == 2
+    facts.func = lambda key, values, state: [state.getCurrentProcessingTimeMs()]
+    assert list(InputProcessor({}, facts).process_new_data([("a", 1)])) == [-1]
 
 
 @pytest.mark.parametrize("entry", ["new data", "groups", "spilled groups", "initial", "timed out"])

@@ -191,12 +191,13 @@ def test_a_dict_in_the_place_of_a_store() -> None:
     assert data == ("b", 5, 4000)
     assert list(second.call_function_and_update_state(data, [1, 1])) == [("b", 1, 6), ("b", 1, 7)]
     assert list(second.process_timed_out_state()) == []
+    assert list(second.process_groups([("b", [1, 1])])) == [("b", 1, 8), ("b", 1, 9)]
     third = RecordProcessor(rows, MapRecords(mapping, 4001, 3000))
     assert list(third.process_timed_out_state()) == [("a", None, 3)]
-    assert rows == {"b": (7, 3000)}
+    assert rows == {"b": (9, 3000)}
     data = third.operator.stateManager.get_state(third.store, "b")
     ended = third.call_function_and_update_state(data, [], has_timed_out=True)
-    assert list(ended) == [("b", None, 7)]
+    assert list(ended) == [("b", None, 9)]
     assert rows == {}
     counts = third.metrics
     assert (counts.numOutputRows, counts.numUpdatedStateRows, counts.numRemovedStateRows) == (

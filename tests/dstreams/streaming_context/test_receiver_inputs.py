@@ -88,7 +88,7 @@ def test_a_receiver_that_gave_up_is_raised(ssc: StreamingContext) -> None:
 def test_a_log_needs_a_checkpoint_directory(
     make_ssc: MakeContext, no_checkpoint_directory: None
 ) -> None:
-    """start says so, and the context is stopped."""
+    """start says so."""
     ssc = make_ssc(receiver_write_ahead_log=True)
     ssc.receiverStream(Calls()).foreachRDD(lambda rdd: None)
     with pytest.raises(InvalidStreamError, match=r"writeAheadLog\.enable is true, and there is no"):

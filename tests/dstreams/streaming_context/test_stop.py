@@ -64,6 +64,10 @@ def in_background(ssc: StreamingContext, **parameters: bool) -> threading.Thread
     return thread
 
 
+def add(values: list[int], state: int | None) -> int:
+    return sum(values) + (state or 0)
+
+
 def queued(ssc: StreamingContext) -> int:
     assert ssc._life.scheduler is not None
     return ssc._life.scheduler._queue.qsize()
@@ -253,6 +257,98 @@ def test_a_graceful_stop_says_how_many_batches_it_runs(
     stopping.join(60)
     assert not stopping.is_alive()
     assert gate.seen == [[1], [2], [3]]
+
+
+def test_a_graceful_stop_says_how_long_it_takes(
+    ssc: StreamingContext, clock: ManualClock, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the batches that ran, with the way to shorten it; and a later stop does not repeat it."""
+    batches: list[int] = []
+
+    def output(rdd: RDD[Any], batchId: int) -> None:
+        batches.append(batchId)
+        if batchId == 0:
+            clock.advance(90_000)
+        else:
+            gate(rdd)
+
+    ssc.queueStream([], default=[1]).foreachRDD(output)
+    ssc.start()
+    clock.advance(1000)
+    assert gate.entered.wait(60)
+    wait_for(lambda: queued(ssc) == 89)
+
+    def stop_gracefully() -> None:
+        with pytest.raises(IncompleteStopError):
+            ssc.stop(stopSparkContext=False, stopGraceFully=True)
+
+    stopping = threading.Thread(target=stop_gracefully, daemon=True)
+    stopping.start()
+    wait_for(lambda: "batches that are due" in caplog.text)
+    assert (
+        "the streams stop after the 90 batches that are due, about 135 min at 90 s each; "
+        "stop(stopGraceFully=False) stops them at once, and spark.dstreams.stop.waitForBatches "
+        "limits the time"
+    ) in caplog.text
+    at_once = in_background(ssc)
+    scheduler = ssc._life.scheduler
+    assert scheduler is not None
+    wait_for(scheduler._abandoned.is_set)
+    scheduler.request_stop(abandon=False)  # as at the end of the process
+    gate.leave.set()
+    for thread in (stopping, at_once):
+        thread.join(60)
+    assert caplog.text.count("batches that are due") == 1
+    assert batches == [0, 1]
+
+
+def test_missed_batches_are_no_part_of_a_graceful_stop(
+    make_ssc: MakeContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends after the batch that runs; the next start runs the others, each once."""
+    seen: list[Any] = []
+    entered, leave = tmp_path / "entered", tmp_path / "leave"  # a function with a lock is refused
+
+    def restored(clock: ManualClock) -> StreamingContext:
+        def setup() -> StreamingContext:
+            ssc = make_ssc()
+            ssc._clock = clock
+            counts = ssc.rateStream(1).map(lambda row: ("all", 1)).updateStateByKey(add)
+            counts.foreachRDD(output)
+            return ssc
+
+        return StreamingContext.restore(str(tmp_path / "checkpoint"), setup)
+
+    def output(rdd: RDD[Any], batchId: int) -> None:
+        seen.append((batchId, dict(rdd.collect())))
+        if batchId == 2:
+            entered.touch()
+            while not leave.exists():
+                threading.Event().wait(0.02)
+
+    first = restored(ManualClock())
+    first.step(2)
+    first.stop(stopSparkContext=False)
+    second = restored(ManualClock(20_000))
+    second.start()
+    wait_for(entered.exists)
+    with caplog.at_level(logging.INFO, "dstreams"):
+        stopping = in_background(second, stopGraceFully=True)
+        leave.touch()
+        stopping.join(60)
+    assert not stopping.is_alive()
+    assert [batch for batch, _ in seen] == [0, 1, 2]
+    assert "the streams stop after the running batch; missed batches are left to the next" in (
+        caplog.text
+    )
+    assert "did not run to their end" in caplog.text
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    second.awaitTermination()
+    third = restored(ManualClock(20_000))
+    third.step(17)
+    assert [batch for batch, _ in seen] == list(range(20))
+    totals = [counts.get("all", 0) for _, counts in seen]
+    assert totals == list(range(totals[0], totals[0] + 20))
 
 
 def test_a_graceful_stop_of_an_idle_stream_runs_nothing(

@@ -120,6 +120,22 @@ def test_sparks_own_checkpoints_leave_nothing_unless_they_are_used(
     assert Path(own.removeprefix("file:")).is_dir()
 
 
+def test_a_path_is_not_one_of_hadoop(
+    sc: SparkContext, ssc: StreamingContext, tmp_path: Path, no_checkpoint_directory: None
+) -> None:
+    """Where Hadoop has HDFS as default file system, nothing is created there for a local path."""
+    conf: Any = sc._jsc.hadoopConfiguration()
+    before = conf.get("fs.defaultFS")
+    conf.set("fs.defaultFS", "hdfs://127.0.0.1:1")  # nobody listens there
+    conf.set("ipc.client.connect.max.retries", "0")
+    try:
+        ssc.checkpoint(f"{tmp_path}/a checkpoint")
+        assert str(sc.getCheckpointDir()).startswith(f"file:{tmp_path}/a checkpoint/")
+    finally:
+        conf.set("fs.defaultFS", before)
+        conf.unset("ipc.client.connect.max.retries")
+
+
 def test_a_checkpoint_directory_must_be_usable(ssc: StreamingContext, tmp_path: Path) -> None:
     """That it is not is said by checkpoint(), long before there is a state."""
     (tmp_path / "file").touch()
@@ -170,12 +186,31 @@ def test_starting_twice_is_a_warning(
 
 
 def test_no_output(ssc: StreamingContext, clock: ManualClock) -> None:
-    """Starting refuses it, says what an output is, and leaves the context stopped."""
-    ssc.queueStream([[1]]).map(str)
+    """Starting refuses it, says what an output is, and may be repeated with one."""
+    numbers = ssc.queueStream([[1]]).map(str)
     with pytest.raises(InvalidStreamError, match=r"no output operations registered.*pprint"):
         ssc.start()
-    assert ssc.getState() is STOPPED
+    assert ssc.getState() is INITIALIZED
     assert StreamingContext.getActive() is None
+    numbers.pprint()
+    ssc.start()
+    assert ssc.getState() is ACTIVE
+
+
+@pytest.mark.usefixtures("no_checkpoint_directory")
+def test_a_start_without_a_checkpoint_directory_may_be_repeated_with_one(
+    ssc: StreamingContext, clock: ManualClock, tmp_path: Path
+) -> None:
+    """The remedy in the message works."""
+    counts = ssc.queueStream([[("a", 1)]]).updateStateByKey(lambda values, state: len(values))
+    seen: list[Any] = []
+    counts.foreachRDD(lambda rdd: seen.append(rdd.collect()))
+    with pytest.raises(InvalidStreamError, match=r"set it with StreamingContext\.checkpoint"):
+        ssc.start()
+    ssc.checkpoint(str(tmp_path))
+    ssc.start()
+    clock.advance(1000)
+    wait_for(lambda: seen == [[("a", 1)]])
 
 
 def test_only_one_context_is_active(make_ssc: MakeContext) -> None:

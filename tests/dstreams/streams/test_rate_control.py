@@ -205,6 +205,36 @@ def test_limits_follow_the_batches() -> None:
     assert rates(ON.replace(receiver_max_rate=550), *events) == [550, 550, 500]
 
 
+def test_a_slow_first_batch_holds_nothing_back() -> None:
+    """It takes 51 s, and 25 batches wait for it; they are as fast as records come."""
+    slow = completed(1, 200, completed_ms=52_000)
+    waiting = [
+        completed(
+            2 + number,
+            200,
+            started_ms=52_000 + 750 * number,
+            completed_ms=52_750 + 750 * number,
+        )
+        for number in range(25)
+    ]
+    assert rates(ON, slow, *waiting) == [266] * 25
+
+
+def test_a_delay_that_grows_after_the_first_batch_counts() -> None:
+    """The stream cannot keep up: less than what is processed is let in."""
+    slow = completed(1, 200, completed_ms=52_000)
+    waiting = [
+        completed(
+            2 + number,
+            600,
+            started_ms=52_000 + 1_500 * number,
+            completed_ms=53_500 + 1_500 * number,
+        )
+        for number in range(4)
+    ]
+    assert rates(ON, slow, *waiting) == [400, 360, 320, 280]
+
+
 @pytest.mark.parametrize(
     "useless",
     [

@@ -98,13 +98,14 @@ def test_stopping_at_once_frees_a_generator_that_waits(
 
 
 def test_its_threads_end_with_the_context(sc: SparkContext, clock: ManualClock) -> None:
-    """One makes batches and one runs them, both by name; afterwards there is none."""
+    """One makes batches, one runs them, and one watches; afterwards there is none."""
     ssc = StreamingContext(sc, 1, clock=clock)
     ssc.queueStream([]).pprint()
     before = threads()  # such as those of a session of structured queries
     ssc.start()
     try:
-        assert threads() - before == {"dstreams-generator", "dstreams-batches"}
+        names = {"dstreams-generator", "dstreams-batches", "dstreams-watch"}
+        wait_for(lambda: threads() - before == names)
     finally:
         ssc.stop(stopSparkContext=False)
     wait_for(lambda: threads() <= before)
@@ -211,13 +212,14 @@ def test_a_stream_that_a_failure_ends_has_failed(
 
 
 class WatchedClock(ManualClock):
-    """Says what is waited for."""
+    """Says what batch is waited for."""
 
     waiting_for_ms = 0
 
     def wait_until(self, time_ms: int, interrupted: threading.Event) -> bool:
         with self._changed:
-            self.waiting_for_ms = time_ms
+            if threading.current_thread().name == "dstreams-generator":
+                self.waiting_for_ms = time_ms
             return super().wait_until(time_ms, interrupted)
 
 

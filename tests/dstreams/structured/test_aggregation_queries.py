@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 
 from dstreams.errors import InvalidStreamError
-from dstreams.structured import StreamingDataset, StreamSession, Window, session_window, window
+from dstreams.structured import (
+    StreamingDataset,
+    StreamingQueryException,
+    StreamSession,
+    Window,
+    session_window,
+    window,
+)
 from dstreams.structured.aggregates import Average, Count, Max, Sum, UserAggregator
 from tests.dstreams.structured.conftest import MakeSession
-from tests.dstreams.structured.runs import QueryRun
+from tests.dstreams.structured.runs import Build, QueryRun
 
 
 def itself(record: Any) -> Any:
@@ -65,6 +72,47 @@ def test_complete_in_order(session: StreamSession) -> None:
     assert session.tableBatches("run")[0] == [(3, 2), (2, 1)]
     run.add(1, 1)
     assert session.tableBatches("run")[1] == [(1, 3), (3, 2)]
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+def test_order_of_none_and_nan(session: StreamSession, ascending: bool) -> None:
+    """None comes first and NaN last, in descending order the other way round, as in Spark."""
+
+    def build(rows: StreamingDataset) -> StreamingDataset:
+        grouped = rows.groupByKey(lambda row: row[0]).agg(Max(lambda row: row[1]))
+        return grouped.orderBy(lambda row: row[1], ascending=ascending)
+
+    run = QueryRun(session, build, "complete")
+    run.add(("a", 2.0), ("b", None), ("c", float("nan")), ("d", 1.0), ("c", 3.0))
+    keys = [key for key, _ in session.tableBatches("run")[0]]
+    assert keys == (["b", "d", "a", "c"] if ascending else ["c", "a", "d", "b"])
+
+
+def test_order_of_mixed_types(session: StreamSession) -> None:
+    """Keys without a common order are an error that says so."""
+    run = QueryRun(session, lambda rows: counts(rows).orderBy(lambda row: row[0]), "complete")
+    with pytest.raises(
+        StreamingQueryException, match=r"orderBy\(.*\): keys have no common order, got '<' not"
+    ):
+        run.add("a", 1)
+
+
+NAN_KEYS: dict[str, Build] = {
+    "groupByKey": lambda rows, _: rows.groupByKey(float).count(),
+    "dropDuplicates": lambda rows, _: rows.dropDuplicates(float),
+    "inner join": lambda rows, others: rows.join(others, float),
+}
+
+
+@pytest.mark.parametrize("operation", NAN_KEYS)
+def test_nan_as_a_key(session: StreamSession, operation: str) -> None:
+    """NaN is refused as a key, and the error says by which operation and what to do."""
+    run = QueryRun(session, NAN_KEYS[operation], "update", inputs=2)
+    with pytest.raises(
+        StreamingQueryException,
+        match=rf"{operation}.*: the key nan cannot be placed: NaN cannot be a key.*map it to None",
+    ):
+        run.add("nan")
 
 
 def test_update_counters(session: StreamSession) -> None:

@@ -16,6 +16,7 @@ from dstreams.kernel.source import remedy_of
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.monitor.monitor import Monitor
 from dstreams.monitor.progress import iso
+from dstreams.rdd.job_watch import JobWatch
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.listeners import CALLBACKS, QueryIdleEvent, StreamingQueryListener
@@ -77,7 +78,10 @@ def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
     ended: list[StreamingQuery] = []
     clock = ManualClock(0)
     monitor = Monitor("query", "stuck", None, clock, 10)
-    environment = QueryEnvironment(spark, clock, query_bus(), monitor, ended.append, lambda: None)
+    watch = JobWatch(spark, clock)
+    environment = QueryEnvironment(
+        spark, clock, query_bus(), monitor, watch, ended.append, lambda: None
+    )
     query = StreamingQuery(execution, Trigger("availableNow"), environment)
     start_query(query)
     with pytest.raises(StreamingQueryException, match="failed in batch 7: ValueError: no batch"):

@@ -245,6 +245,22 @@ def test_progress(session: StreamSession) -> None:
         _ = progress.nothing
 
 
+def test_order_of_state_operators(session: StreamSession) -> None:
+    """Progress lists operators from the sink down, of a join the left side first, as Spark."""
+
+    def build(left: StreamingDataset, right: StreamingDataset) -> StreamingDataset:
+        joined = left.dropDuplicates().join(right.dropDuplicates(), lambda number: number % 2)
+        return joined.dropDuplicates(name="joined")
+
+    run = QueryRun(session, build, "append", inputs=2)
+    run.streams[0].addAll([1, 3, 5])
+    run.add_to(1, 1, 2)
+    progress = run.query.lastProgress
+    assert progress is not None
+    found = [(each.operatorName, each.numRowsTotal) for each in progress.stateOperators]
+    assert found == [("dedupe", 3), ("symmetricHashJoin", 5), ("dedupe", 3), ("dedupe", 2)]
+
+
 def test_event_time_in_progress(session: StreamSession) -> None:
     """A batch says the watermark that it went by, and the event times that it had, if any."""
 

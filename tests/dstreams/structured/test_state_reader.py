@@ -13,6 +13,8 @@ from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.structured import GroupStateTimeout, StreamingDataset, StreamSession, window
 from dstreams.structured.aggregates import Count, Max
 from dstreams.structured.batch_records import QueryBatch
+from dstreams.structured.conf import AGGREGATION_STATE_FORMAT
+from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
 
 
@@ -84,8 +86,10 @@ def test_windows_in_front_of_a_key(session: StreamSession, tmp_path: Path) -> No
     assert sorted(change.key for change in changes) == [(10_000, "1"), (10_000, "2")]
 
 
-def test_values_of_aggregations(session: StreamSession, tmp_path: Path) -> None:
-    """A count is its number; several aggregates have their names."""
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_values_of_aggregations(make_session: MakeSession, tmp_path: Path, version: str) -> None:
+    """A count is its number; several aggregates have their names, in both state formats."""
+    session = make_session(**{AGGREGATION_STATE_FORMAT: version})
 
     def counted(events: StreamingDataset) -> StreamingDataset:
         return events.groupByKey(itself).count()

@@ -137,41 +137,95 @@ def test_a_forked_process_keeps_no_port() -> None:
     assert (done.stdout, done.returncode) == ("free\n", 0), done.stderr
 
 
-def test_one_page_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The 65th connection is refused, in words, and gets a place as soon as another one ends."""
-    monkeypatch.setattr("dstreams.ui.server._WAIT_FOR_PLACE_S", 0.05)
+def test_one_page_too_many() -> None:
+    """A client's 17th page is refused, in words, and gets a place as soon as another one ends.
+
+    Requests are answered all the time.
+    """
     with serving(Application()) as server, ExitStack() as pages:
-        opened = [pages.enter_context(Events(server)) for _ in range(64)]
+        opened = [pages.enter_context(Events(server)) for _ in range(16)]
         for page in opened:
             page.next()
-        reply = get(server, "/status.json")
+        reply = get(server, "/events")
         assert (reply.status, reply.headers["Retry-After"]) == (503, "5")
+        for path in ("/status.json", "/metrics"):
+            assert get(server, path).status == 200
         opened[0].close()
-        wait_for(lambda: get(server, "/status.json").status == 200)
+        wait_for(lambda: server._pages.total() == 15)
+        with Events(server) as another:
+            another.next()
 
 
-def test_a_page_waits_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files are asked for all at once, and each of them is answered in a moment."""
+def test_a_request_waits_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page asks for its files all at once, and each of them is answered in a moment."""
     monkeypatch.setattr("dstreams.ui.server._WAIT_FOR_PLACE_S", 60)
-    with serving(Application(), Address(port=0, max_connections=1)) as server:
-        page = Events(server)
-        page.next()
-        with connect(server) as waiting:
-            waiting.sendall(request("/status.json", Host="localhost"))
-            page.close()
-            assert read_reply(waiting).status == 200
+    application, asked, may_answer = Application(), threading.Event(), threading.Event()
+
+    def statuses() -> tuple[()]:
+        asked.set()
+        assert may_answer.wait(60)
+        return ()
+
+    monkeypatch.setattr(application, "statuses", statuses)
+    address = Address(port=0, max_connections=1)
+    with serving(application, address) as server, connect(server) as first:
+        first.sendall(request("/status.json", Host="localhost"))
+        assert asked.wait(60)
+        with connect(server) as second:
+            second.sendall(request("/", Host="localhost"))
+            wait_for(lambda: len(server._connections) == 2 and not server._idle)
+            may_answer.set()
+            assert read_reply(first).status == 200
+            assert read_reply(second).status == 200
+
+
+def test_a_request_without_a_place_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while, in words."""
+    monkeypatch.setattr("dstreams.ui.server._WAIT_FOR_PLACE_S", 0.05)
+    application, may_answer = Application(), threading.Event()
+    monkeypatch.setattr(application, "statuses", lambda: () if may_answer.wait(60) else None)
+    address = Address(port=0, max_connections=1)
+    with serving(application, address) as server, connect(server) as first:
+        first.sendall(request("/status.json", Host="localhost"))
+        wait_for(server._places.locked)
+        assert get(server, "/").status == 503
+        may_answer.set()
+        assert read_reply(first).status == 200
+
+
+@pytest.mark.parametrize("says", [b"", b"GET / HTTP/1.1\r\nHost: a", b"GET / HTTP/1.1\r\n\r\n"])
+def test_strangers_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch, says: bytes) -> None:
+    """Of connections without a request that is answered the oldest is closed for a new one."""
+    monkeypatch.setattr("dstreams.ui.server._REQUEST_S", 60)
+    monkeypatch.setattr("dstreams.ui.server._LINGER_S", 60)
+    address = Address("0.0.0.0", 0, "a-token-nobody-knows", max_connections=4)  # noqa: S104
+    with serving(Application(), address) as server, ExitStack() as stack:
+        strangers = []
+        for _ in range(12):
+            strangers.append(stack.enter_context(connect(server)))
+            strangers[-1].sendall(says)
+        wait_for(lambda: len(server._idle) == 4 == len(server._connections))
+        bearer = {"Authorization": "Bearer a-token-nobody-knows"}
+        assert get(server, "/metrics", **bearer).status == 200
+        with suppress(ConnectionError):
+            while strangers[0].recv(1000):
+                pass
 
 
 def test_more_than_may_wait_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits is bounded as well."""
+    """What waits for a place is bounded as well."""
     monkeypatch.setattr("dstreams.ui.server._WAIT_FOR_PLACE_S", 60)
-    monkeypatch.setattr("dstreams.ui.server._REQUEST_S", 60)
-    with serving(Application(), Address(port=0, max_connections=2)) as server, ExitStack() as stack:
-        for _ in range(4):
-            stack.enter_context(connect(server))
-        wait_for(lambda: len(server._connections) == 4)
+    application, may_answer = Application(), threading.Event()
+    monkeypatch.setattr(application, "statuses", lambda: () if may_answer.wait(60) else None)
+    with serving(application, Address(port=0, max_connections=1)) as server, ExitStack() as stack:
+        for number in range(4):
+            waiting = stack.enter_context(connect(server))
+            waiting.sendall(request(f"/status.json?batches={number}", Host="localhost"))
+            opened = number + 1
+            wait_for(lambda n=opened: len(server._connections) == n and not server._idle)
         with connect(server) as more, suppress(ConnectionError):
             assert more.recv(1) == b""
+        may_answer.set()
 
 
 def test_who_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +277,7 @@ def test_an_event_is_made_once_for_all_pages(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("dstreams.ui.server.status_document", counted)
     with serving(application) as server, ExitStack() as stack:
-        pages = [stack.enter_context(Events(server)) for _ in range(20)]
+        pages = [stack.enter_context(Events(server)) for _ in range(16)]
         for page in pages:
             page.next()
         del threads[:]

@@ -42,6 +42,18 @@ def test_what_json_says(values: list[Any]) -> None:
     assert [decoder.decode(text, "t") for text in texts] == values
 
 
+@pytest.mark.parametrize("framed", [False, True])
+def test_what_is_nested_too_deep(framed: bool) -> None:
+    """A text that Python could read but not send on is a record that cannot be decoded."""
+    header = b"\0\0\0\0\x22" if framed else b""
+    deep, flat = (header + b"[" * depth + b"]" * depth for depth in (201, 200))
+    decoder: JsonDecoder[Any] = JsonDecoder(framed=framed)
+    pickle.dumps(decoder.decode_block([flat], "clicks"))
+    for values in ([deep], [deep, None], [header + b'"' + b"[" * 500 + b'"', deep]):
+        with pytest.raises(ValueError, match="nested deeper than 200 at character 201"):
+            decoder.decode_block(values, "clicks")
+
+
 def test_a_type() -> None:
     """Values are objects of the type, and what does not fit is an error."""
     decoder = JsonDecoder(Click)

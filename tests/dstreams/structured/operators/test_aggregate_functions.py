@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+from decimal import Decimal
+from functools import reduce
+from itertools import permutations
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +89,50 @@ TABLE: list[tuple[AggregateFunction, list[Any], Any]] = [
 def test_results(function: AggregateFunction, records: list[Any], result: Any) -> None:
     """None is no value; of no values there is no result, or an empty one."""
     assert aggregate(function, records) == result
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("nan", [NAN, Decimal("NaN"), np.float32("nan"), np.float64(NAN)], ids=repr)
+@pytest.mark.parametrize("places", list(permutations(range(3))))
+def test_nan_is_the_greatest_number(nan: Any, places: tuple[int, ...]) -> None:
+    """Spark's order of numbers, whatever the order of records."""
+    one, two = (Decimal(1), Decimal(2)) if isinstance(nan, Decimal) else (1.0, 2.0)
+    records = [(one, two, nan)[place] for place in places]
+    assert aggregate(Max(), records) is nan
+    assert aggregate(Min(), records) == one
+    assert aggregate(MaxBy(), records) is nan
+    assert aggregate(MinBy(), records) == one
+    assert aggregate(Min(), [nan, None, nan]) is nan
+
+
+def test_extremes_of_tuples() -> None:
+    """None and NaN inside a tuple are in the order of a struct in Spark."""
+    rows = [(1, 2.0), (1, None), (1, NAN)]
+    for records in permutations(rows):
+        assert aggregate(Max(), records) is rows[2]
+        assert aggregate(Min(), records) is rows[1]
+
+
+def test_extremes_without_an_order() -> None:
+    """What has no order is an error, not the value that came first."""
+    with pytest.raises(TypeError, match="'<' not supported between instances of"):
+        aggregate(Max(), [1, "a"])
+
+
+def test_nan_is_one_value() -> None:
+    """Different values count each NaN once, and -0.0 as 0.0, in every split of the records."""
+    records = [float("nan"), 1.0, float("nan"), -0.0, 0.0, None]
+    assert aggregate(CountDistinct(), records) == 3
+    assert sorted(map(repr, aggregate(CollectSet(), records))) == ["0.0", "1.0", "nan"]
+    function = CountDistinct()
+    first, second = (
+        pickle.loads(pickle.dumps(reduce(function.reduce, records, function.zero())))
+        for _ in range(2)
+    )
+    assert function.finish(function.merge(first, second)) == 3
+    assert aggregate(CountDistinct(), [(1, float("nan")), (1, float("nan")), (2, NAN)]) == 2
 
 
 @given(st.sampled_from([row[0] for row in TABLE]), st.data())

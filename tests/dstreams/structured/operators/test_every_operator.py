@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.placed_pairs import PlacedPairsRDD
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
+from dstreams.state.state_manager import FieldsEncoder
 from dstreams.structured.join_events import JoinedEventsExec, NestedEventsExec
 from dstreams.structured.operators.aggregate_functions import Count, Sum
 from dstreams.structured.operators.aggregation import (
@@ -202,6 +203,13 @@ def counting(key: Any, values: Iterator[Any], state: GroupState[int]) -> Iterato
         return
     state.update((state.getOption or 0) + sum(1 for _ in values))
     yield key, state.get
+
+
+def adding(key: str, values: Iterator[int], state: GroupState[Any]) -> Iterator[Any]:
+    total, calls = state.get
+    total += sum(values)
+    state.update((total, calls + 1))
+    yield key, total
 
 
 def second(row: tuple[Any, Any]) -> Any:
@@ -548,6 +556,29 @@ def flat_map_groups_with_state(lab: Lab) -> tuple[PhysicalOperator, Expected]:
 
 
 @case
+def flat_map_groups_with_converters(lab: Lab) -> tuple[PhysicalOperator, Expected]:
+    step = FlatMapGroupsWithStateExec(
+        lab.pairs(("a", (9 * S, "5")), ("a", (1 * S, "7")), events=True, ordering=BY_KEY),
+        adding,
+        "letter",
+        OutputMode.Update,
+        GroupStateTimeout.EventTimeTimeout,
+        True,
+        "adding",
+        stateFormatVersion=1,
+        stateEncoder=FieldsEncoder(tuple),
+        getKeyObj=str.upper,
+        getValueObj=int,
+        getOutputRow=list,
+        eventTimeWatermarkForLateEvents=1000,
+        eventTimeWatermarkForEviction=2000,
+        stateInfo=lab.info({"a": (30, 1, -1)}),
+    )
+    counts = {"numRowsDroppedByWatermark": 1, "numUpdatedStateRows": 1}
+    return step, Expected([["A", 35]], metrics=counts, stored={"a": (35, 2, -1)})
+
+
+@case
 def fused(lab: Lab) -> tuple[PhysicalOperator, Expected]:
     merged = HashAggregateExec(
         lab.pairs(("a", 1), ("a", 1)), Count(), BY_LETTER, AggregateMode.PartialMerge
@@ -631,3 +662,26 @@ def test_over_rows_that_are_anywhere(sc: SparkContext, tmp_path: Path, build: Ca
         r"call ensure_requirements\(plan, numPartitions\)",
     ):
         anywhere.execute(ExecutionContext(sc, lab.states, batch=1))
+
+
+@pytest.mark.parametrize(
+    ("timeout", "message"),
+    [
+        (GroupStateTimeout.ProcessingTimeTimeout, "processing-time timeout needs batchTimestampMs"),
+        (GroupStateTimeout.EventTimeTimeout, "event-time timeout needs rows with event times and"),
+    ],
+)
+def test_times_that_a_timeout_requires(
+    sc: SparkContext, tmp_path: Path, timeout: GroupStateTimeout, message: str
+) -> None:
+    """Batch time and watermarks are required by the timeout that goes by them, and by no other."""
+    lab = Lab(sc, tmp_path)
+    operator, _ = flat_map_groups_with_state(lab)
+    assert isinstance(operator, FlatMapGroupsWithStateExec)
+    bare = replace(operator, timeoutConf=timeout, batchTimestampMs=None, stateInfo=lab.info())
+    with pytest.raises(InvalidStreamError, match=message):
+        bare.execute(ExecutionContext(sc, lab.states, batch=1))
+    free = replace(bare, timeoutConf=GroupStateTimeout.NoTimeout)
+    rows = free.execute(ExecutionContext(sc, lab.states, batch=1)).collect()
+    assert sorted(rows) == [("a", 2), ("b", 1)]
+    lab.states.release()

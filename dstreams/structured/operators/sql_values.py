@@ -1,0 +1,97 @@
+"""Order and equality of values as in SQL: None comes first, NaN is one value and the greatest.
+
+>>> nan = float("nan")
+>>> sorted([nan, 2.0, None, 1.0], key=sort_key)
+[None, 1.0, 2.0, nan]
+>>> is_before(2.0, nan), is_before(nan, 2.0)
+(True, False)
+>>> len({normalized(float("nan")), normalized(float("nan"))})
+1
+
+The same holds inside tuples and lists. Blocks follow this order in :mod:`dstreams.arrow.orders`.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from math import inf, isnan
+from numbers import Number
+from typing import Any
+
+_NONE = (0,)
+_NAN = (1, inf, 1)  # behind (1, inf), and in no order with (1, text)
+_NOT_NAN = frozenset((int, str, bool, bytes))
+_ONE_NAN = float("nan")
+
+
+def is_before(first: Any, second: Any) -> bool:
+    """Return whether a value comes before another one.
+
+    Raises:
+        TypeError: the values have no order.
+    """
+    kind = type(first)
+    if kind is type(second):
+        if kind in _NOT_NAN:
+            return bool(first < second)
+        if kind is float:
+            return first < second or (isnan(second) and not isnan(first))
+    return bool(sort_key(first) < sort_key(second))
+
+
+def sort_key(value: Any) -> Any:
+    """Return a key by which Python sorts values in this order.
+
+    A class of the user keeps the order that it defines.
+    """
+    if value is None:
+        return _NONE
+    kind: Any = type(value)
+    if kind in _NOT_NAN:
+        return (1, value)
+    if kind.__lt__ is tuple.__lt__:
+        return (1, tuple(map(sort_key, value)))
+    if kind.__lt__ is list.__lt__:
+        return (1, list(map(sort_key, value)))
+    return _NAN if _is_nan(value) else (1, value)
+
+
+def normalized(value: Any) -> Any:
+    """Return the value to look up in a set: with one NaN, and 0.0 for -0.0, also inside tuples."""
+    kind: Any = type(value)
+    if kind in _NOT_NAN:
+        return value
+    if kind is float:
+        return _ONE_NAN if isnan(value) else value or 0.0
+    if kind.__eq__ is tuple.__eq__:
+        parts = list(map(normalized, value))
+        if all(map(_is_same, parts, value)):
+            return value
+        return _with_items(value, parts)
+    return _ONE_NAN if _is_nan(value) else value
+
+
+def all_normalized(values: set[Any]) -> set[Any]:
+    """Return a set of values that are normalized in their own processes, with one NaN again.
+
+    Each NaN that is unpickled, from the state or a shuffle, is another object.
+    """
+    return values if _NOT_NAN.issuperset(map(type, values)) else set(map(normalized, values))
+
+
+def _is_nan(value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return value.is_nan()  # of a signaling one any comparison fails
+    return isinstance(value, Number) and bool(value != value)  # noqa: PLR0124
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    return first is second
+
+
+def _with_items(value: Any, items: list[Any]) -> Any:
+    """Return a tuple of the same class, such as a named tuple or a Row, with other items."""
+    new = tuple.__new__(type(value), items)
+    if hasattr(value, "__dict__"):
+        new.__dict__.update(value.__dict__)
+    return new
