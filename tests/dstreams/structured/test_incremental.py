@@ -122,14 +122,14 @@ def test_when_a_batch_without_data_is_wanted() -> None:
 
 
 def test_the_state_rule_fills_readers_and_writers() -> None:
-    """Before a batch the state info is unknown; then both operators of a state have the same."""
-    root = RecordsExec(windows(MARKED))
-    states = [StatefulOperatorStateInfo.empty(1)]
-    query = PlannedQuery(root, (), (), ("0",), OutputMode.Append, fuses=False)
-    plan = IncrementalExecution(query, batch_with(20_000, 9999), states).plan
-    for tree, wanted in ((root, None), (plan, states[0])):
+    """Before a batch there is no state info; then both operators of a state have the same one."""
+    root = RecordsExec(StreamingDeduplicateExec(windows(MARKED)))
+    first, second = (StatefulOperatorStateInfo.empty(1, number) for number in range(2))
+    query = PlannedQuery(root, (), (), ("0", "1"), OutputMode.Append, fuses=False)
+    plan = IncrementalExecution(query, batch_with(20_000, 9999), [first, second]).plan
+    for tree, wanted in ((root, [None] * 3), (plan, [first, first, second])):
         found = [step.stateInfo for step in tree.walk() if isinstance(step, StatefulOperator)]
-        assert found == [wanted, wanted]
+        assert found == wanted
 
 
 def test_batch_time_is_that_of_the_batch() -> None:
