@@ -5,12 +5,10 @@ All of it runs without Spark. Restoring, merging and saving by hand:
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
 >>> from checkpoint.testing import MemoryBackend
 >>> from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.worker_gc import settle_worker
 >>> from dstreams.state.group_state import OutputMode
 >>> from dstreams.structured.operators.aggregate_functions import Count
 >>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
 >>> from dstreams.structured.operators.grouping import Grouping
-from dstreams.structured.operators.streaming_aggregation_state_manager import StateManagerImpl
 >>> from dstreams.structured.operators.streaming_aggregation_state_manager import (
 ...     create_aggregation_state_manager,
 ... )

@@ -21,6 +21,7 @@ from dstreams.structured.operators.physical_operator import PhysicalOperator, RD
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.sessions import plan_sessions
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+from dstreams.structured.operators.stateful_operator import StatefulOperator
 from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.physical import RecordsExec, UnionExec, WindowTimeExec
 from dstreams.structured.planning import PlannedQuery
@@ -118,3 +119,24 @@ def test_when_a_batch_without_data_is_wanted() -> None:
     execution = IncrementalExecution(query, batch_with(20_000, 9999), states)
     wanted = [execution.should_run_another_batch(ms) for ms in (9999, 20_000, 20_001)]
     assert wanted == [False, False, True]
+
+
+def test_the_state_rule_fills_readers_and_writers() -> None:
+    """Before a batch there is no state info; then both operators of a state have the same one."""
+    root = RecordsExec(StreamingDeduplicateExec(windows(MARKED)))
+    first, second = (StatefulOperatorStateInfo.empty(1, number) for number in range(2))
+    query = PlannedQuery(root, (), (), ("0", "1"), OutputMode.Append, fuses=False)
+    plan = IncrementalExecution(query, batch_with(20_000, 9999), [first, second]).plan
+    for tree, wanted in ((root, [None] * 3), (plan, [first, first, second])):
+        found = [step.stateInfo for step in tree.walk() if isinstance(step, StatefulOperator)]
+        assert found == wanted
+
+
+def test_batch_time_is_that_of_the_batch() -> None:
+    """It is filled into operators that have timers."""
+    query = PlannedQuery(RecordsExec(with_timers(MARKED)), (), (), ("0",), OutputMode.Append)
+    states = [StatefulOperatorStateInfo.empty(1)]
+    batch = batch_with(20_000, 9999)
+    (operator,) = IncrementalExecution(query, batch, states).stateful()
+    assert isinstance(operator, FlatMapGroupsWithStateExec)
+    assert operator.batchTimestampMs == batch.timestamp_ms

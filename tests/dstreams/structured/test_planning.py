@@ -14,7 +14,7 @@ from dstreams.structured.logical import StreamingRelation
 from dstreams.structured.operators.deduplication import StreamingDeduplicateWithinWatermarkExec
 from dstreams.structured.operators.physical_operator import PhysicalOperator
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
-from dstreams.structured.operators.stateful_operator import StateStoreWriter
+from dstreams.structured.operators.stateful_operator import StatefulOperator, StateStoreWriter
 from dstreams.structured.planning import plan_query
 from dstreams.structured.sources.rate_source import RateStreamSource
 
@@ -60,3 +60,29 @@ def test_a_join_wants_a_batch_only_where_rows_are_given_up(
     joined = stateful(marked("1 second").join(marked("1 second"), "value", within=within))
     running = joined.inBatch(StatefulOperatorStateInfo.empty(2), 1000, 1000)
     assert running.shouldRunAnotherBatch(2000) is wanted
+
+
+@pytest.mark.parametrize(
+    ("build", "operators"),
+    [
+        (
+            lambda rows: rows.groupByKey("value").count(),
+            ["StateStoreRestoreExec", "StateStoreSaveExec"],
+        ),
+        (
+            lambda rows: rows.groupByKey("value").flatMapGroupsWithState(no_rows, "append"),
+            ["FlatMapGroupsWithStateExec"],
+        ),
+        (lambda rows: rows.dropDuplicates("value"), ["StreamingDeduplicateExec"]),
+    ],
+    ids=["aggregation", "groups", "duplicates"],
+)
+def test_strategies(build: Any, operators: list[str]) -> None:
+    """Each step has a strategy of its own: aggregations alone restore and save."""
+    plan = planned(build(marked("1 second")), OutputMode.Append)
+    stateful = [type(step).__name__ for step in plan.walk() if isinstance(step, StatefulOperator)]
+    assert stateful == operators
+
+
+def no_rows(key: Any, values: Any, state: Any) -> list[Any]:
+    return []
