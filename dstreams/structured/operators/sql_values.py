@@ -13,6 +13,7 @@ The same holds inside tuples and lists. Blocks follow this order in :mod:`dstrea
 
 from __future__ import annotations
 
+from datetime import date, datetime, timedelta
 from decimal import Context, Decimal
 from math import inf, isnan
 from numbers import Integral, Number, Real
@@ -20,7 +21,7 @@ from typing import Any
 
 _NONE = (0,)
 _NAN = (1, inf, 1)  # behind (1, inf), and in no order with (1, text)
-_NOT_NAN = frozenset((int, str, bool, bytes))
+_NOT_NAN = frozenset((int, str, bool, bytes, date, datetime, timedelta))
 _ONE_NAN = float("nan")
 _EXACT = frozenset((int, float))
 _DECIMALS = Context(prec=38)
