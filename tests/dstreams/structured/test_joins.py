@@ -33,7 +33,7 @@ def both(row: dict[str, Any]) -> Any:
 def test_none_in_a_key(
     session: StreamSession, on: Spec | list[Spec], met: list[tuple[int, int]]
 ) -> None:
-    """A key of several parts meets none if one of them is None; a tuple is one part."""
+    """A key of several parts matches nothing if one part is None; a tuple is one part."""
 
     def build(left: StreamingDataset, right: StreamingDataset) -> StreamingDataset:
         return left.join(right, on).map(lambda pair: (pair[0]["t"], pair[1]["t"]))
