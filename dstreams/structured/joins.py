@@ -62,7 +62,7 @@ def join_type(how: str) -> JoinType:
 
 @dataclass(frozen=True)
 class JoinKey(Fields):
-    """Function: several parts of a record as a tuple, or None, which matches no key, if a part is None."""
+    """Function: parts of a record as a tuple, or None, which matches nothing, if one is None."""
 
     def __call__(self, record: Any) -> Any:
         key = super().__call__(record)
