@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from dstreams.callables import require_function
 from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.structured.logical import Join, JoinType, LogicalPlan
-from dstreams.structured.selectors import key_selector
+from dstreams.structured.selectors import Fields, key_selector
 
 _SYNONYMS = {
     "left": "left_outer",
@@ -40,8 +41,8 @@ def join_plan(
     return Join(
         left,
         right,
-        key_selector(_several(left_on), "join", left.fields),
-        key_selector(_several(right_on), "join", right.fields),
+        _key_of(left_on, left.fields),
+        _key_of(right_on, right.fields),
         join_type(how),
         _range_ms(within),
         matches,
@@ -59,8 +60,18 @@ def join_type(how: str) -> JoinType:
     raise InvalidStreamError(f"how of join is {how!r}; use one of {', '.join(get_args(JoinType))}")
 
 
-def _several(on: Any) -> Sequence[Any]:
-    return on if isinstance(on, (list, tuple)) else [on]
+@dataclass(frozen=True)
+class JoinKey(Fields):
+    """Function: parts of a record as a tuple, or None, which matches nothing, if one is None."""
+
+    def __call__(self, record: Any) -> Any:
+        key = super().__call__(record)
+        return None if any(part is None for part in key) else key
+
+
+def _key_of(on: Any, fields: tuple[str, ...] | None) -> Callable[[Any], Any]:
+    key = key_selector(on if isinstance(on, (list, tuple)) else [on], "join", fields)
+    return JoinKey(key.parts) if isinstance(key, Fields) else key
 
 
 def _range_ms(within: tuple[str, str] | None) -> tuple[int, int] | None:

@@ -16,7 +16,13 @@ from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 from dstreams.structured.operators.copied_records import copies, may_change_records
-from dstreams.structured.operators.sql_values import all_normalized, is_before, normalized
+from dstreams.structured.operators.sql_values import (
+    add,
+    all_normalized,
+    is_before,
+    mean,
+    normalized,
+)
 from dstreams.structured.selectors import Spec, selector
 
 
@@ -147,15 +153,24 @@ def is_finished(function: AggregateFunction) -> bool:
 
 @dataclass(frozen=True)
 class Sum(_OfColumn):
-    """The sum of the values, None of none."""
+    """The sum of the values, None of none.
+
+    Numbers of NumPy are added as Python's, decimals to 38 digits.
+    """
+
+    def _add(self, buffer: Any, value: Any) -> Any:
+        return add(buffer, value)
 
     def _merge(self, first: Any, second: Any) -> Any:
-        return first + second
+        return add(first, second)
 
 
 @dataclass(frozen=True)
 class Min(_OfColumn):
     """The least value, None of none; NaN only if there is no other value, as in Spark."""
+
+    def _add(self, buffer: Any, value: Any) -> Any:
+        return value if buffer is None or is_before(value, buffer) else buffer
 
     def _merge(self, first: Any, second: Any) -> Any:
         return second if is_before(second, first) else first
@@ -164,6 +179,9 @@ class Min(_OfColumn):
 @dataclass(frozen=True)
 class Max(_OfColumn):
     """The greatest value, None of none; NaN if any value is NaN, as in Spark."""
+
+    def _add(self, buffer: Any, value: Any) -> Any:
+        return value if buffer is None or is_before(buffer, value) else buffer
 
     def _merge(self, first: Any, second: Any) -> Any:
         return second if is_before(first, second) else first
@@ -174,13 +192,13 @@ class Average(_OfColumn):
     """The mean of the values, None of none. Its buffer is (sum, count)."""
 
     def finish(self, buffer: Any) -> Any:
-        return None if buffer is None else buffer[0] / buffer[1]
+        return None if buffer is None else mean(*buffer)
 
     def _add(self, buffer: Any, value: Any) -> Any:
-        return (value, 1) if buffer is None else (buffer[0] + value, buffer[1] + 1)
+        return (add(None, value), 1) if buffer is None else (add(buffer[0], value), buffer[1] + 1)
 
     def _merge(self, first: Any, second: Any) -> Any:
-        return (first[0] + second[0], first[1] + second[1])
+        return (add(first[0], second[0]), first[1] + second[1])
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,18 @@ The same holds inside tuples and lists. Blocks follow this order in :mod:`dstrea
 
 from __future__ import annotations
 
-from decimal import Decimal
+from datetime import date, datetime, timedelta
+from decimal import Context, Decimal
 from math import inf, isnan
-from numbers import Number
+from numbers import Integral, Number, Real
 from typing import Any
 
 _NONE = (0,)
 _NAN = (1, inf, 1)  # behind (1, inf), and in no order with (1, text)
-_NOT_NAN = frozenset((int, str, bool, bytes))
+_NOT_NAN = frozenset((int, str, bool, bytes, date, datetime, timedelta))
 _ONE_NAN = float("nan")
+_EXACT = frozenset((int, float))
+_DECIMALS = Context(prec=38)
 
 
 def is_before(first: Any, second: Any) -> bool:
@@ -54,6 +57,30 @@ def sort_key(value: Any) -> Any:
     if kind.__lt__ is list.__lt__:
         return (1, list(map(sort_key, value)))
     return _NAN if _is_nan(value) else (1, value)
+
+
+def add(total: Any, value: Any) -> Any:
+    """Return a sum with a value more; None is the sum of no values.
+
+    Numbers of NumPy, which may have few bits, are added as Python's, decimals to 38 digits.
+    """
+    if type(value) in _EXACT and type(total) in _EXACT:
+        return total + value
+    if isinstance(value, Integral):
+        value = int(value)
+    elif isinstance(value, Real) and hasattr(value, "dtype"):
+        value = float(value)
+    if total is None:
+        return value
+    is_decimal = isinstance(total, Decimal) or isinstance(value, Decimal)
+    return _DECIMALS.add(total, value) if is_decimal else total + value
+
+
+def mean(sum_of_values: Any, count: int) -> Any:
+    """Return a sum divided by how many values it has."""
+    if isinstance(sum_of_values, Decimal):
+        return _DECIMALS.divide(sum_of_values, Decimal(count))
+    return sum_of_values / count
 
 
 def normalized(value: Any) -> Any:

@@ -57,7 +57,7 @@ MOVES: list[Callable[[], list[Answer]]] = [
 
 
 def test_coordinator_that_moves(caplog: pytest.LogCaptureFixture) -> None:
-    """A coordinator that is not there yet is asked again; the log says so once."""
+    """Reading is retried while the coordinator is not available; the log says so once."""
     clock = ManualClock(0)
     consumer = Consumer(clock, *MOVES, lambda: [Answer("clicks", 0, 5)])
     with caplog.at_level(logging.WARNING):

@@ -6,7 +6,9 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,12 +18,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import Average, Count, Several
+from dstreams.structured.operators.aggregate_functions import (
+    Average,
+    CollectSet,
+    Count,
+    CountDistinct,
+    Max,
+    MaxBy,
+    Min,
+    MinBy,
+    Several,
+    Sum,
+    aggregate,
+)
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import plan_deduplication
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
+from dstreams.structured.operators.sql_values import normalized, sort_key
 from dstreams.structured.operators.time_windows import TimeWindows
 from tests.dstreams.structured.operators.query import SparkQuery
 
@@ -122,3 +137,60 @@ def test_distinct_within_the_watermark(
         for rows in by_us(sc, tmp_path / "ours", plan)
     ]
     assert ours == by_spark(session, tmp_path / "spark", OutputMode.Append, distinct_by_spark)
+
+
+NUMBERS = [None, float("nan"), -0.0, float("inf"), -2.0, 0.25, 1.5]
+OF_NUMBERS = Several(
+    (
+        Max(itemgetter(0)),
+        Min(itemgetter(0)),
+        Max(),
+        Min(),
+        MaxBy(itemgetter(0), by=itemgetter(1)),
+        MinBy(itemgetter(0), by=itemgetter(1)),
+        Count(itemgetter(0)),
+        CountDistinct(itemgetter(0)),
+        CountDistinct(),
+        CollectSet(itemgetter(0)),
+        Sum(itemgetter(0)),
+        Average(itemgetter(0)),
+    )
+)
+
+
+def shown(value: Any) -> Any:
+    """Return a value to compare: NaN and -0.0 as text, a set or list in order."""
+    if isinstance(value, (set, list)):
+        return sorted(map(shown, value))
+    return repr(normalized(tuple(value) if isinstance(value, tuple) else value))
+
+
+def test_none_and_nan(session: SparkSession) -> None:
+    """Random rows with None, NaN and -0.0 come to what Spark makes of them, in Spark's order."""
+    random = Random(1)
+    groups = [
+        # Spark leaves open which of several rows with the greatest order max_by returns.
+        [(random.choice([*NUMBERS, 0.0]), y) for y in random.sample(NUMBERS, random.randint(1, 6))]
+        for _ in range(60)
+    ]
+    rows = [(number, *row) for number, group in enumerate(groups) for row in group]
+    frame = session.createDataFrame(rows, "k int, x double, y double").coalesce(1).cache()
+    pair = f.struct("x", "y")
+    theirs = (
+        frame.groupBy("k")
+        .agg(
+            *(f.max("x"), f.min("x"), f.max(pair), f.min(pair)),
+            *(f.max_by("x", "y"), f.min_by("x", "y"), f.count("x")),
+            *(f.countDistinct("x"), f.countDistinct(pair), f.collect_set("x")),
+            *(f.sum("x"), f.avg("x")),
+        )
+        .orderBy("k")
+        .collect()
+    )
+    for group, row in zip(groups, theirs, strict=True):
+        assert list(map(shown, aggregate(OF_NUMBERS, group))) == list(map(shown, row[1:])), group
+    for is_descending in (False, True):
+        order = [f.desc("x"), f.desc("y")] if is_descending else ["x", "y"]
+        ordered = sorted((row[1:] for row in rows), key=sort_key, reverse=is_descending)
+        found = frame.orderBy(*order).select("x", "y").collect()
+        assert list(map(shown, ordered)) == list(map(shown, found))

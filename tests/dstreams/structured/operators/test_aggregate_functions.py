@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import timedelta
 from decimal import Decimal
 from functools import reduce
 from itertools import permutations
@@ -133,6 +134,27 @@ def test_nan_is_one_value() -> None:
     )
     assert function.finish(function.merge(first, second)) == 3
     assert aggregate(CountDistinct(), [(1, float("nan")), (1, float("nan")), (2, NAN)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "result", "mean"),
+    [
+        ([np.int8(100)] * 3, 300, 100.0),
+        ([np.uint64(2**63)] * 2, 2**64, 2.0**63),
+        ([np.float32(0.1)] * 4, 4 * float(np.float32(0.1)), float(np.float32(0.1))),
+        ([True, False, True, True], 3, 0.75),
+        ([Decimal("1e20"), Decimal("1e-10")], Decimal("100000000000000000000.0000000001"), None),
+        ([Decimal("0.10"), 1], Decimal("1.10"), Decimal("0.55")),
+        ([timedelta(1), timedelta(2)], timedelta(3), timedelta(1.5)),
+    ],
+)
+def test_sums_of_exact_numbers(values: list[Any], result: Any, mean: Any) -> None:
+    """Sums neither wrap around nor lose digits that Spark keeps."""
+    found = aggregate(Sum(), values)
+    assert (found, type(found)) == (result, type(result))
+    if mean is not None:
+        assert aggregate(Average(), values) == mean
+    assert type(aggregate(Sum(), values[:1])) is type(result)
 
 
 @given(st.sampled_from([row[0] for row in TABLE]), st.data())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import namedtuple
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from itertools import permutations
 from typing import Any
@@ -22,6 +23,7 @@ from dstreams.structured.operators.sql_values import (
 )
 
 NAN = float("nan")
+NAIVE = datetime(2026, 1, 1, tzinfo=timezone.utc).replace(tzinfo=None)
 Point = namedtuple("Point", "x y")
 
 IN_ORDER: list[list[Any]] = [
@@ -32,6 +34,8 @@ IN_ORDER: list[list[Any]] = [
     [None, 1, Decimal("1.5"), 2.5, NAN],
     [np.float32(1), np.float64(2), np.float32("nan")],
     [None, "", "a", "b"],
+    [None, date(2026, 1, 1), date(2026, 1, 2)],
+    [None, NAIVE, NAIVE + timedelta(hours=1)],
     [None, (1, None), (1, 2.0), (1, NAN), (2, None)],
     [(1, (None, 3)), (1, (1, None)), (1, (NAN, 0))],
     [[], [None], [1], [1, None], [NAN]],
@@ -52,7 +56,14 @@ def test_order(values: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("a", 1), (NAN, "a"), ((1, 2), 1), ((1, 2), [1, 2]), ({}, {"a": 1})]
+    ("first", "second"),
+    [
+        ("a", 1),
+        (NAN, "a"),
+        ((1, 2), 1),
+        ((1, 2), [1, 2]),
+        ({}, {"a": 1}),
+    ],
 )
 def test_no_order(first: Any, second: Any) -> None:
     """Values of types without a common order are an error."""
@@ -68,6 +79,13 @@ def test_order_of_any_numbers(values: list[Any], random: Any) -> None:
     shuffled = list(values)
     random.shuffle(shuffled)
     assert sorted(map(sort_key, shuffled)) == sorted(map(sort_key, values))
+
+
+def test_datetimes_with_and_without_a_zone() -> None:
+    """Moments with and without a time zone have no common order."""
+    for first, second in permutations([NAIVE, NAIVE.astimezone()]):
+        with pytest.raises(TypeError, match="can't compare offset-naive and offset-aware"):
+            is_before(first, second)
 
 
 def test_one_nan() -> None:
