@@ -9,6 +9,7 @@ the second compiler of the JVM as well, as its documentation says for SQL over m
     python benchmarks/structured.py                    # the table, some minutes
     python benchmarks/structured.py --case append      # one row
     python benchmarks/structured.py --case start       # from start() to the first row
+    python benchmarks/structured.py --case append --side unfused   # operators one after the other
     python benchmarks/structured.py --records 1000 --rounds 1   # whether it works
 
 The figure is the median time of a batch after warm-up, of 30 batches because the JVM compiles that
@@ -121,7 +122,9 @@ def drain(rows: Iterable[Any]) -> None:
         pass
 
 
-def run_dstreams(name: str, case: Case, batches: int, directory: str) -> dict[str, Any]:
+def run_dstreams(
+    name: str, case: Case, batches: int, directory: str, *, fuses: bool = True
+) -> dict[str, Any]:
     """Run the case on our operators; returns milliseconds of each batch, and the last counts."""
     from checkpoint import open_files
     from checkpoint.state_store import LmdbBackend, StateStore
@@ -146,7 +149,7 @@ def run_dstreams(name: str, case: Case, batches: int, directory: str) -> dict[st
         started = time.perf_counter()
         context = ExecutionContext(spark, states, number)
         filled = plan_of(name, case, events).filled([info], late_ms, watermark_ms)
-        rows = fuse_stateful_operators(filled).execute(context)
+        rows = (fuse_stateful_operators(filled) if fuses else filled).execute(context)
         version = context.versions[0]
         rows.foreachPartition(drain)
         found.append((time.perf_counter() - started) * 1000)
@@ -318,8 +321,9 @@ def child(args: argparse.Namespace) -> None:
     case = replace(CASES[args.case], records=args.records)
     batches = WARM + args.batches
     with tempfile.TemporaryDirectory() as directory:
-        if args.side == "dstreams":
-            found = run_dstreams(args.case, case, batches, directory)
+        if args.side in ("dstreams", "unfused"):
+            fuses = args.side == "dstreams"
+            found = run_dstreams(args.case, case, batches, directory, fuses=fuses)
         else:
             found = run_spark(args.case, case, batches, directory, args.side == "native")
     print(json.dumps(found))
@@ -376,7 +380,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--batches", type=int, default=10, help="that are measured")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--side", choices=[*SIDES, *SOURCES], help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=[*SIDES, "unfused", *SOURCES], help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
         child(args)

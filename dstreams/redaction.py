@@ -22,21 +22,27 @@ REDACTED = "*********(redacted)"
 _NAME_IN_TEXT = re.compile(
     DEFAULT_REGEX + r"|passphrase|passwd|(?<!by)pass(?![a-z])|(?<![a-z])pwd|\.sas\."
     r"|(access|private|account|encryption|api|signing)[._-]?key"
-    r"|(?<![a-z])(auth|authorization)(?![a-z])|(?<![a-z])sig(nature)?$"
+    r"|(?<![a-z])(auth|authorization)(?![a-z])|user[._-]?info|(?<![a-z])sig(nature)?$"
 )
 _NAME = re.compile(_NAME_IN_TEXT.pattern + r"|key$")
 """Of settings alone: the key in what an error says is that of a record."""
 _ASSIGNED = re.compile(r"([\w.-]+)[\"']?\s*[=:]")
 """Names in a value, such as ``-Dname=`` or ``name=`` or ``"name":``."""
 USER_IN_URL = re.compile(r"://[^/\s]*:\S*@")
-_QUOTED = r"\"[^\"\n]*\"|'[^'\n]*'"
-_VALUES = (
-    re.compile(rf"(?<![\w.-])([\w.-]+)(\s*=\s*)({_QUOTED}|[^\s\"',;&)\]}}]+)"),
-    re.compile(rf"(?<=[\"'])([\w.-]+)([\"']\s*:\s*)({_QUOTED})"),
+_NAMED = re.compile(r"(?<![\w.-])(--?)?([\w.-]*\w)([\"']?)(\s*(?:=|:|->|,|\s)\s*)")
+"""A name in a text, the quote behind it, and what is between it and its value."""
+_OPEN = r"[\[(]?(?:[bBuU](?=[\"']))?"
+_SECRET_VALUE = re.compile(_OPEN + r"(?:\"[^\"]*\"|'[^']*'|[^\s\"'&][^\s\"&]*|[\"']\S*)")
+_VALUE = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|[^\s\"',;&)\]}]+")
+_CLOSERS = "\"',;)]}"
+_ERROR_NAME = re.compile(r"(Error|Exception|Warning|Failure)$")
+_PRIVATE_KEY = re.compile(
+    r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*-----|\Z)", re.DOTALL
 )
-"""Named values in a text: ``name=value`` and ``"name": "value"``."""
+_COOKIE = re.compile(r"(?i)\b((?:set-)?cookie:\s*)[^\n]+")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
 _FLAGS = ("true", "false")
+_SCHEMES = ("bearer", "basic")
 
 
 def secret_settings(settings: Mapping[str, str]) -> Callable[[str, str], bool]:
@@ -80,25 +86,61 @@ def mask_by(settings: Mapping[str, str]) -> None:
 def masked(text: str) -> str:
     """Return what is told of an error without the secrets in it.
 
-    These are what URLs have of them, and named values by the rule of settings. What a record holds
-    is none as long as nothing says so.
+    These are what URLs have of them, private keys, cookies, and named values by the rule of
+    settings: ``password=x``, ``password: x``, ``'password': b'x'``, ``--password x``. A value ends
+    with its quotation mark, else at a space. What a record holds is none as long as nothing says
+    so, and neither is what a sentence says, as in "the password is x".
 
     >>> masked("no user in host=db password='a b', key=7, {'token': 'x'}, s3://me:pw@bucket")
     "no user in host=db password=***, key=7, {'token': ***}, s3://me:***@bucket"
     """
-    text = _BEARER.sub(r"\1 ***", without_secrets(text))
-    for values in _VALUES:
-        text = values.sub(_hidden, text)
-    return text
+    text = _PRIVATE_KEY.sub(r"\1***\2", without_secrets(text))
+    text = _COOKIE.sub(r"\1***", _BEARER.sub(r"\1 ***", text))
+    parts: list[str] = []
+    done = seen = 0
+    for found in _NAMED.finditer(text):
+        if found.start() < seen:  # within a value
+            continue
+        value, is_hidden = _value(text, found)
+        seen = found.end() + len(value) if value else seen
+        if is_hidden:
+            parts += text[done : found.end()], "***"
+            done = seen
+    return "".join([*parts, text[done:]])
 
 
-def _hidden(found: re.Match[str]) -> str:
-    name, between, value = found.groups()
+def _value(text: str, found: re.Match[str]) -> tuple[str, bool]:
+    """Return the value of a name, empty for none, and whether it is to be hidden."""
+    flag, name, quote, between = found.groups()
+    sign = between.strip()
+    if not _is_sign(sign, flag, quote):
+        return "", False
     rule = _Rule.of_spark
-    if value.strip("\"'").lower() in _FLAGS:
-        return found[0]
-    is_secret = rule.search(name) or rule.search(value) or _NAME_IN_TEXT.search(name)
-    return f"{name}{between}***" if is_secret else found[0]
+    is_secret = rule.search(name) or _NAME_IN_TEXT.search(name)
+    if not is_secret:
+        is_named = sign == "=" or (sign == ":" and bool(quote))
+        value = _VALUE.match(text, found.end()) if is_named else None
+        return ("", False) if value is None else (value[0], _is_hidden_by(rule, value[0]))
+    value = _SECRET_VALUE.match(text, found.end())
+    if value is None or value[0].strip("\"'").lower() in _FLAGS:
+        return "", False
+    if sign == ":" and not quote and _ERROR_NAME.search(name):
+        return "", False
+    if sign != "=" and (not re.search(r"\w", value[0]) or value[0].lower() in _SCHEMES):
+        return "", False
+    is_quoted = value[0][-1] in "\"'" and len(value[0]) > 1
+    return value[0] if is_quoted else value[0].rstrip(_CLOSERS), True
+
+
+def _is_hidden_by(rule: re.Pattern[str], value: str) -> bool:
+    return value.strip("\"'").lower() not in _FLAGS and rule.search(value) is not None
+
+
+def _is_sign(sign: str, flag: str | None, quote: str) -> bool:
+    """Return whether a value follows: after a comma only in quotes, after a space for a flag."""
+    if sign == ",":
+        return bool(quote)
+    return bool(sign) or flag == "--"
 
 
 def _compiled(regex: str) -> re.Pattern[str]:

@@ -114,7 +114,10 @@ class Settings(StateSettings):
             data, which runs no code when it is read; ``pickle``: any object.
         state_local_directory: path on each host where copies of stored state are kept, of this user
             alone; None: a directory below that for temporary files
-            (``spark.dstreams.state.localDirectory``).
+            (``spark.dstreams.state.localDirectory``). Each partition needs 4 MiB or more. In a
+            directory that is given here copies stay for the next start, as long as the next setting
+            says; those below temporary files are deleted from the driver's host when the stream or
+            query is stopped.
         state_local_retention_ms: how long a host keeps copies of stored state that no stream uses;
             one that comes back later builds new ones (``spark.dstreams.state.localRetention``).
         state_local_encrypted: whether the operating system encrypts the disks of that directory and
@@ -237,9 +240,9 @@ class Settings(StateSettings):
         ui_host: what the page listens on (``spark.dstreams.ui.host``), None for this machine alone.
             Where others can reach it, a token is asked for.
         ui_token: what has to be known to look at the page (``spark.dstreams.ui.token``), 16
-            characters at least; None for
-            one that is made at the start and printed with the address, and for none at all where
-            only this machine can reach the page. It is in no checkpoint.
+            characters at least; None for one that is made at the start, and for none at all if
+            only this machine can reach the page. One that is made is printed on a terminal, or
+            written to a private file that the log names. It is in no checkpoint.
         ui_max_connections: how many requests the page answers at a time, and how many pages may be
             open (``spark.dstreams.ui.maxConnections``); a client may have a quarter of these open.
     """

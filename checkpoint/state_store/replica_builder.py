@@ -26,7 +26,7 @@ from checkpoint.state_store.environments import (
     translating,
 )
 from checkpoint.state_store.file_names import StoredKind, file_name
-from checkpoint.state_store.replica_directory import ReplicaDirectory, delete_tree
+from checkpoint.state_store.replica_directory import REMEDY, ReplicaDirectory, delete_tree
 from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, write_meta, write_store
 from checkpoint.state_store.store_files import StoredFile, read_state_snapshot
 from checkpoint.version_records import EMPTY, VersionId
@@ -130,10 +130,8 @@ def _build_generation(
             environment.env.close()
         directory.publish(temp, version, environment.is_mapped)
     except lmdb.Error as error:  # nothing that is new can be damaged: it is the disk
-        raise StorageRefusedError(
-            f"cannot build the replica in {temp}: {error}; the state itself is intact, look "
-            "at that file system or use another directory for replicas"
-        ) from error
+        message = f"cannot build the replica in {temp}: {error}; {REMEDY}"
+        raise StorageRefusedError(message) from error
     finally:
         delete_tree(temp)
 

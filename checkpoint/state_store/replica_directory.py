@@ -37,6 +37,12 @@ _TEMP = re.compile(r"tmp-[0-9a-f]{16}")
 _FIRST_WAIT_S = 0.001
 _LONGEST_WAIT_S = 0.05
 
+REMEDY = (
+    "the state itself is intact: free room on that file system, or give another directory for "
+    "replicas, of which each partition needs 4 MiB or more, by spark.dstreams.state.localDirectory"
+)
+"""What to do about a file system that refuses replicas."""
+
 _own_boot_id = new_suffix()
 
 
@@ -117,8 +123,7 @@ def refusing(action: str, path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageRefusedError(
-            f"cannot {action} {path}: {error.strerror or error}; the state itself is intact, look "
-            "at that file system or use another directory for replicas"
+            f"cannot {action} {path}: {error.strerror or error}; {REMEDY}"
         ) from error
 
 

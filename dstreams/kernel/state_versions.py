@@ -75,12 +75,23 @@ class _Temporary(NamedTuple):
 
 
 class StateVersions:
-    """The state versions of the operators of a stream or a query, by uid and batch."""
+    """The state versions of the operators of a stream or a query, by uid and batch.
 
-    def __init__(self, spark: SparkContext, store: StateStore, stream_id: str = "stream") -> None:
+    *is_local_temporary* says that nobody has chosen the directory of local replicas.
+    """
+
+    def __init__(
+        self,
+        spark: SparkContext,
+        store: StateStore,
+        stream_id: str = "stream",
+        *,
+        is_local_temporary: bool = False,
+    ) -> None:
         self.store = store
         self._spark = spark
         self._stream_id = stream_id
+        self._is_local_temporary = is_local_temporary
         self._known: dict[str, dict[int, _Known]] = {}
         self._upkeep: defaultdict[str, StoreUpkeep] = defaultdict(StoreUpkeep)
         self._temporary: list[_Temporary] = []
@@ -250,14 +261,17 @@ class StateVersions:
         _unpersist(forgotten)
         self._delete(passed)
 
-    def close(self, *, is_scratch: bool = False) -> None:
-        """Delete what was for this run alone; of a scratch checkpoint the local replicas of all its
-        state.
+    def close(self, *, is_scratch: bool = False, in_order: bool = False) -> None:
+        """Delete what was for this run alone, and local replicas that are not worth their room.
+
+        These are the replicas of a scratch checkpoint and, if the run has ended *in_order*, those
+        in a temporary directory, which is often small: the next run makes them again.
         """
         with self._lock:
             passed, self._temporary = self._temporary, []
         self._delete(passed)
-        if is_scratch and isinstance(self.store.backend, LmdbBackend):
+        is_passed = is_scratch or (in_order and self._is_local_temporary)
+        if is_passed and isinstance(self.store.backend, LmdbBackend):
             delete_local(self.store.backend, self._stream_id)
 
     def release(self) -> None:

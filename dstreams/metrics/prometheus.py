@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -14,7 +15,10 @@ from dstreams.monitor.totals import BUCKETS_S, Histogram
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
+logger = logging.getLogger(__name__)
+
 PREFIX = "dstreams_"
+_FAILED: set[str] = set()
 _BOUNDS = (*(str(bound) for bound in BUCKETS_S), "+Inf")
 
 
@@ -53,9 +57,20 @@ def families(statuses: Sequence[StreamStatus]) -> Iterator[Family]:
     """Yield a family for each metric that has a sample of one of the statuses."""
     streams = labelled(statuses)
     for metric in METRICS:
-        family = _family(metric, streams)
+        try:
+            family = _family(metric, streams)
+        except Exception:
+            _failed(metric.name)
+            continue
         if family.samples:
             yield family
+
+
+def _failed(name: str) -> None:
+    """Log once that a metric cannot be read; the others are served."""
+    level = logging.DEBUG if name in _FAILED else logging.WARNING
+    _FAILED.add(name)
+    logger.log(level, "left metric %s%s out of /metrics", PREFIX, name, exc_info=True)
 
 
 def _family(metric: Metric, streams: Iterable[tuple[str, StreamStatus]]) -> Family:

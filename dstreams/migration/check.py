@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from dstreams.migration.findings import Finding
 from dstreams.migration.program import Program, UnreadableError, read_program
 from dstreams.migration.reader import findings_of
 from dstreams.migration.table import PACKAGE
+
+_FRAMES = 5000
+"""Calls within each other: enough for expressions of 1,000 terms, and for a stack of 8 MiB."""
 
 NOTHING_TO_DO, TO_DO, CANNOT_READ = 0, 1, 2
 
@@ -54,6 +58,15 @@ class Checked:
 
 def check(paths: Sequence[Path]) -> Checked:
     """Read programs, and run nothing of them."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _FRAMES))
+    try:
+        return _checked(paths)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _checked(paths: Sequence[Path]) -> Checked:
     findings: list[Finding] = []
     unreadable: list[tuple[Path, str]] = []
     main: list[Path] = []
@@ -66,11 +79,14 @@ def check(paths: Sequence[Path]) -> Checked:
     for path in programs_of(paths):
         try:
             program = read_program(path)
+            found = findings_of(program)
         except UnreadableError as error:
             unreadable.append((path, str(error)))
             continue
+        except RecursionError:
+            unreadable.append((path, "an expression in it has too many terms; split it"))
+            continue
         files += 1
-        found = findings_of(program)
         findings += found
         if any(one.name == "StreamingContext.start" for one in found):
             main.append(path)

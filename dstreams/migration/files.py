@@ -25,7 +25,11 @@ def programs_of(paths: Sequence[Path]) -> Iterator[Path]:
 def _below(directory: Path) -> Iterator[Path]:
     for root, names, files in os.walk(directory):
         names[:] = sorted(name for name in names if _is_searched(Path(root, name)))
-        yield from (Path(root, name) for name in sorted(files) if name.endswith(".py"))
+        yield from (Path(root, name) for name in sorted(files) if _is_program(Path(root, name)))
+
+
+def _is_program(file: Path) -> bool:
+    return file.suffix == ".py" and file.is_file()  # reading a pipe would not end
 
 
 def _is_searched(directory: Path) -> bool:

@@ -7,11 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from dstreams.migration import table
-from dstreams.migration.answers import Answer
+from dstreams.migration.answers import Answer, change
 from dstreams.migration.calls import answers_of_call
 from dstreams.migration.findings import Finding, Place
 from dstreams.migration.program import Program
-from dstreams.migration.python2 import of_python_2
 from dstreams.migration.table import ANSWERS, MODULES, PACKAGE, PRIVATE, UNLISTED
 from dstreams.migration.texts import answers_of_text
 from dstreams.migration.values import (
@@ -31,6 +30,7 @@ _SETTERS = ("set", "config", "setIfMissing")
 _OF_SPARK = ("spark", *ONLY_OF_STREAMING)
 """What a program has one of, if it has anything to do with streams."""
 _OF_STRUCTURED = ("readStream", "writeStream")
+_PRINT = change("It is Python 2, which no PySpark since 3.1 runs.", "Write: print(..., file=...)")
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
 _Function = _Definition | ast.Lambda
 
@@ -435,7 +435,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
         is_print = isinstance(node.left, ast.Name) and node.left.id == "print"
         if is_print and isinstance(node.op, ast.RShift):  # Python 3 parses it, and fails on it
-            self.note("Python 2: print statement", of_python_2("print(..., file=...)"), node.lineno)
+            self.note("Python 2: print statement", _PRINT, node.lineno)
 
     # Texts ---------------------------------------------------------------------------------
 

@@ -31,9 +31,9 @@ def report(checked: Checked, paths: Iterable[str]) -> str:
         checked: what is known.
         paths: what was asked for, as it was written.
     """
-    lines: list[str] = []
+    lines = [*_wrapped(_verdict(checked)), ""] if checked.findings or checked.unreadable else []
     for path, why in checked.unreadable:
-        lines += [*_wrapped(f"{path}: cannot be read: {why}"), ""]
+        lines += [*_wrapped(f"{_plain(path)}: cannot be read: {_plain(why)}"), ""]
     for kind, title in _TITLES.items():
         groups = _groups(checked.findings, kind)
         if not groups:
@@ -44,7 +44,34 @@ def report(checked: Checked, paths: Iterable[str]) -> str:
     if not checked.findings and checked.files:
         lines += [*_wrapped(f"{_count(checked)}: nothing of {PACKAGE} is used."), ""]
     lines += _next(checked, tuple(paths))
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return "\n".join(map(_plain, lines)).rstrip("\n") + "\n"
+
+
+def _verdict(checked: Checked) -> str:
+    """Return in a line whether the programs run, and how much there is to do."""
+    change, to_set, notes = (
+        len(_groups(checked.findings, kind)) for kind in (Kind.CHANGE, Kind.SET, Kind.DIFFERS)
+    )
+    if checked.unreadable:
+        count = len(checked.unreadable)
+        return f"Cannot tell: {count} of {count + checked.files} files cannot be read."
+    if not change and not to_set:
+        rest = f"{_counted(notes, 'note')}, none needs a change." if notes else "No notes."
+        return f"Runs as it is. {rest}"
+    todo = [
+        f"{number} to {what}" for number, what in ((change, "change"), (to_set, "set")) if number
+    ]
+    verdict = "Does not run as it is" if change else "Runs once it is configured"
+    return f"{verdict}: {', '.join(todo)}. {_counted(notes, 'note')}."
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _plain(text: object) -> str:
+    """Return a line in which nothing commands a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def as_json(checked: Checked, paths: Iterable[str]) -> str:
@@ -110,7 +137,7 @@ def _answers(groups: _Groups) -> Iterator[str]:
 
 def _next(checked: Checked, paths: tuple[str, ...]) -> Iterator[str]:
     if checked.unreadable:
-        yield from _wrapped("Next: mend what cannot be read, and check again.")
+        yield from _wrapped("Next: correct what cannot be read, and check again.")
         return
     steps = list(_steps(checked, paths))
     if steps:
@@ -167,7 +194,7 @@ def _wrapped(text: str, indent: int = 0) -> list[str]:
 
 
 def _shown(place: Place) -> Iterator[str]:
-    where, code = f"    {place.path}:{place.line}", place.code
+    where, code = f"    {_plain(place.path)}:{place.line}", _plain(place.code)
     if len(where) + len(code) + 2 <= _COLUMNS:
         yield f"{where}: {code}"
         return

@@ -1,8 +1,8 @@
 """Pairs in the partition of their key: the input of an operator with state.
 
 Their blocks are united with partitions that stay where they were computed first, so a task runs
-where the replica of its state is. They come in the order of the records before the shuffle, which
-is the same in each attempt of a task.
+on the host with the replica of its state. Pairs are in the order of the records before the shuffle,
+which is the same in each attempt of a task.
 """
 
 from __future__ import annotations

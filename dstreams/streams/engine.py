@@ -122,8 +122,11 @@ class Engine:
         if self.runner.pipelining is not None:
             self.runner.pipelining.cancel()
 
-    def close(self) -> None:
-        """Close the sources and forget everything; says on disk that this driver has stopped."""
+    def close(self, *, in_order: bool = False) -> None:
+        """Close the sources and forget everything; says on disk that this driver has stopped.
+
+        *in_order* says that somebody has stopped the streams, which have not failed.
+        """
         if self.runner.pipelining is not None:
             self.runner.pipelining.close()
         if self.restart is not None:
@@ -134,5 +137,5 @@ class Engine:
         if self.log is None:
             return
         if self.plan.in_state_store():
-            self.history.states.close()
+            self.history.states.close(in_order=in_order)
         self.log.release()

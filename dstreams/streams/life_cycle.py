@@ -80,6 +80,7 @@ class LifeCycle:
         self._error: BaseException | None = None
         self._incomplete: IncompleteStopError | None = None
         self._was_awaited = False
+        self._was_stopped = False
         self._stop_spark = False
         self._stepping: threading.Thread | None = None  # noqa: TID251
         self._stop_after_step = False
@@ -139,6 +140,7 @@ class LifeCycle:
 
     def stop(self, stop_spark: bool, gracefully: bool) -> None:
         """Stop the streams, and Spark where that is asked for."""
+        self._was_stopped = True
         scheduler = self.scheduler
         incomplete: IncompleteStopError | None = None
         is_listener = self._bus.is_own_thread() and self.state is StreamingContextState.ACTIVE
@@ -210,7 +212,7 @@ class LifeCycle:
                 ran = "no batch" if newest is None else f"batch {newest.batch_id} as the last one"
                 logger.info("the streams have stopped, with %s", ran)
                 self._tell_what_is_left(engine)
-                engine.close()
+                engine.close(in_order=self._was_stopped)
             if LifeCycle.active is self:
                 LifeCycle.active = None
         self._bus.close(LISTENERS_S)

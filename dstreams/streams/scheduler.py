@@ -11,6 +11,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from statistics import median_low
 from uuid import uuid4  # noqa: TID251
 
 from pyspark import InheritableThread, SparkContext  # noqa: TID251
@@ -163,7 +164,7 @@ class Scheduler:
             return
         estimate = ""
         if self._recent_ms:
-            each_ms = sum(self._recent_ms) / len(self._recent_ms)
+            each_ms = median_low(self._recent_ms)  # the first batch of a process is slow
             estimate = f", about {_rounded(waiting * each_ms)} at {_rounded(each_ms)} each"
         hint = (
             "a second signal stops them at once"

@@ -243,7 +243,12 @@ def _opened(
     states = None
     if log is not None and plan.in_state_store():
         store = open_store(log.files, log.epoch, config.settings, config.classes)
-        states = StateVersions(config.spark, store, point.stream_id)
+        states = StateVersions(
+            config.spark,
+            store,
+            point.stream_id,
+            is_local_temporary=config.settings.state_local_directory is None,
+        )
     history = History(plan, config.spark, unpersist=config.settings.unpersist, states=states)
     engine = Engine(
         plan,

@@ -159,7 +159,12 @@ class MicroBatchExecution:
         recovered = checkpoint.recovered()
         _require_same_records(newest, recovered.newest)
         store = open_store(state_files, self.log.epoch, conf, definition.classes)
-        self.states = StateVersions(spark, store, checkpoint.query_id)
+        self.states = StateVersions(
+            spark,
+            store,
+            checkpoint.query_id,
+            is_local_temporary=conf.state_local_directory is None,
+        )
         self.janitor = Janitor()
         self._last: IncrementalExecution | None = None
         self._seconds = SecondsWarning(definition.name or checkpoint.query_id)
@@ -326,12 +331,15 @@ class MicroBatchExecution:
         """Return what to do about an error of a batch, None where no source has to do with it."""
         return remedy_of(error, self._readers)
 
-    def close(self) -> None:
-        """Stop the sources, and give up what is held."""
+    def close(self, *, in_order: bool = False) -> None:
+        """Stop the sources, and give up what is held; the query has ended *in_order* or failed."""
         self.janitor.close()
         close_all(self._readers)
         self.states.release()
-        self.states.close(is_scratch=self.checkpoint.is_scratch and bool(self.planned.names))
+        has_state = bool(self.planned.names)
+        self.states.close(
+            is_scratch=self.checkpoint.is_scratch and has_state, in_order=in_order and has_state
+        )
 
     def _begin(self, timer: PhaseTimer, *, allows_no_data: bool) -> QueryBatch | None:
         """Decide what the next batch is, and write that down."""

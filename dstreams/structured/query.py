@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark import InheritableThread, SparkContext  # noqa: TID251
@@ -344,7 +345,8 @@ class StreamingQuery:
 
     def _end(self) -> None:
         execution = self._execution
-        for close in (execution.close, execution.definition.sink.close, execution.checkpoint.close):
+        close_execution = partial(execution.close, in_order=self._error is None)
+        for close in (close_execution, execution.definition.sink.close, execution.checkpoint.close):
             try:
                 close()
             except Exception:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -77,14 +80,35 @@ class ProcessPage:
         address = Address(host, settings.ui_port, token, settings.ui_max_connections)
         self._server = PageServer(address, application(), facts, SystemClock())
         atexit.register(self.close)
-        self._tell(f"{self._server.url}/?token={token}" if is_made else self._server.url, is_made)
+        self._tell(self._server.url, token if is_made else None)
 
-    def _tell(self, url: str, has_token: bool) -> None:
+    def _tell(self, url: str, made_token: str | None) -> None:
+        """Print or log the address; a token that was made goes to a terminal, or to a file."""
         text = f"what runs is shown at {url}"
+        if made_token is not None:
+            if self.prints and sys.stderr.isatty():
+                text = f"{text}/?token={made_token}"
+            else:  # logs are read by others, and kept
+                text = f"{text}; its token is in {_token_file(made_token)}"
         if self.prints:
             sys.stderr.write(f"dstreams: {text}\n")
-        else:  # nobody could guess the token where nobody reads what is only information
-            logger.log(logging.WARNING if has_token else logging.INFO, "%s", text)
+        else:  # without it nobody would find the token
+            logger.log(logging.INFO if made_token is None else logging.WARNING, "%s", text)
+
+
+def _token_file(token: str) -> str:
+    """Write a token where only this user can read it, and return the path; it ends with us."""
+    descriptor, path = tempfile.mkstemp(prefix="dstreams-token-")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{token}\n")
+    atexit.register(_remove, path, os.getpid())
+    return path
+
+
+def _remove(path: str, pid: int) -> None:
+    if os.getpid() == pid:
+        with suppress(OSError):
+            os.unlink(path)
 
 
 def _facts(spark: SparkContext, settings: Settings) -> ApplicationFacts:

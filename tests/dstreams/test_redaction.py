@@ -94,6 +94,26 @@ def test_examples() -> None:
         ("{'token': 'abc', 'user': 'me'}", "{'token': ***, 'user': 'me'}"),
         ("401 for Authorization: Bearer abcdef012345", "401 for Authorization: Bearer ***"),
         ("postgresql://me:pw@db/x?sslmode=require", "postgresql://me:***@db/x?sslmode=***"),
+        ("password: hunter2", "password: ***"),
+        ("SASL_PASSWORD:hunter2 and more", "SASL_PASSWORD:*** and more"),
+        ("X-Api-Key: hunter2\nAccept: x", "X-Api-Key: ***\nAccept: x"),
+        ("Cookie: session=hunter2; b=2\nAccept: x", "Cookie: ***\nAccept: x"),
+        ("{'sasl.password': b'hunter2', 'a': 1}", "{'sasl.password': ***, 'a': 1}"),
+        ("{'password': ['hunter2']}", "{'password': ***]}"),
+        ("('password', 'hunter2')", "('password', ***)"),
+        ("ssl.keystore.password -> hunter2", "ssl.keystore.password -> ***"),
+        ("run --password hunter2 -v", "run --password *** -v"),
+        ("password=hun,ter2 x=1", "password=*** x=1"),
+        ("f(password=hun;t)er'2), y", "f(password=***), y"),
+        ('password="hunter2\nsecond" x', "password=*** x"),
+        ("password='hunter2 of a text that was cut", "password=*** of a text that was cut"),
+        ("https://h/?password=x&user=me", "https://h/?password=***&user=***"),
+        (
+            "key=-----BEGIN RSA PRIVATE KEY-----\nhunter2\n-----END RSA PRIVATE KEY-----, a=1",
+            "key=-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----, a=1",
+        ),
+        ("pem -----BEGIN PRIVATE KEY-----hunter2", "pem -----BEGIN PRIVATE KEY-----***"),
+        ("x='cut\npassword=hunter2\ny='z'", "x='cut\npassword=***\ny='z'"),
     ],
 )
 def test_secrets_in_a_text(text: str, told: str) -> None:
@@ -109,6 +129,8 @@ def test_secrets_in_a_text(text: str, told: str) -> None:
         "failed for record {'user': 'me', 'text': 'to be or not to be'}",
         "unexpected token: ',' at 5; use_password=true",
         "java.io.FileNotFoundException: file:/data/x=1/part-0",
+        "TokenExpiredError: it is too old",
+        "the token, and the password of me",
     ],
 )
 def test_texts_without_secrets(text: str) -> None:
@@ -118,7 +140,16 @@ def test_texts_without_secrets(text: str) -> None:
 
 def test_a_text_of_any_length_costs_what_it_is_long() -> None:
     """Errors of users may be of any length, and of any characters."""
-    for text in ("a" * 200_000, "a=" * 100_000, "'a'" * 50_000, "x-y." * 50_000):
+    for text in (
+        "a" * 200_000,
+        "a=" * 100_000,
+        "'a'" * 50_000,
+        "x-y." * 50_000,
+        "a: " * 70_000,
+        "'a', " * 40_000,
+        "-" * 200_000,
+        "k " * 90_000,
+    ):
         assert len(masked(text)) == len(text)
 
 

@@ -76,7 +76,7 @@ _MOST_KEYS = 100_000
 
 
 class AggregateMode(Enum):
-    """Which part of an aggregation an operator does."""
+    """The part of an aggregation that an operator computes."""
 
     Partial = "partial"
     PartialMerge = "merge"
@@ -92,7 +92,7 @@ class HashAggregateExec(NarrowExec):
     =============  ===========================  =================================================
     Partial        records or events            (key, buffer), nearly always one for each key
     PartialMerge   (key, buffer)                (key, buffer), one for each key of the partition
-    Final          (key, buffer)                (key as it stands in the result, result)
+    Final          (key, buffer)                (key as the result shows it, result)
     =============  ===========================  =================================================
 
     Without a grouping key, Partial emits one row for each partition, also for an empty one.
@@ -146,7 +146,7 @@ class HashAggregateExec(NarrowExec):
         records = self.child.execute(context)
         is_total = self.mode is AggregateMode.Partial and self.grouping.isGlobal
         if is_total and not records.getNumPartitions():
-            records = context.spark.parallelize([], 1)  # one row also where there are no records
+            records = context.spark.parallelize([], 1)  # one row even without records
         merges = self.mode is AggregateMode.PartialMerge
         rows: RDD[Any] = PipelinedRDD(records, self.task(context), preservesPartitioning=merges)
         return rows
@@ -213,7 +213,7 @@ def _columns(total: dict[Any, Any]) -> Iterator[Columns]:
 
 @dataclass(frozen=True)
 class FinishRows:
-    """Task: (key, buffer) -> (key as it stands in the result, result)."""
+    """Task: (key, buffer) -> (key as the result shows it, result)."""
 
     aggregate: AggregateFunction
     grouping: Grouping
@@ -251,7 +251,7 @@ class StateStoreRestoreExec(StateStoreReader, UnaryExec):
 
     @property
     def stateManager(self) -> StateManagerImpl:
-        """What reads the rows of the store."""
+        """The manager that reads rows of the store."""
         return create_aggregation_state_manager(self.stateFormatVersion)
 
     @property
@@ -292,7 +292,7 @@ class StateStoreSaveExec(SavingOperator):
 
     Args:
         keyExpressions: what the rows are grouped by.
-        outputMode: None until it is known; it has to be for execution.
+        outputMode: None until it is known; required for execution.
         stateFormatVersion: how rows are laid out in the store, 1 or 2
             (``spark.sql.streaming.aggregation.stateFormatVersion``).
 
@@ -308,7 +308,7 @@ class StateStoreSaveExec(SavingOperator):
 
     @property
     def stateManager(self) -> StateManagerImpl:
-        """What writes the rows of the store."""
+        """The manager that writes rows to the store."""
         return create_aggregation_state_manager(self.stateFormatVersion)
 
     @property

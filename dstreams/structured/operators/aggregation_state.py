@@ -1,4 +1,4 @@
-"""What the operators of an aggregation do in one partition, with the state store of it.
+"""The functions of an aggregation in one partition, over its state store.
 
 All of it runs without Spark. Restoring, merging and saving by hand:
 
@@ -47,7 +47,7 @@ from dstreams.structured.operators.streaming_aggregation_state_manager import St
 Row = tuple[Any, Any]
 Rows = Iterator[Row]
 Report = Callable[[int, int, dict[str, int]], None]
-"""Where a task reports its partition, how many rows it has seen, and its counts."""
+"""Reports the partition of a task, the number of its rows, and its counts."""
 
 _CHUNK_KEYS = 2000
 _NOTHING = {type(None)}
@@ -103,7 +103,7 @@ class RestoreRows:
 
 @dataclass(frozen=True)
 class SaveRows:
-    """Function of a store: saves rows, evicts rows, and emits what the output mode asks for.
+    """Function of a store: saves rows, evicts rows, and emits rows by output mode.
 
     See :class:`~dstreams.structured.operators.aggregation.StateStoreSaveExec`.
     """
@@ -198,7 +198,7 @@ class AggregateIntoState:
     def _emitted(
         self, store: StateWriter, written: Iterator[list[Row]], metrics: StateMetrics
     ) -> Iterator[list[Row]]:
-        """Return what goes out; *written* are rows that are in the store once they are pulled."""
+        """Return the rows to emit; *written* are stored as they are pulled."""
         if self.mode is OutputMode.Update:
             yield from written
             self._evict(store, metrics)
@@ -288,7 +288,7 @@ class AggregateIntoState:
         return list(compress(keys, on_time)), list(compress(buffers, on_time))
 
     def _evicted(self, store: StateWriter, metrics: StateMetrics) -> Iterator[list[Row]]:
-        """Return the rows that are given up."""
+        """Evict rows, and return them."""
         if self.evict_ms is None:
             return
         started = perf_counter()

@@ -1,4 +1,4 @@
-"""Exchange and local sort: what brings the rows of a child to where and how they are required.
+"""Exchange and local sort: they distribute and order rows as an operator requires.
 
 :func:`ensure_requirements` adds them to a plan.
 """
@@ -76,8 +76,8 @@ class ShuffleExchangeExec(UnaryExec):
 class LocalSortExec(NarrowExec):
     """Brings equal keys of a partition together, in the order of the first row of each.
 
-    Rows of a key keep their order or, where *ordering* asks for it, are sorted by the first field
-    of their value. What takes more memory than a worker has is spilled.
+    Rows of a key keep their order or, if *ordering* says so, are sorted by the first field of their
+    value. Rows beyond the memory of a worker are spilled.
 
     Semantics: SortExec with ``global = false`` (Spark 4.3), as far as operators with state need it.
     """

@@ -77,7 +77,7 @@ class ExecutionContext:
 
     @property
     def memory_mb(self) -> float:
-        """How much a Python worker may use before it spills, in MiB."""
+        """The memory that a Python worker uses before it spills, in MiB."""
         limit: float = no_records(self.spark, 1)._memory_limit()
         return limit
 
@@ -104,7 +104,7 @@ class ExecutionContext:
         return rows
 
     def count(self, operator: object) -> TaskReport[Counts]:
-        """Return what the tasks of an operator report their counts to."""
+        """Return the report that the tasks of an operator send their counts to."""
         reports: TaskReports[Counts] = TaskReports(self.spark)
         self._counts[id(operator)] = operator, reports
         return reports.task
@@ -126,7 +126,7 @@ class ExecutionContext:
         return total
 
     def set_metrics(self, operator: object, counts: Counts) -> None:
-        """Set the counts of an operator that another one has done the work of."""
+        """Set the counts of an operator that is fused into another one."""
         self._counts[id(operator)] = operator, counts
 
     def state_metrics(self, operator: object) -> StateMetrics:
@@ -136,12 +136,12 @@ class ExecutionContext:
         return found
 
     def observe(self, name: str) -> TaskReport[EventTimeStats]:
-        """Return where the tasks of an operator, by its unique name, report event times."""
+        """Return the report of the event times of an operator, known by its unique name."""
         self._observed[name] = TaskReports(self.spark)
         return self._observed[name].task
 
     def event_times(self) -> dict[str, EventTimeStats | None]:
-        """Return the event times by name of the operator; complete when the jobs are done."""
+        """Return the event times of each operator that has a name; complete after the jobs."""
         return {
             name: EventTimeStats.of_all(reports.facts()) for name, reports in self._observed.items()
         }

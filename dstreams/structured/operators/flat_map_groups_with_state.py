@@ -1,6 +1,6 @@
-"""FlatMapGroupsWithStateExec as a step of a physical plan.
+"""FlatMapGroupsWithStateExec: the operator of ``flatMapGroupsWithState`` and its kin.
 
-What a task does with the store of its partition is in :mod:`dstreams.state.partition_tasks`.
+Its tasks run :class:`~dstreams.state.partition_tasks.FlatMapGroups`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
         ]
 
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
-        """Whether timers of event time may be due; those of processing time name their time."""
+        """Return whether event-time timers may be due; the others are reported with their time."""
         if self.timeoutConf is not GroupStateTimeout.EventTimeTimeout:
             return False
         return super().shouldRunAnotherBatch(newInputWatermark)
@@ -127,7 +127,7 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
 
     @property
     def hasInitialState(self) -> bool:
-        """Whether the batch begins with the initial state: only the first one does."""
+        """True if the batch starts from the initial state, which only the first one does."""
         return self.initialState is not None and self.getStateInfo().storeVersion == 0
 
     def data_of(self, child: PhysicalOperator, context: ExecutionContext) -> RDD[Any]:
@@ -154,7 +154,7 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
         return OfEvent(self.getValueObj)
 
     def store_function(self, memory_mb: float = 512, *, is_sorted: bool = False) -> WithNextTimeout:
-        """Return what a task does with rows whose keys come together (*is_sorted*), or any rows.
+        """Return the function of each task, for rows with adjacent keys (*is_sorted*) or any rows.
 
         Grouping beyond *memory_mb* is spilled.
         """
@@ -206,7 +206,7 @@ class OfEvent:
 
 @dataclass(frozen=True)
 class GroupCall:
-    """Calls the user's function with records, whatever rows are; *is_map* if it returns one row."""
+    """Calls the user's function with the records of rows; with *is_map* it returns one row."""
 
     func: Callable[..., Any]
     is_map: bool
@@ -219,7 +219,7 @@ class GroupCall:
 
 @dataclass(frozen=True)
 class WithNextTimeout:
-    """What a task does, and a look for the earliest timer that is left then."""
+    """Function of a store: that of the groups, then a search for the earliest timer left."""
 
     function: partition_tasks.FlatMapGroups
     looks: bool

@@ -1,8 +1,8 @@
 """The rule that fuses a stateful operator with those below it, up to the exchange.
 
-Every operator of a plan can be executed by itself, and then rows go from one to the next. Fused,
-the rows of a key go through all of them at once, in one walk over the store: rows, state and
-metrics are the same, the time is not.
+Every operator of a plan can be executed by itself; rows then pass from one to the next. A fused
+stage is one function that does the work of all its operators in one walk over the store. Rows,
+state and metrics are the same, and it takes less time.
 
 =================================================================  ====================
 operators, from the top                                            function
@@ -15,8 +15,7 @@ FlatMapGroupsWithState, Sort                                       FlatMapGroups
 
 Rows of state format 1 are not fused.
 
-Semantics: what CollapseCodegenStages is to the operators of Spark, which ``explain`` marks by
-``*(stage)``.
+Semantics: CollapseCodegenStages (Spark 4.3), which also marks fused operators by ``*(stage)``.
 """
 
 from __future__ import annotations
@@ -177,7 +176,7 @@ FUSIONS: list[Fusion] = [
 def fuse_stateful_operators(
     plan: PhysicalOperator, fusions: Sequence[Fusion] | None = None
 ) -> PhysicalOperator:
-    """Return the plan with a :class:`FusedExec` in the place of each stage that can be fused."""
+    """Return the plan with each stage that can be fused as a :class:`FusedExec`."""
     stages = count(1)
 
     def fuse(operator: PhysicalOperator) -> PhysicalOperator:

@@ -31,7 +31,7 @@ class StreamingSymmetricHashJoinExec(StateStoreWriter):
     """Pairs of records of two streams: ``(left, right)``; of a semi join the left record alone.
 
     Rows of the children are ``(key, (side, event))``, with side 0 on the left and 1 on the right.
-    In an outer join the side that has none is None.
+    In an outer join, a side without a matching row is None.
 
     Semantics: StreamingSymmetricHashJoinExec (Spark 4.3).
     """

@@ -1,4 +1,4 @@
-"""Distribution and order of rows: what an operator has, and what it requires of its children.
+"""Distribution and order of rows: those that an operator has, and those that it requires.
 
 An operator says what its children must have (:class:`Distribution`, :class:`Ordering`) and what its
 own rows have (:class:`Partitioning`, :class:`Ordering`).
@@ -38,7 +38,7 @@ BY_KEY_AND_START = Ordering(("key", "session start"))
 
 @dataclass(frozen=True)
 class Distribution:
-    """What an operator requires of the rows of a child; by itself nothing."""
+    """A distribution that an operator requires of a child; the base class requires nothing."""
 
     def is_satisfied_by(self, partitioning: Partitioning) -> bool:
         """Return whether rows with a partitioning are distributed like this."""
@@ -76,7 +76,7 @@ class StatefulOpClusteredDistribution(Distribution):
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How the rows of an operator are distributed; by itself nothing is known."""
+    """The distribution that rows have; the base class is for an unknown one."""
 
     def __str__(self) -> str:
         return "UnknownPartitioning"

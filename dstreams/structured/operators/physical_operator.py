@@ -9,7 +9,7 @@ one plan is copied for each batch. Each operator can be executed by itself, over
 - From an ``EventTimeWatermarkExec`` on records travel as **events**, pairs ``(event time, record)``
   with the time in microseconds since the epoch, or None. Watermarks are in milliseconds, as in
   Spark: a record is late up to the last microsecond of one. :attr:`PhysicalOperator.hasEventTime`
-  tells events from records. Maps and filters leave the time alone.
+  says which of the two the rows are. Maps and filters keep the time.
 - **Keyed** rows, before an operator with state, are pairs ``(key, row)``. A
   :class:`ShuffleExchangeExec` brings them to the partition in which the state of their key is.
 - Between partial and final aggregation rows are pairs ``(key, buffer)``; with a time window the key
@@ -55,26 +55,26 @@ class PhysicalOperator:
 
     @property
     def children(self) -> tuple[PhysicalOperator, ...]:
-        """The operators whose rows this one takes."""
+        """The operators that this one reads rows from."""
         found = (getattr(self, field.name) for field in fields(self))
         return tuple(value for value in found if isinstance(value, PhysicalOperator))
 
     @property
     def nodeName(self) -> str:
-        """What ``explain`` calls it."""
+        """The name that ``explain`` prints."""
         return type(self).__name__.removesuffix("Exec")
 
     writesState: ClassVar[bool] = False
-    """Whether the operator makes a version of a state."""
+    """True for an operator that makes a version of a state."""
 
     @property
     def hasEventTime(self) -> bool:
-        """Whether rows are pairs (event time, record), or keyed rows hold such pairs."""
+        """True if rows are pairs (event time, record), or keyed rows with such pairs."""
         return False
 
     @property
     def arguments(self) -> list[str]:
-        """What ``explain`` prints besides the name."""
+        """The arguments that ``explain`` prints after the name."""
         return []
 
     @property
@@ -84,22 +84,22 @@ class PhysicalOperator:
 
     @property
     def outputPartitioning(self) -> Partitioning:
-        """How the rows are distributed."""
+        """The distribution of the rows."""
         return UNKNOWN
 
     @property
     def outputOrdering(self) -> Ordering:
-        """In which order the rows of a partition are."""
+        """The order of the rows of each partition."""
         return UNORDERED
 
     @property
     def requiredChildDistribution(self) -> tuple[Distribution, ...]:
-        """How the rows of each child have to be distributed."""
+        """The distribution that the rows of each child must have."""
         return (UNSPECIFIED,) * len(self.children)
 
     @property
     def requiredChildOrdering(self) -> tuple[Ordering, ...]:
-        """In which order the rows of each child have to be."""
+        """The order that the rows of each child must have."""
         return (UNORDERED,) * len(self.children)
 
     def requireInput(self) -> None:
@@ -134,9 +134,9 @@ class PhysicalOperator:
         lateWatermark: int | None = None,
         evictionWatermark: int | None = None,
     ) -> _O:
-        """Return the operator with the facts of a batch filled in, as far as it has any.
+        """Return the operator with the facts of a batch filled in.
 
-        The state info is that of the operator, or of the one above it in whose task it runs.
+        The state info is that of the operator, or of the one above it that saves the state.
         """
         return self
 
@@ -175,14 +175,14 @@ class PhysicalOperator:
         yield self
 
     def describe(self) -> str:
-        """Return the line that ``explain`` prints of it."""
+        """Return the line that ``explain`` prints."""
         return " ".join([self.nodeName, ", ".join(self.arguments)]).rstrip()
 
     def shown(self, stage: int = 0, fused: int = 0) -> ShownOperator:
         """Return the plan as it is printed; the first *fused* operators belong to a fused stage."""
         mark = f"*({stage}) " if fused else ""
         below = max(fused - 1, 0)
-        # What an operator has beside its first child is not a part of its stage.
+        # Only the first child of an operator belongs to its stage.
         children = [
             child.shown(stage, 0 if place else below) for place, child in enumerate(self.children)
         ]
@@ -275,7 +275,7 @@ class UnaryExec(PhysicalOperator):
     """An operator with one child."""
 
     keepsEventTime: ClassVar[bool] = True
-    """Whether rows that come of events are events."""
+    """True if the operator makes events of events."""
 
     child: PhysicalOperator
 
@@ -293,7 +293,7 @@ class NarrowExec(UnaryExec):
     """An operator whose partitions each follow from one of its child's, in one pass with it."""
 
     keepsPartitioning: ClassVar[bool] = False
-    """Whether the rows are pairs with the keys of the child's rows."""
+    """True if the rows are pairs with the keys of the child's rows."""
 
     @property
     def outputPartitioning(self) -> Partitioning:

@@ -1,4 +1,4 @@
-"""Sessions where the state is: late ones left out, merged with those of the state, saved.
+"""The functions of session windows in one partition: drop late ones, restore, merge, save.
 
 ::
 
@@ -6,9 +6,9 @@
     an event at 14 s:            [14 s --------- 19 s]
     merged:             [10 s ------------------------------- 23 s]
 
-Two sessions become one where the later one begins before the other ends, or just then. A session
-stands in the store under (key, start), with its end, in milliseconds, as timeout: a prefix finds
-the sessions of a key, the index of timeouts those that the watermark has passed.
+Two sessions are merged if the later one starts before the other ends, or at its end. A session is
+stored under (key, start), with its end in milliseconds as timeout: a prefix finds the sessions of a
+key, and the index of timeouts finds those that the watermark has passed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Rows = Iterator[tuple[Any, Session]]
 
 @dataclass(frozen=True)
 class SessionGrouping:
-    """What records are grouped by, and when a session ends."""
+    """The grouping of records, and the gap that ends a session."""
 
     gap_ms: int
     key: Callable[[Any], Any] | None = None
@@ -95,7 +95,7 @@ def merge_sessions(
 class AggregateSessions:
     """Task: events -> (key, session), those that touch made one where they are.
 
-    Late sessions stay by themselves, so that they are left out and counted where the state is.
+    Late sessions are not merged, so that the operator with the state can drop and count them.
     """
 
     aggregate: AggregateFunction
@@ -213,7 +213,7 @@ class SaveSessions:
             metrics.numUpdatedStateRows += 1
 
     def emitted(self, store: StateWriter, metrics: StateMetrics) -> Rows:
-        """Iterate over what the output mode asks for; in mode append it is evicted."""
+        """Iterate over the rows to emit; in mode append they are evicted."""
         if self.mode is OutputMode.Complete:
             for (key, start_us), (end_us, buffer) in store.items():
                 metrics.numOutputRows += 1

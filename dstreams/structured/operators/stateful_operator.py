@@ -1,4 +1,4 @@
-"""What operators with state have in common: those that read a state, and those that write one.
+"""Base classes of operators with state: readers and writers.
 
 Semantics: StatefulOperator, StateStoreReader and StateStoreWriter (Spark 4.3).
 """
@@ -26,7 +26,7 @@ _O = TypeVar("_O", bound="StatefulOperator")
 
 
 class Named(Protocol):
-    """What rows are grouped by, as far as ``explain`` is concerned."""
+    """The grouping of rows, with the name that ``explain`` prints."""
 
     @property
     def name(self) -> str: ...
@@ -105,11 +105,11 @@ class StateStoreWriter(StatefulOperator):
         return child.execute(context)
 
     def function(self, memory_mb: float = 512) -> StoreFunction:
-        """Return what a task does with the store; what takes more than *memory_mb* is spilled."""
+        """Return the function of each task; rows beyond *memory_mb* are spilled."""
         raise NotImplementedError
 
     def update(self, context: ExecutionContext) -> StateUpdate:
-        """Return what the batch does to the state; the job that does it is not run."""
+        """Return the change of the state, without running the job that makes it."""
         info = self.getStateInfo()
         self.requireInput()
         function = self.function(context.memory_mb)
@@ -162,7 +162,7 @@ def readers_below(operator: PhysicalOperator) -> Iterator[StateStoreReader]:
 
 @dataclass(frozen=True)
 class SavingOperator(StateStoreWriter, UnaryExec):
-    """Writes the rows of an aggregation to the state, and emits what the output mode asks for."""
+    """Saves the rows of an aggregation, and emits rows by output mode."""
 
     keepsEventTime: ClassVar[bool] = False
 

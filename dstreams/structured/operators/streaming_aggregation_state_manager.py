@@ -1,4 +1,4 @@
-"""How the rows of an aggregation are laid out in a state store.
+"""State managers: the layout of the rows of an aggregation in a state store.
 
 A row is a pair ``(key, buffer)``. The key in the store is the key of the row:
 
@@ -47,11 +47,11 @@ class StreamingAggregationStateManager(Protocol):
     """Reads and writes the rows of an aggregation in a state store."""
 
     def value_of(self, row: Row) -> Any:
-        """Return what the store has as the value of a row."""
+        """Return the value that the store has for a row."""
         ...
 
     def row_of(self, key: Any, value: Any) -> Row:
-        """Return the row of a key and what the store has as its value."""
+        """Return the row of a key and its value in the store."""
         ...
 
     def get_key(self, row: Row) -> Any:
@@ -59,7 +59,7 @@ class StreamingAggregationStateManager(Protocol):
         ...
 
     def get(self, store: ReadableStore, key: Any) -> Row | None:
-        """Return the stored row of a key, None if there is none."""
+        """Return the stored row of a key, None if it is missing."""
         ...
 
     def put(self, store: WritableStore, row: Row) -> None:
@@ -67,7 +67,7 @@ class StreamingAggregationStateManager(Protocol):
         ...
 
     def remove(self, store: WritableStore, key: Any) -> None:
-        """Remove the row of a key, if there is one."""
+        """Remove the row of a key, if it is stored."""
         ...
 
     def iterator(self, store: ReadableStore) -> Iterator[tuple[Any, Row]]:
@@ -80,7 +80,7 @@ class StreamingAggregationStateManager(Protocol):
 
 
 class _Rows:
-    """What both versions have in common."""
+    """The base of both versions."""
 
     def value_of(self, row: Row) -> Any:
         raise NotImplementedError
@@ -146,7 +146,7 @@ def create_aggregation_state_manager(state_format_version: int) -> StateManagerI
     """Return the state manager of a version of the state format.
 
     Raises:
-        InvalidStreamError: there is no such version.
+        InvalidStreamError: the version is neither 1 nor 2.
     """
     if state_format_version not in _VERSIONS:
         raise InvalidStreamError(

@@ -15,6 +15,7 @@ from checkpoint.state_store.replica_directory import (
     delete_tree,
     host_directory,
     is_mapped_generation,
+    refusing,
 )
 from checkpoint.version_records import StoreId
 
@@ -111,3 +112,12 @@ def test_deleting_follows_no_link(tmp_path: Path) -> None:
     delete_tree(str(tmp_path / "missing"))
     assert not os.path.lexists(tmp_path / "link")
     assert (kept / "file").exists()
+
+
+def test_a_full_disk_is_refused_with_the_setting_of_another_directory(tmp_path: Path) -> None:
+    """Who reads it may not know where replicas are, or why."""
+    with (
+        pytest.raises(StorageRefusedError, match=r"spark\.dstreams\.state\.localDirectory$"),
+        refusing("reserve 4194304 bytes for the replica in", str(tmp_path)),
+    ):
+        raise OSError(28, "No space left on device")

@@ -129,13 +129,19 @@ def test_where_replicas_are(tmp_path: Path) -> None:
     assert isinstance(said, LmdbBackend)
     assert os.path.dirname(usual.local_directory) == tempfile.gettempdir()
     assert PREFIX in usual.local_directory
-    for stream in ("one", "other"):
+    for stream in ("one", "two", "other"):
         with StateStore(said).writer(StoreId(stream, "o", "default", 0, 1), EMPTY) as writer:
             writer.put("a", 1)
             version_id = writer.commit().version_id
         said.open(StoreId(stream, "o", "default", 0, 1), version_id).close()
     spark: Any = None
     StateVersions(spark, StateStore(said), "one").close(is_scratch=True)
+    assert sorted(os.listdir(tmp_path / "here")) == ["other", "two"]
+    # In a temporary directory also of a stream that was stopped; one that failed goes on soon.
+    StateVersions(spark, StateStore(said), "two", is_local_temporary=True).close()
+    StateVersions(spark, StateStore(said), "other").close(in_order=True)
+    assert sorted(os.listdir(tmp_path / "here")) == ["other", "two"]
+    StateVersions(spark, StateStore(said), "two", is_local_temporary=True).close(in_order=True)
     assert os.listdir(tmp_path / "here") == ["other"]
 
 

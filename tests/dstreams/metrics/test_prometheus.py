@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry, openmetrics, parser
@@ -177,6 +179,17 @@ def test_partitions_have_a_bounded_number_of_series() -> None:
     assert rest == 50
     shown = {int(dict(labels)["partition"]) for labels in values if ("topic", OTHER) not in labels}
     assert shown == set(range(PARTITIONS))
+
+
+def test_a_metric_that_cannot_be_read_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """The log names it once."""
+    broken = a_status(rate_limits=cast("Any", None))
+    found = samples(broken, a_status(id="stream-2"))
+    assert "dstreams_input_rate_limit" not in found
+    assert len(found) > 20
+    samples(broken)
+    [told] = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    assert told == "left metric dstreams_input_rate_limit out of /metrics"
 
 
 def test_names_have_a_bounded_number_of_series() -> None:

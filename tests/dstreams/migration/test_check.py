@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +27,18 @@ lines = FlumeUtils.createStream(ssc, "localhost", 4141)
 more = KafkaUtils.createStream(ssc, "localhost:2181", "group", {"topic": 1})
 more.union(lines).count().pprint()
 ssc.start()
-print "started"
 """
 
 TEXT = """\
-To change: this does not run on dstreams (3)
+Does not run as it is: 2 to change, 1 to set. 3 notes.
+
+To change: this does not run on dstreams (2)
   FlumeUtils, FlumeUtils.createStream
     Spark removed it in 3.0, and it is not here. Let Flume's Kafka sink write to
     a topic and read that by KafkaUtils, or read Flume by a dstreams.Receiver of
     your own in ssc.receiverStream.
     app.py:3: from pyspark.streaming.flume import FlumeUtils
     app.py:7: lines = FlumeUtils.createStream(ssc, "localhost", 4141)
-  Python 2: print statement
-    It is Python 2, which no PySpark since 3.1 runs. Write: print(...)
-    app.py:11: print "started"
 
 To set: this runs when it is told (1)
   KafkaUtils.createStream
@@ -158,11 +158,12 @@ def test_what_cannot_be_read(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     (here / "empty").mkdir()
     status, text = checked(capsys, "bad.py", "good.py", "empty", "nowhere.py")
     assert status == 2
-    assert "bad.py: cannot be read: line 1 is no Python 3: " in text
+    assert text.startswith("Cannot tell: 3 of 4 files cannot be read.\n\n")
+    assert "bad.py: cannot be read: line 1 is not Python 3: " in text
     assert "empty: cannot be read: there is no file *.py below it\n" in text
     assert "nowhere.py: cannot be read: No such file or directory\n" in text
     assert "good.py:1: import pyspark.streaming.flume\n" in text
-    assert text.endswith("Next: mend what cannot be read, and check again.\n")
+    assert text.endswith("Next: correct what cannot be read, and check again.\n")
 
 
 @pytest.mark.parametrize(
@@ -184,6 +185,59 @@ def test_imports_that_are_not_replaced_alone(
     _, text = checked(capsys, "app.py")
     assert (hint is not None) == ("\n  and in app.py:1 " in text)
     assert hint is None or hint in re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"),
+    [
+        ("ssc.start()\n", "Runs as it is. 1 note, none needs a change."),
+        ("ssc.start()\nssc.checkpoint('a')\n", "Runs as it is. 2 notes, none needs a change."),
+        ("ssc.sparkContext\n", "Runs as it is. No notes."),
+        ("ssc._jvm\nssc.start()\n", "Does not run as it is: 1 to change. 1 note."),
+        (
+            "from pyspark.streaming.kafka import KafkaUtils\n"
+            "KafkaUtils.createStream(ssc, 'localhost:2181', 'group', {'topic': 1})\n",
+            "Runs once it is configured: 1 to set. 1 note.",
+        ),
+    ],
+)
+def test_verdict(source: str, verdict: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first line says whether the program runs, and how much there is to do."""
+    begin = "from pyspark.streaming import StreamingContext\nssc = StreamingContext(None, 1)\n"
+    (here / "app.py").write_text(begin + source)
+    assert checked(capsys, "app.py")[1].splitlines()[0] == verdict
+
+
+def test_a_long_expression(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of 1,000 terms is read; a file beyond that is named, and the others are reported."""
+    (here / "good.py").write_text(f"import pyspark.streaming.flume\nq = 'a'{' + 1' * 1000}\n")
+    (here / "bad.py").write_text(f"import pyspark.streaming\nq = 'a'{' + 1' * 2800}\n")
+    limit = sys.getrecursionlimit()
+    status, text = checked(capsys, "bad.py", "good.py")
+    assert status == 2
+    assert sys.getrecursionlimit() == limit
+    assert "bad.py: cannot be read: " in text
+    assert "good.py:1: import pyspark.streaming.flume\n" in text
+
+
+def test_nothing_commands_the_terminal(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither lines nor names of files."""
+    lines = b"from pyspark.streaming.flume import FlumeUtils # \x1b[2J \xc2\x9b \xe2\x80\xae\n"
+    (here / "a\x1b[2J\n.py").write_bytes(lines)
+    (here / "b\x1b[2J.py").write_bytes(b"x = '\x1b[2J\n")
+    _, text = checked(capsys, ".")
+    assert "a\\x1b[2J\\n.py:1" in text
+    assert r"import FlumeUtils # \x1b[2J \x9b \u202e" in text
+    assert "b\\x1b[2J.py: cannot be read" in text
+    assert all(sign.isprintable() or sign == "\n" for sign in text)
+
+
+def test_a_pipe_below_a_directory(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not a program: reading it would not end."""
+    os.mkfifo(here / "pipe.py")
+    (here / "app.py").write_text("import pyspark.streaming.flume\n")
+    status, said = as_json(capsys, ".")
+    assert (status, said["files"]) == (1, 1)
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

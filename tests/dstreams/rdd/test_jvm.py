@@ -47,7 +47,9 @@ def hadoop_conf(sc: SparkContext) -> Iterator[Any]:
     conf: Any = sc._jsc.hadoopConfiguration()
     before = conf.get("fs.s3a.impl")
     yield conf
-    conf.set("fs.s3a.impl", before)
+    conf.unset("fs.s3a.impl")
+    if before is not None:
+        conf.set("fs.s3a.impl", before)
 
 
 @pytest.mark.parametrize("url", ["memory://a", "s3://bucket/a", "s3a://bucket/a"])

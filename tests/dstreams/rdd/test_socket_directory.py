@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +46,37 @@ def test_one_for_a_process(short: Path) -> None:
     assert Path(made).parent == short
     assert stat.S_IMODE(Path(made).stat().st_mode) == 0o700
     assert socket_directory() == made
+
+
+def test_what_a_killed_driver_left_is_removed(short: Path) -> None:
+    """Not what a living process has, what others may write to, and what is more than sockets."""
+    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    dead, living = int(done.stdout), os.getppid()
+
+    def left(name: str, mode: int = 0o700) -> Path:
+        path = short / name
+        path.mkdir()
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path / "a.sock"))
+        path.chmod(mode)
+        return path
+
+    gone = left(f"ds-{dead}-abcdefgh")
+    kept = [left(f"ds-{living}-abcdefgh"), left(f"ds-{dead}-ijklmnop", 0o755), left("ds-abcdefgh"),
+            left(f"ds-{dead}-toolonganame"), left(f"ds-{dead}-12345678")]  # fmt: skip
+    (kept[-1] / "data").write_text("x")
+    (short / f"ds-{dead}-00000000").symlink_to(kept[0])
+    locked = left(f"ds-{dead}-abcd1234")
+    held = module._hold(str(locked))
+    assert held is not None
+    kept.append(locked)
+    made = socket_directory()
+    os.close(held)
+    assert made is not None
+    assert not gone.exists()
+    assert all((path / "a.sock").exists() for path in kept)
+    assert (short / f"ds-{dead}-00000000").is_symlink()
 
 
 def test_a_long_path_is_left_for_a_short_one(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from pyspark import RDD, SparkContext
 from dstreams import (
     IncompleteStopError,
     Receiver,
+    StateSpec,
     StreamingContext,
     StreamingContextState,
     StreamingListener,
@@ -349,6 +352,28 @@ def test_missed_batches_are_no_part_of_a_graceful_stop(
     assert [batch for batch, _ in seen] == list(range(20))
     totals = [counts.get("all", 0) for _, counts in seen]
     assert totals == list(range(totals[0], totals[0] + 20))
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_copies_of_stored_state_after_a_stop(
+    make_ssc: MakeContext, tmp_path: Path, chosen: bool
+) -> None:
+    """They are deleted from a temporary directory, and stay in one that was chosen."""
+    local = tmp_path / "local" if chosen else temporary_copies()
+    ssc = make_ssc(state_local_directory=str(local) if chosen else None)
+    ssc.checkpoint(str(tmp_path / "checkpoint"))
+    pairs = ssc.queueStream([[("a", 1)]] * 3)
+    pairs.mapWithState(StateSpec.function(lambda key, value, state: state.update(value))).pprint()
+    before = set(local.glob("*"))
+    ssc.step(3)
+    (made,) = set(local.glob("*")) - before
+    ssc.stop(stopSparkContext=False)
+    assert made.exists() == chosen
+
+
+def temporary_copies() -> Path:
+    """Where copies are if nobody has said where."""
+    return Path(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
 
 
 def test_a_graceful_stop_of_an_idle_stream_runs_nothing(

@@ -56,6 +56,9 @@ def output(time, rdd, batchId):
         raise SystemExit("enough")
 
 ssc.queueStream([], default=[1]).foreachRDD(output)
+if how == "starting":
+    job = spark.parallelize([1], 1).map(lambda one: time.sleep(300))
+    ssc._life._check = lambda: (say("starts"), job.count())
 ssc.start()
 if how == "unseen":
     threading.Event().wait(300)
@@ -101,6 +104,7 @@ STORIES = {
     "too long": Story("too long", "batch 0"),
     "group": Story("group", "batch 0", (signal.SIGTERM,), to_group=True),
     "failing": Story("failing", "raised BatchFailedError", (signal.SIGTERM,)),
+    "starting": Story("starting", "starts", (signal.SIGTERM,)),
     "unseen": Story("unseen", "batch 1"),
     "leaving": Story("leaving", "batch 1"),
 }
@@ -152,6 +156,25 @@ def test_the_running_batch_is_finished_and_no_other_begun(ended: dict[str, Ended
     assert end.batches() == [
         line for number in range(len(begun)) for line in (f"batch {number}", f"end of {number}")
     ]
+
+
+def test_each_end_leaves_a_line_in_the_log(ended: dict[str, Ended]) -> None:
+    """Whether a signal asks for it or the program comes to its end; that of a signal is seen."""
+    asked = "WARNING asked to end by a signal, stopping the streams; a second signal stops them"
+    for name in ("slow", "twice", "group", "failing"):
+        assert any(line.startswith(asked) for line in ended[name].lines), name
+    assert "INFO the program has come to its end, stopping the streams" in ended["too long"].lines
+    for name in ("slow", "twice", "too long", "group", "failing", "leaving"):
+        assert any("INFO the streams have stopped, with" in line for line in ended[name].lines), (
+            name
+        )
+
+
+def test_a_signal_while_the_streams_are_starting_ends_with_a_line(ended: dict[str, Ended]) -> None:
+    """A restart may take long; it is cut off in a call to the JVM, and the log says so."""
+    end = ended["starting"]
+    assert end.status == -signal.SIGTERM, end.lines
+    assert any("by a signal while the streams were starting" in line for line in end.lines)
 
 
 def test_a_second_signal_ends_sooner(ended: dict[str, Ended]) -> None:

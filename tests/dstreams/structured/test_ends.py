@@ -61,7 +61,7 @@ class Stuck:
     def explain(self, error: BaseException) -> str | None:
         return remedy_of(error, [Unanswering()])
 
-    def close(self) -> None:
+    def close(self, *, in_order: bool) -> None:
         raise Py4JError("Spark has stopped")
 
 

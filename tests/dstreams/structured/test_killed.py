@@ -14,7 +14,7 @@ import pytest
 from dstreams.drill.steps import STEPS
 from dstreams.faults import VARIABLE
 from dstreams.structured.committed_files import committed_lines
-from tests.support.programs import ROOT
+from tests.support.programs import ROOT, running
 
 if TYPE_CHECKING:
     from tests.support.kafka_broker import KafkaBroker
@@ -119,3 +119,43 @@ def test_killed_on_kafka_at_each_step(kafka_broker: KafkaBroker, tmp_path: Path,
     """Wherever the process is killed, the topic is that of a run that was not disturbed."""
     steps = (f"{step}@2",) if step in STEPS_OF_A_BATCH else ("out.done@1", step)
     assert run_killed_on_kafka(kafka_broker, tmp_path, *steps) == COUNTS
+
+
+WITHOUT_SPARK = """
+import os, signal, sys
+from dstreams import tuned_context
+from dstreams.structured import StreamSession
+
+def output(rdd, batch_id):
+    process = rdd.context._gateway.proc
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    try:
+        rdd.collect()
+    except Exception:
+        print("the job failed", flush=True)
+
+spark = tuned_context("ends", "local[1]", {"spark.ui.enabled": "false"})
+query = (
+    StreamSession(spark).readStream.text(sys.argv[1] + "/inputs")
+    .writeStream.foreachBatch(output).trigger(availableNow=True)
+    .start(checkpointLocation=sys.argv[1] + "/checkpoint")
+)
+try:
+    query.awaitTermination()
+except Exception as error:
+    print(f"raised {error}", flush=True)
+os._exit(0)
+"""
+
+
+def test_a_batch_that_outlives_spark_is_not_committed(tmp_path: Path) -> None:
+    """Even if its output hides that its job failed; the next start runs it again."""
+    (tmp_path / "inputs").mkdir()
+    (tmp_path / "inputs" / "lines.txt").write_text("a\n")
+    with running("-c", WITHOUT_SPARK, str(tmp_path)) as program:
+        assert program.wait() == 0, program.lines
+    assert "the job failed" in program.lines
+    (raised,) = [line for line in program.lines if line.startswith("raised")]
+    assert "the SparkContext was stopped, or its JVM ended, while the batch ran" in raised
+    assert list(tmp_path.glob("checkpoint/**/*.commit")) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import stat
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -138,11 +139,14 @@ def test_a_start_that_fails_is_shown(sc: SparkContext, tmp_path: Path) -> None:
 def test_a_token_that_is_made_is_told_once_and_kept_nowhere(
     sc: SparkContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who listens for others asks for a token; the log has it as part of the address."""
+    """Who listens for others asks for a token; the log names a file that only the user can read."""
     ssc = step(sc, Settings(ui_enabled=True, ui_port=0, ui_host="0.0.0.0"))  # noqa: S104
     ssc.stop(stopSparkContext=False)
     [told] = [record for record in caplog.records if "what runs is shown at" in record.message]
-    token = told.message.partition("/?token=")[2]
+    path = Path(told.message.partition("; its token is in ")[2])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    token = path.read_text().strip()
+    assert token not in caplog.text
     assert told.levelno == logging.WARNING
     assert ssc.uiWebUrl is not None
     assert token not in ssc.uiWebUrl
