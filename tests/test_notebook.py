@@ -1,4 +1,4 @@
-"""The notebook of the examples runs from the top, and is stored as it ran."""
+"""The notebooks of the examples run from the top, and are stored as they ran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 
 from tests.support.programs import ROOT
 
-NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
+EXAMPLES = ROOT / "examples"
+LEAST_PICTURES = {"notebook.ipynb": 10, "operators.ipynb": 0}
 LIMIT_S = 900
 
 _OF_BATCHES = ("batch  time", "<batch ")
@@ -32,6 +33,12 @@ def cells_of(path: Path) -> list[dict[str, Any]]:
 
 def outputs_of(path: Path) -> Iterator[dict[str, Any]]:
     return (output for cell in cells_of(path) for output in cell["outputs"])
+
+
+def has_pictures(path: Path) -> list[bool]:
+    """Return whether each output that is no printed text has a picture."""
+    results = (out for out in outputs_of(path) if out["output_type"] != "stream")
+    return ["text/html" in output.get("data", {}) for output in results]
 
 
 def told(path: Path) -> list[str]:
@@ -51,12 +58,19 @@ def told(path: Path) -> list[str]:
     return texts
 
 
-def test_the_stored_notebook_is_one_that_ran() -> None:
+def test_every_notebook_is_tested() -> None:
+    """No notebook is added without a test."""
+    assert {path.name for path in EXAMPLES.glob("*.ipynb")} == set(LEAST_PICTURES)
+
+
+@pytest.mark.parametrize("name", LEAST_PICTURES)
+def test_the_stored_notebook_is_one_that_ran(name: str) -> None:
     """All cells in order, without an error, and without a word of the machine it ran on."""
-    cells = cells_of(NOTEBOOK)
+    notebook = EXAMPLES / name
+    cells = cells_of(notebook)
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
-    outputs = list(outputs_of(NOTEBOOK))
-    assert {output["output_type"] for output in outputs} == {"stream", "execute_result"}
+    outputs = list(outputs_of(notebook))
+    assert {output["output_type"] for output in outputs} <= {"stream", "execute_result"}
     assert all(output.get("name") != "stderr" for output in outputs)
     text = json.dumps(outputs)
     homes = [f"/{name}" for name in ("home", "tmp", "root", "usr", "var")]
@@ -68,9 +82,10 @@ def test_the_stored_notebook_is_one_that_ran() -> None:
 @pytest.mark.skipif(
     bool(MISSING), reason=f"needs {', '.join(MISSING)}: pip install nbclient ipykernel"
 )
-def test_the_notebook_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", LEAST_PICTURES)
+def test_the_notebook_runs(name: str, tmp_path: Path) -> None:
     """From the top to the end, as a user runs it; what it says is what is stored."""
-    done = tmp_path / "notebook.ipynb"
+    notebook, done = EXAMPLES / name, tmp_path / name
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -79,7 +94,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     }
     environment.pop("PYSPARK_PYTHON", None)
     run = subprocess.run(
-        [sys.executable, "-m", "tests.support.notebook", str(NOTEBOOK), "--to", str(done)],
+        [sys.executable, "-m", "tests.support.notebook", str(notebook), "--to", str(done)],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -88,7 +103,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert told(done) == told(NOTEBOOK)
-    pictures = ["text/html" in output.get("data", {}) for output in outputs_of(done)]
-    assert sum(pictures) >= 10
-    assert pictures == ["text/html" in output.get("data", {}) for output in outputs_of(NOTEBOOK)]
+    assert told(done) == told(notebook)
+    pictures = has_pictures(done)
+    assert sum(pictures) >= LEAST_PICTURES[name]
+    assert has_pictures(notebook) == pictures

@@ -84,5 +84,17 @@ def test_strategies(build: Any, operators: list[str]) -> None:
     assert stateful == operators
 
 
+def test_state_formats() -> None:
+    """Operators have the state formats of the settings."""
+    conf = QueryConf(
+        shuffle_partitions=2, aggregation_state_format=1, flat_map_groups_state_format=1
+    )
+    rows = marked("1 second").groupByKey("value")
+    for dataset in (rows.count(), rows.flatMapGroupsWithState(no_rows, "append")):
+        plan = plan_query(dataset.plan, OutputMode.Append, conf).root
+        steps: list[Any] = [step for step in plan.walk() if isinstance(step, StatefulOperator)]
+        assert {step.stateFormatVersion for step in steps} == {1}
+
+
 def no_rows(key: Any, values: Any, state: Any) -> list[Any]:
     return []

@@ -45,16 +45,17 @@ def value_mod_two(row: Any) -> int:
     return int(row.value) % 2
 
 
-SEED_PLAN = """\
+EXAMPLE_PLAN = """\
 == Physical Plan ==
 SerializeFromObject
-+- FlatMapGroupsWithState {func}, {key}, state info [ checkpoint = <unknown>, runId = <unknown>, \
-opId = <unknown>, ver = <unknown>, numPartitions = <unknown>], Update, EventTimeTimeout, \
-<unknown>, <unknown>, <unknown>
-   +- ShuffleExchange 2 partitions
-      +- AppendColumns {key}
-         +- EventTimeWatermark timestamp#0, 10000 ms
-            +- StreamingRelation rate[rowsPerSecond=1], [timestamp, value]
++- *(1) FlatMapGroupsWithState {func}, {key}, state info [ checkpoint = <unknown>, \
+runId = <unknown>, opId = <unknown>, ver = <unknown>, numPartitions = <unknown>], Update, \
+EventTimeTimeout, <unknown>, <unknown>, <unknown>
+   +- *(1) Sort [key], false
+      +- Exchange hashpartitioning({key}, 2)
+         +- AppendColumns {key}
+            +- EventTimeWatermark timestamp#0, 10000 ms
+               +- StreamingRelation rate[rowsPerSecond=1], [timestamp, value]
 """
 
 
@@ -67,7 +68,7 @@ def test_explain(session: StreamSession) -> None:
         .groupByKey(value_mod_two)
         .flatMapGroupsWithState(no_rows, "update", GroupStateTimeout.EventTimeTimeout)
     )
-    expected = SEED_PLAN.format(func=describe(no_rows), key=describe(value_mod_two))
+    expected = EXAMPLE_PLAN.format(func=describe(no_rows), key=describe(value_mod_two))
     assert groups.explanation(outputMode="update") == expected
     assert "StreamingRelation rate" in groups.explanation(extended=True, outputMode="Update")
     assert repr(groups).splitlines()[:2] == [
