@@ -21,6 +21,7 @@ _SAFE_DEPTH = 20
 _SAFE_EMPTY = 4
 """Values of a schema that take no bytes; more of them are counted in each record."""
 _MOST_EMPTY = 65_536
+_NULL = (0, 1, True)
 
 
 class _UnboundedError(Exception):
@@ -74,8 +75,9 @@ class _Measured:
             return self._of_name(schema)
         if isinstance(schema, list):
             parts = [self.of(each) for each in schema]
-            depths, empties, _ = zip(*parts, strict=True) if parts else ((0,), (0,), ())
-            return max(depths), max(empties), False
+            depth = max((part[0] for part in parts), default=0)
+            # Null within a union takes a byte: that of its place.
+            return depth, max((part[1] for part in parts if part != _NULL), default=0), False
         kind = _kind_of(schema)
         if isinstance(kind, (dict, list)) or (schema is not kind and kind in self._named):
             return self.of(kind)
@@ -116,7 +118,8 @@ class _Walk:
         if kind in _WITH_VALUES and depth == MOST_NESTED:
             raise ValueError(f"nested deeper than {MOST_NESTED} at byte {self._at + 1}")
         if kind in _RECORDS:
-            self._count_one()
+            if not schema["fields"]:
+                self._count_one()
             for field in schema["fields"]:
                 self.skip(field["type"], depth + 1)
         elif kind in ("array", "map"):

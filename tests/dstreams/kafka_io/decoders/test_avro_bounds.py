@@ -118,6 +118,11 @@ def bounds(schema: Any) -> AvroBounds:
         {
             "type": "record",
             "name": "R",
+            "fields": [{"name": f"a{at}", "type": ["null", "string"]} for at in range(50)],
+        },
+        {
+            "type": "record",
+            "name": "R",
             "fields": [
                 {"name": "a", "type": {"type": "fixed", "name": "F", "size": 2}},
                 {"name": "b", "type": {"type": "array", "items": "F"}},
