@@ -182,7 +182,9 @@ class PageServer:
             writer.transport.abort()
             return
         if len(self._idle) >= self._max_connections:
-            self._idle.pop(next(iter(self._idle))).cancel()
+            oldest = next(iter(self._idle))
+            self._idle.pop(oldest).cancel()
+            oldest.close()  # wait_for of Python 3.11 may lose the cancellation
         connection = _Connection(reader, writer)
         task = self._loop.create_task(self._converse(connection))
         self._idle[connection] = task
