@@ -694,7 +694,7 @@ class DStream(Generic[T_co]):
         operation = self._operation("transform")
         count = require_arity(func, (1, 2), operation, "f(rdd) -> RDD or f(time, rdd) -> RDD")
         timed = _timed(func) if count == 2 else _untimed(func)
-        return self._ssc._combine((self,), timed, operation, calls_user=True)
+        return self._ssc._combine((self,), timed, operation)
 
     @overload
     def transformWith(
@@ -733,7 +733,7 @@ class DStream(Generic[T_co]):
         shape = "f(rdd, rdd) -> RDD or f(time, rdd, rdd) -> RDD"
         count = require_arity(func, (2, 3), operation, shape)
         timed = _timed(func) if count == 3 else _untimed(func)
-        return self._ssc._combine((self, other), timed, operation, calls_user=True)
+        return self._ssc._combine((self, other), timed, operation)
 
     def repartition(self, numPartitions: int) -> DStream[T_co]:
         """Return the stream with *numPartitions* partitions in each RDD.

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from dstreams.graph.node import Node, TakesBatch
+from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.kernel.state_versions import StateVersions
@@ -47,7 +47,6 @@ class History:
         self._resumed_ms: int | None = None
         self._withheld: dict[tuple[Node, int], Exception] = {}
         self._persisted_here: set[tuple[Node, RDD[Any]]] = set()
-        self._early_frames: dict[tuple[TakesBatch, int], RDD[bytes] | None] = {}
         self._lock = RLock()
 
     @property
@@ -215,18 +214,6 @@ class History:
                 known[time_ms] = None
             return made
 
-    def feed_frames(self, node: TakesBatch, time_ms: int, frames: RDD[bytes] | None) -> None:
-        """Set what :meth:`batch_frames` answers, once: made before the batch had its turn."""
-        with self._lock:
-            self._early_frames[node, time_ms] = frames
-
-    def batch_frames(self, node: TakesBatch, time_ms: int) -> RDD[bytes] | None:
-        """The batch that *node* brings to its state, in frames that are placed as the state is."""
-        with self._lock:
-            if (node, time_ms) in self._early_frames:
-                return self._early_frames.pop((node, time_ms))
-            return node.batch_frames(time_ms, self)
-
     def remembered(self, node: Node, after_ms: int, upto_ms: int) -> list[RDD[Any]]:
         """The RDDs of *node* at times in (after_ms, upto_ms] that are remembered, oldest first.
 
@@ -278,8 +265,6 @@ class History:
     def forget(self, time_ms: int) -> None:
         """Forget what no batch after the one at *time_ms* can ask for."""
         with self._lock:
-            for key in [key for key in self._early_frames if key[1] <= time_ms]:
-                del self._early_frames[key]
             for node, plan in self._plan.nodes.items():
                 known = self._rdds[node]
                 if self._states is not None and isinstance(node, StateStoreDStream):
@@ -297,7 +282,6 @@ class History:
                 known.clear()
             self._persisted_here.clear()
             self._withheld.clear()
-            self._early_frames.clear()
 
     def _catch_up(self, node: Node, time_ms: int) -> None:
         """Make what is missing before *time_ms*, oldest first.

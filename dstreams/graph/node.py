@@ -25,14 +25,6 @@ STATE_STORAGE = StorageLevel.MEMORY_AND_DISK_DESER
 """Level of a state: its frames are bytes already, which to serialize would copy and compress."""
 
 
-class TakesBatch(Protocol):
-    """A node that brings each batch to a state."""
-
-    def batch_frames(self, time_ms: int, rdds: BatchView) -> RDD[bytes] | None:
-        """Bring the batch of the parent at a time to where its keys belong; None without one."""
-        ...
-
-
 class BatchView(Protocol):
     """What a node may ask while it makes an RDD."""
 
@@ -43,10 +35,6 @@ class BatchView(Protocol):
 
     def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
         """The RDD of *node* at a batch time, made now if it was not; None when there is none."""
-        ...
-
-    def batch_frames(self, node: TakesBatch, time_ms: int) -> RDD[bytes] | None:
-        """The batch that *node* brings to its state, in frames that are placed as the state is."""
         ...
 
     def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
