@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from traceback import walk_tb
 from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD, SparkContext, StorageLevel
@@ -113,13 +112,6 @@ class Node(ABC):
             f"the stream {self.operation} was captured by a function that runs on the workers; "
             "use streams only to define the graph, and pass plain values to functions"
         )
-
-
-def operation_of(error: BaseException) -> str | None:
-    """Return the operation of the node whose ``compute`` raised *error*, None if none did."""
-    nodes = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
-    computing = [node for node in nodes if isinstance(node, Node)]
-    return computing[-1].operation if computing else None
 
 
 class ChildNode(Node):

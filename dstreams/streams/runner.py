@@ -30,7 +30,7 @@ from dstreams.events import (
 )
 from dstreams.faults import FaultError, fault, steps
 from dstreams.graph.history import History
-from dstreams.graph.node import Node, operation_of
+from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
@@ -270,7 +270,7 @@ class BatchRun:
                 self._fail(f"making the RDD for {output.operation}", error)
                 self._unmade.add(output_id)
             except Exception as error:
-                of = operation_of(error)
+                of = self._history.failed_operation(error)
                 within = "" if of is None else f", in {of}"
                 self._fail(f"making the RDD for {output.operation}{within}", error)
                 return {}
