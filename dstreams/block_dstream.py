@@ -545,7 +545,8 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         require("pyarrow", operation)
         known = file.compressions.of(compression, f"compression of {operation}")
         encode = file(self.schema, operation, known)
-        self._output(operation, EncodedFilesWriter(prefix, suffix, operation, encode, ending))
+        writer = EncodedFilesWriter(prefix, suffix, operation, encode, ending)
+        self._output(operation, writer, writer.promise)
 
     def count(self) -> DStream[int]:
         """Return the number of records in all blocks of each batch."""

@@ -18,14 +18,12 @@ from dstreams.commands.completion import add_completion
 from dstreams.commands.demo import add_demo
 from dstreams.commands.drill import add_drill
 from dstreams.commands.kafka import add_kafka_offsets
-from dstreams.commands.new import add_new
 from dstreams.commands.run import add_run
 from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, StreamError
 
 _COMMANDS: tuple[Callable[[Commands], None], ...] = (
     add_run,
     add_check,
-    add_new,
     add_demo,
     add_drill,
     add_kafka_offsets,

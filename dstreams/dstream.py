@@ -71,6 +71,7 @@ from dstreams.rdd.window_step import WindowFunctions
 from dstreams.sinks.console import ConsolePrinter
 from dstreams.sinks.foreach import ForeachBatch
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
+from dstreams.sinks.promise import OutputPromise
 from dstreams.sinks.text_files import TextFilesWriter
 from dstreams.state.group_state import GroupState, OutputMode
 from dstreams.state.initial import initial_states
@@ -384,10 +385,10 @@ class DStream(Generic[T_co]):
         2 [3]
         """
         if isinstance(func, BatchSink):
-            self._require_identity(func)
-            self._output("foreachRDD", func.write_batch)
+            self._output_to("foreachRDD", func)
         else:
-            self._output("foreachRDD", ForeachBatch.of(func, self._operation("foreachRDD")))
+            writer = ForeachBatch.of(func, self._operation("foreachRDD"))
+            self._output("foreachRDD", writer, writer.promise)
 
     def pprint(self, num: int = 10) -> None:
         """Print the first *num* elements of each RDD, in one job.
@@ -406,7 +407,7 @@ class DStream(Generic[T_co]):
         ...
         <BLANKLINE>
         """
-        self._output("pprint", ConsolePrinter(num))
+        self._output("pprint", ConsolePrinter(num), ConsolePrinter.promise)
 
     def mapValues(self: DStream[tuple[K, V]], f: Callable[[V], U]) -> DStream[tuple[K, U]]:
         """Return the stream of ``(k, f(v))``; partitioning is kept.
@@ -617,7 +618,7 @@ class DStream(Generic[T_co]):
         >>> spark.textFile(directory + "/lines-1000.txt").collect()
         ['to be']
         """
-        self._output("saveAsTextFiles", TextFilesWriter(prefix, suffix))
+        self._output("saveAsTextFiles", TextFilesWriter(prefix, suffix), TextFilesWriter.promise)
 
     def saveToKafka(
         self,
@@ -672,8 +673,7 @@ class DStream(Generic[T_co]):
             exactlyOnce=exactlyOnce,
             commitTopic=commitTopic,
         )
-        self._require_identity(sink)
-        self._output("saveToKafka", sink.write_batch)
+        self._output_to("saveToKafka", sink)
 
     @overload
     def transform(self, func: Callable[[RDD[T_co]], RDD[U] | None]) -> DStream[U]: ...
@@ -694,7 +694,7 @@ class DStream(Generic[T_co]):
         operation = self._operation("transform")
         count = require_arity(func, (1, 2), operation, "f(rdd) -> RDD or f(time, rdd) -> RDD")
         timed = _timed(func) if count == 2 else _untimed(func)
-        return self._ssc._combine((self,), timed, operation, calls_user=True)
+        return self._ssc._combine((self,), timed, operation)
 
     @overload
     def transformWith(
@@ -733,7 +733,7 @@ class DStream(Generic[T_co]):
         shape = "f(rdd, rdd) -> RDD or f(time, rdd, rdd) -> RDD"
         count = require_arity(func, (2, 3), operation, shape)
         timed = _timed(func) if count == 3 else _untimed(func)
-        return self._ssc._combine((self, other), timed, operation, calls_user=True)
+        return self._ssc._combine((self, other), timed, operation)
 
     def repartition(self, numPartitions: int) -> DStream[T_co]:
         """Return the stream with *numPartitions* partitions in each RDD.
@@ -1614,20 +1614,27 @@ class DStream(Generic[T_co]):
         )
         return MapWithStateDStream(node, self._ssc)._named(uid)
 
-    def _require_identity(self, sink: BatchSink) -> None:
-        """Refuse a second sink that would take the batches of the first one for its own."""
+    def _output_to(self, name: str, sink: BatchSink) -> None:
+        """Add a sink, unless another one would take its batches for its own."""
         for output in self._ssc._graph.outputs:
-            other = getattr(output.func, "__self__", None)
-            if isinstance(other, BatchSink) and other.identity == sink.identity is not None:
+            if output.identity == sink.identity is not None:
                 raise InvalidStreamError(
-                    f"{self._operation('foreachRDD')} has a {type(sink).__name__} of the "
+                    f"{self._operation(name)} has a {type(sink).__name__} of the "
                     f"{sink.identity}, and so has {output.operation}; give each its own name"
                 )
+        self._output(name, sink.write_batch, sink.promise, sink.identity)
 
-    def _output(self, name: str, func: Callable[[OutputBatch, RDD[Any]], None]) -> None:
+    def _output(
+        self,
+        name: str,
+        func: Callable[[OutputBatch, RDD[Any]], None],
+        promise: OutputPromise,
+        identity: str | None = None,
+    ) -> None:
         self._ssc._require_initialized("output operations cannot be added")
-        operation = OutputOperation(self._node, func, self._operation(name))
-        self._ssc._graph.outputs.append(operation)
+        self._ssc._graph.outputs.append(
+            OutputOperation(self._node, func, self._operation(name), promise, identity)
+        )
 
 
 class UpdateStateDStream(DStream[tuple[K, S]]):

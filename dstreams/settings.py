@@ -156,10 +156,6 @@ class Settings(StateSettings):
             (``spark.streaming.checkpoint.directory``).
         max_queued_batches: batches that may wait while an earlier one runs; after that the
             generator waits too (``spark.dstreams.maxQueuedBatches``).
-        pipelining: where the next batch is planned already, run its tasks up to the shuffle in
-            front of a state while this batch makes its own (``spark.dstreams.pipelining``). The
-            functions of these tasks are called earlier than without it, and once more where that
-            was in vain; what they return, and the order of states and outputs, stays the same.
         file_remember_ms: how far back a file stream looks at modification times of files
             (``spark.streaming.fileStream.minRememberDuration``).
         file_max_age_ms: how old a file may be when it appears, None for Spark's rule
@@ -269,7 +265,6 @@ class Settings(StateSettings):
     max_queued_batches: int = setting(
         "spark.dstreams.maxQueuedBatches", COUNT, "1000", unit="batches"
     )
-    pipelining: bool = setting("spark.dstreams.pipelining", FLAG, "false")
     file_remember_ms: int = setting(
         "spark.streaming.fileStream.minRememberDuration", _SECONDS, "60s"
     )

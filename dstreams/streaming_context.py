@@ -822,9 +822,7 @@ class StreamingContext:
         shape = "f(list of RDDs) -> RDD"
         require_arity(transformFunc, (1,), "transform", shape)
         operation = f"transform at {call_site()}"
-        return self._combine(
-            dstreams, lambda _, rdds: transformFunc(list(rdds)), operation, calls_user=True
-        )
+        return self._combine(dstreams, lambda _, rdds: transformFunc(list(rdds)), operation)
 
     def union(self, *dstreams: DStream[T]) -> DStream[T]:
         """Unite streams of one element type and one slide duration.
@@ -866,12 +864,7 @@ class StreamingContext:
         return self._life.engine
 
     def _combine(
-        self,
-        dstreams: Sequence[DStream[Any]],
-        func: TransformFunc,
-        operation: str,
-        *,
-        calls_user: bool = False,
+        self, dstreams: Sequence[DStream[Any]], func: TransformFunc, operation: str
     ) -> DStream[Any]:
         self._require_initialized("transformations cannot be added")
         for stream in dstreams:
@@ -882,7 +875,7 @@ class StreamingContext:
                     f"{operation} needs streams of one StreamingContext, got streams of two"
                 )
         nodes = tuple(stream._node for stream in dstreams)
-        return DStream(TransformedDStream(nodes, func, operation, calls_user), self)
+        return DStream(TransformedDStream(nodes, func, operation), self)
 
     def _input(self, source: Source, operation: str, uid: str | None = None) -> DStream[Any]:
         self._require_initialized("inputs cannot be added")

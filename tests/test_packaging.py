@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements" / "dev.lock"
-PURPOSES = {"kafka", "avro", "protobuf", "kinesis", "postgres", "otel", "test", "release", "dev"}
+PURPOSES = {"kafka", "avro", "protobuf", "kinesis", "postgres", "test", "release", "dev"}
 
 
 def setup_of(section: str) -> configparser.SectionProxy:

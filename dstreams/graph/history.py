@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from dstreams.graph.node import Node, TakesBatch
+from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.kernel.state_versions import StateVersions
@@ -46,8 +46,8 @@ class History:
         self._gaps: list[tuple[int, int]] = []
         self._resumed_ms: int | None = None
         self._withheld: dict[tuple[Node, int], Exception] = {}
+        self._failed: tuple[Exception, Node] | None = None
         self._persisted_here: set[tuple[Node, RDD[Any]]] = set()
-        self._early_frames: dict[tuple[TakesBatch, int], RDD[bytes] | None] = {}
         self._lock = RLock()
 
     @property
@@ -208,24 +208,27 @@ class History:
                 return None
             if node.is_stateful and not isinstance(node, StateStoreDStream):
                 self._catch_up(node, time_ms)
-            made = node.compute(time_ms, self)
+            made = self._computed(node, time_ms)
             if made is not None:
                 known[time_ms] = self._persisted(node, made)
             elif node.is_stateful:
                 known[time_ms] = None
             return made
 
-    def feed_frames(self, node: TakesBatch, time_ms: int, frames: RDD[bytes] | None) -> None:
-        """Set what :meth:`batch_frames` answers, once: made before the batch had its turn."""
-        with self._lock:
-            self._early_frames[node, time_ms] = frames
+    def _computed(self, node: Node, time_ms: int) -> RDD[Any] | None:
+        try:
+            return node.compute(time_ms, self)
+        except Exception as error:
+            if self._failed is None or self._failed[0] is not error:  # a parent comes first
+                self._failed = error, node
+            raise
 
-    def batch_frames(self, node: TakesBatch, time_ms: int) -> RDD[bytes] | None:
-        """The batch that *node* brings to its state, in frames that are placed as the state is."""
+    def failed_operation(self, error: Exception) -> str | None:
+        """Return the operation whose ``compute`` raised *error*; None unless it failed last."""
         with self._lock:
-            if (node, time_ms) in self._early_frames:
-                return self._early_frames.pop((node, time_ms))
-            return node.batch_frames(time_ms, self)
+            if self._failed is None or self._failed[0] is not error:
+                return None
+            return self._failed[1].operation
 
     def remembered(self, node: Node, after_ms: int, upto_ms: int) -> list[RDD[Any]]:
         """The RDDs of *node* at times in (after_ms, upto_ms] that are remembered, oldest first.
@@ -278,8 +281,7 @@ class History:
     def forget(self, time_ms: int) -> None:
         """Forget what no batch after the one at *time_ms* can ask for."""
         with self._lock:
-            for key in [key for key in self._early_frames if key[1] <= time_ms]:
-                del self._early_frames[key]
+            self._failed = None
             for node, plan in self._plan.nodes.items():
                 known = self._rdds[node]
                 if self._states is not None and isinstance(node, StateStoreDStream):
@@ -297,7 +299,7 @@ class History:
                 known.clear()
             self._persisted_here.clear()
             self._withheld.clear()
-            self._early_frames.clear()
+            self._failed = None
 
     def _catch_up(self, node: Node, time_ms: int) -> None:
         """Make what is missing before *time_ms*, oldest first.

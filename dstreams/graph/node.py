@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from traceback import walk_tb
 from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD, SparkContext, StorageLevel
@@ -25,14 +24,6 @@ STATE_STORAGE = StorageLevel.MEMORY_AND_DISK_DESER
 """Level of a state: its frames are bytes already, which to serialize would copy and compress."""
 
 
-class TakesBatch(Protocol):
-    """A node that brings each batch to a state."""
-
-    def batch_frames(self, time_ms: int, rdds: BatchView) -> RDD[bytes] | None:
-        """Bring the batch of the parent at a time to where its keys belong; None without one."""
-        ...
-
-
 class BatchView(Protocol):
     """What a node may ask while it makes an RDD."""
 
@@ -43,10 +34,6 @@ class BatchView(Protocol):
 
     def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
         """The RDD of *node* at a batch time, made now if it was not; None when there is none."""
-        ...
-
-    def batch_frames(self, node: TakesBatch, time_ms: int) -> RDD[bytes] | None:
-        """The batch that *node* brings to its state, in frames that are placed as the state is."""
         ...
 
     def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
@@ -125,13 +112,6 @@ class Node(ABC):
             f"the stream {self.operation} was captured by a function that runs on the workers; "
             "use streams only to define the graph, and pass plain values to functions"
         )
-
-
-def operation_of(error: BaseException) -> str | None:
-    """Return the operation of the node whose ``compute`` raised *error*, None if none did."""
-    nodes = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
-    computing = [node for node in nodes if isinstance(node, Node)]
-    return computing[-1].operation if computing else None
 
 
 class ChildNode(Node):

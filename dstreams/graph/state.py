@@ -69,22 +69,17 @@ class StateDStream(ChildNode):
 
     def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         own = rdds.before(self, time_ms)
-        batch = rdds.batch_frames(self, time_ms)
+        batch = rdds.at(self.parent, time_ms)
         if own is None and batch is None:
             return None
         previous = self.initial if own is None else own
         blocks = cogroup_with_state(
-            batch,
+            None if batch is None else self._blocks(batch, Side.BATCH),
             None if previous is None else self._blocks(previous, Side.STATE),
             self.update.task(time_ms, self._is_unique(own), self._claimed),
             preserves_partitioning=self.preserves_partitioning,
         )
         return self.layout.rdd(blocks)
-
-    def batch_frames(self, time_ms: int, rdds: BatchView) -> RDD[bytes] | None:
-        """Bring the batch of the parent to where the state is; None where it has no RDD."""
-        batch = rdds.at(self.parent, time_ms)
-        return None if batch is None else self._blocks(batch, Side.BATCH)
 
     def replay(
         self, own: RDD[Any] | None, times: Iterable[int], rdds: BatchView
@@ -97,10 +92,10 @@ class StateDStream(ChildNode):
         batches: list[RDD[bytes] | None] = []
         tasks: list[StateTask] = []
         for time_ms in times:
-            batch = rdds.batch_frames(self, time_ms)
+            batch = rdds.at(self.parent, time_ms)
             if own is None and batch is None and not tasks:
                 continue
-            batches.append(batch)
+            batches.append(None if batch is None else self._blocks(batch, Side.BATCH))
             is_unique = bool(tasks) or self._is_unique(own)
             tasks.append(self.update.task(time_ms, is_unique, self._claimed))
         if not tasks:

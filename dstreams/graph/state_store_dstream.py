@@ -43,20 +43,15 @@ class StateStoreDStream(ChildNode):
     def update(self, time_ms: int, rdds: BatchView) -> StateUpdate:
         """Say what the batch at *time_ms* does to the state."""
         before = rdds.state_before(self, time_ms, self.partitioner)
-        batch = rdds.batch_frames(self, time_ms)
+        batch = rdds.at(self.parent, time_ms)
         inputs: list[RDD[bytes]] = []
         if before.version == 0 and self.initial is not None:
             inputs.append(self._blocks(self.initial, Side.STATE))
         if batch is not None:
-            inputs.append(batch)
+            inputs.append(self._blocks(batch, Side.BATCH))
         function = self.function(StateBatch(time_ms, before, rdds.checkpoint_due(self, time_ms)))
         nothing = empty_partitions(rdds.spark, self.partitioner)
         return StateUpdate(before, state_inputs(*(inputs or [nothing])), function, self.delay_ms)
-
-    def batch_frames(self, time_ms: int, rdds: BatchView) -> RDD[bytes] | None:
-        """Bring the batch of the parent to where the state is; None where it has no RDD."""
-        batch = rdds.at(self.parent, time_ms)
-        return None if batch is None else self._blocks(batch, Side.BATCH)
 
     def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         raise LookupError(f"the state of {self.operation} at {time_ms} ms has not been made yet")

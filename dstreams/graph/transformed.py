@@ -19,14 +19,12 @@ class TransformedDStream(Node):
     """A stream made batch by batch from one or more streams of the same slide.
 
     Parents: as given. Slide: theirs. RDD at time t: ``func(t, RDDs of the parents at t)``. One
-    parent without an RDD: none. Several parents: a missing RDD is taken as an empty one. Whether
-    *func* is a function of the user's, or calls one on the driver, is in *calls_user*.
+    parent without an RDD: none. Several parents: a missing RDD is taken as an empty one.
     """
 
     sources: tuple[Node, ...]
     func: TransformFunc
     operation: str
-    calls_user: bool = True
 
     def __post_init__(self) -> None:
         slides = {node.slide_ms for node in self.sources}

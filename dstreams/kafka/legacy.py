@@ -258,9 +258,7 @@ class KafkaUtils:
             _records(_DIRECT, keyDecoder, valueDecoder, messageHandler),
         )
         read = ssc._input(source, _DIRECT)
-        node = TransformedDStream(
-            (read._node,), _as_kafka_rdd, read._node.operation, calls_user=False
-        )
+        node = TransformedDStream((read._node,), _as_kafka_rdd, read._node.operation)
         return KafkaDStream(node, ssc)
 
     @staticmethod

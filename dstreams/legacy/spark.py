@@ -59,12 +59,21 @@ class TunedSpark:
     is_as_spark: bool = False
     _changed: dict[str, str] = field(default_factory=dict)
     _has_told: bool = False
+    _master: str | None = None
 
     def install(self) -> None:
         """Stand where every SparkContext of this process is made from now on."""
         submit(self.submitted)  # for those that the program makes by tuned_context, or a restart
         ensure_initialized = SparkContext._ensure_initialized
         initialize = SparkContext._initialize_context
+
+        def new(
+            cls: type[SparkContext], master: str | None = None, *_: object, **__: object
+        ) -> SparkContext:
+            # It gets what __init__ gets, and is not in the stack that Spark searches for a caller.
+            self._master = master
+            context: SparkContext = object.__new__(cls)
+            return context
 
         def ensure(
             cls: type[SparkContext],
@@ -74,9 +83,7 @@ class TunedSpark:
         ) -> None:
             with SparkContext._lock:
                 if gateway is None and SparkContext._gateway is None:
-                    # SparkContext.__init__ calls this, and hands its other arguments to nobody.
-                    master = None if instance is None else sys._getframe(1).f_locals.get("master")
-                    gateway = self._launch(conf, master)
+                    gateway = self._launch(conf, None if instance is None else self._master)
                 ensure_initialized(instance=instance, gateway=gateway, conf=conf)
 
         def tune(context: SparkContext, jconf: Any) -> Any:
@@ -85,6 +92,7 @@ class TunedSpark:
             return initialize(context, jconf)
 
         spark: Any = SparkContext
+        spark.__new__ = staticmethod(new)
         spark._ensure_initialized = classmethod(ensure)
         spark._initialize_context = tune
 

@@ -18,9 +18,9 @@ from weakref import WeakKeyDictionary
 
 from py4j.clientserver import ClientServer
 from py4j.java_collections import ListConverter, MapConverter
-from py4j.java_gateway import JavaClass, JavaObject, is_instance_of
+from py4j.java_gateway import JavaClass, JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import RDD, Broadcast, SparkContext, StorageLevel
+from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.serializers import NoOpSerializer, Serializer, UTF8Deserializer
 
@@ -30,7 +30,6 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_python import require_workers
 
 _LONG = Struct("!q")
-_SHUFFLE = "org.apache.spark.ShuffleDependency"
 
 _MOST_SENT = 64
 _SMALL_FUNCTION = 1 << 14
@@ -190,48 +189,6 @@ def unite_frames(first: RDD[bytes], *others: RDD[bytes]) -> RDD[bytes]:
 def lines_later(spark: SparkContext, make: Callable[[], RDD[str]]) -> RDD[str]:
     """Return what ``SparkContext.textFile`` makes in *make*, which is called when it is used."""
     return _LinesLater(spark, make)
-
-
-def shuffles_of(frames: RDD[Any]) -> list[Any]:
-    """Return the shuffles nearest to an RDD among those that it is made by, as the JVM has them."""
-    jrdd: Any = frames._jrdd
-    found, above = [], [jrdd.rdd()]
-    while above:
-        dependencies = above.pop().dependencies()
-        for at in range(dependencies.size()):
-            dependency = dependencies.apply(at)
-            if is_instance_of(frames.context._gateway, dependency, _SHUFFLE):
-                found.append(dependency)
-            else:
-                above.append(dependency.rdd())
-    return found
-
-
-class MapStage:
-    """The tasks in front of a shuffle, in a job of their own that nobody waits for.
-
-    Jobs that read the shuffle find there what these tasks wrote, and wait for those that run.
-
-    Args:
-        shuffle: of :func:`shuffles_of`.
-    """
-
-    def __init__(self, spark: SparkContext, shuffle: Any) -> None:
-        jvm_context: Any = spark._jsc.sc()
-        self._job = jvm_context.submitMapStage(shuffle)
-
-    def is_completed(self) -> bool:
-        return bool(self._job.isCompleted())
-
-    def cancel(self) -> None:
-        """End it, but for what another job needs; harmless where it has ended."""
-        self._job.cancel()
-
-
-def broadcast_id(value: Broadcast[Any]) -> int:
-    """Return the number that tells a broadcast variable from others."""
-    broadcast: Any = value._jbroadcast
-    return int(broadcast.id())
 
 
 def file_splits(lines: RDD[str]) -> list[str]:

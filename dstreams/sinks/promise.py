@@ -25,14 +25,3 @@ WITHOUT_CHECKPOINT = OutputPromise(
     "there is no checkpoint directory: no batch runs twice, and what the end of the driver cuts "
     "off is lost",
 )
-
-
-def promise_of(output: object) -> OutputPromise:
-    """Return what an output promises with a checkpoint, by its ``promise``.
-
-    *output* is a function that is called with each batch, also a method of a sink. What says
-    nothing of itself is taken to write a batch again that runs again.
-    """
-    owner = getattr(output, "__self__", output)
-    promise = getattr(owner, "promise", None)
-    return promise if isinstance(promise, OutputPromise) else AT_LEAST_ONCE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dis import get_instructions
 from pickle import PickleError
 from types import GeneratorType
 from typing import Any, NoReturn
@@ -24,9 +23,6 @@ PLAIN_ROWS = frozenset({list, tuple, GeneratorType, map, filter})
 _OF_TABLES = frozenset({"pandas", "numpy", "polars", "pyarrow"})
 
 
-_PROPERTIES = frozenset({"exists", "get", "getOption", "hasTimedOut", "isTimingOut"})
-
-
 class NotStorableError(TypeError):
     """A state or a key cannot be in a store; the message names it."""
 
@@ -34,30 +30,15 @@ class NotStorableError(TypeError):
 def failed_with_state(where: str, key: Any, error: BaseException) -> UserFunctionError:
     """Return the error for an *error* of a function that was called with the state of a *key*.
 
-    Where the function called a property of the state, which is a method in Scala, it says so. A
-    property whose value could be called would mend ``exists`` and not ``get``, and be no bool.
+    Properties of the state are methods in Scala: where something that cannot be called was called,
+    the message says so.
     """
-    failure, name = failed(where, key, error), _called_property(error)
-    if name is None:
+    failure = failed(where, key, error)
+    if not isinstance(error, TypeError) or "is not callable" not in str(error):
         return failure
-    return UserFunctionError(f"{failure}; {name} of a state is a property: write it without ()")
-
-
-def _called_property(error: BaseException) -> str | None:
-    """Return the property of a state that was called where *error* comes from, if one was."""
-    last = error.__traceback__
-    if last is None or not isinstance(error, TypeError) or "is not callable" not in str(error):
-        return None
-    while last.tb_next is not None:
-        last = last.tb_next
-    before = [
-        each
-        for each in get_instructions(last.tb_frame.f_code)
-        if each.offset < last.tb_lasti and each.opname != "PRECALL"
-    ]
-    if not before or before[-1].opname not in ("LOAD_ATTR", "LOAD_METHOD"):
-        return None
-    return before[-1].argval if before[-1].argval in _PROPERTIES else None
+    return UserFunctionError(
+        f"{failure}; if it calls a property of the state, such as exists or get, remove the ()"
+    )
 
 
 def require_rows(returned: Any, where: str, what: str, of: Any) -> None:

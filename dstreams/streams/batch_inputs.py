@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pyspark import RDD
@@ -49,7 +49,6 @@ class BatchInputs:
         self._counts = InputCounts()
         self._unread: set[InputDStream] = set()
         self._missing: dict[tuple[InputDStream, int], PlannedInput] = {}
-        self._early: dict[tuple[InputDStream, int], Watched] = {}
 
     @property
     def unread(self) -> Iterable[InputDStream]:
@@ -72,35 +71,16 @@ class BatchInputs:
                 failure = failure or InputFailure(where, error)
         return failure
 
-    def read_early(
-        self, batch: Batch, streams: Iterable[InputDStream]
-    ) -> dict[InputDStream, Watched]:
-        """Read inputs of a batch that is planned and has its turn later.
-
-        Raises:
-            Exception: one cannot be read; its batch will meet that again.
-        """
-        return {
-            stream: watched(self._readers[stream].read(batch.inputs[stream]), batch.inputs[stream])
-            for stream in streams
-        }
-
-    def feed_early(self, time_ms: int, inputs: Mapping[InputDStream, Watched]) -> None:
-        """Take what was read early for the batch that is fed next, and nothing else."""
-        self._early = {(stream, time_ms): one for stream, one in inputs.items()}
-
     def _feed(self, stream: InputDStream, planned: PlannedInput) -> None:
         key = stream, planned.time_ms
         try:
-            read = self._early.pop(key, None) or watched(
-                self._readers[stream].read(planned), planned
-            )
+            rdd = self._readers[stream].read(planned)
         except MissingInputError as error:
             self._history.withhold(*key, error)
             self._missing[key] = planned
             self._unread.discard(stream)
             raise
-        self._history.feed(*key, self._counts.watch(stream, read))
+        self._history.feed(*key, self._counts.watch(stream, planned, rdd))
         self._unread.discard(stream)
         self._missing.pop(key, None)
 
@@ -133,19 +113,6 @@ class BatchInputs:
         return remedy_of(error, self._readers.values())
 
 
-@dataclass(frozen=True)
-class Watched:
-    """The RDD of an input, which counts itself where the number of its records is not known."""
-
-    rdd: RDD[Any] | None
-    count: RecordCount | None = None
-
-
-def watched(rdd: RDD[Any] | None, planned: PlannedInput) -> Watched:
-    """Return the RDD to run instead of *rdd*."""
-    return Watched(None) if rdd is None else Watched(*counted_unless_known(rdd, planned.records))
-
-
 class InputCounts:
     """Record counts that sources could not say, or not exactly: a batch's own jobs find out."""
 
@@ -156,11 +123,16 @@ class InputCounts:
         """Forget the batch before: what its tasks may still say is dropped."""
         self._counts.clear()
 
-    def watch(self, stream: InputDStream, read: Watched) -> RDD[Any] | None:
-        """Return the RDD of an input, and ask for its count once its batch has run."""
-        if read.count is not None:
-            self._counts[stream.stream_id] = read.count
-        return read.rdd
+    def watch(
+        self, stream: InputDStream, planned: PlannedInput, rdd: RDD[Any] | None
+    ) -> RDD[Any] | None:
+        """Return the RDD to run instead of *rdd*, which counts where the count is not known."""
+        if rdd is None:
+            return None
+        watched, count = counted_unless_known(rdd, planned.records)
+        if count is not None:
+            self._counts[stream.stream_id] = count
+        return watched
 
     def complete(self, infos: Iterable[InputInfo]) -> tuple[InputInfo, ...]:
         """Return *infos* with the counts that are known now."""

@@ -21,7 +21,6 @@ from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.streams.batch_inputs import BatchInputs
 from dstreams.streams.clean_up import BatchCleanUp
 from dstreams.streams.committer import BatchCommitter
-from dstreams.streams.pipelining import Pipelining
 from dstreams.streams.planner import BatchPlanner
 from dstreams.streams.rate_control import RateControl
 from dstreams.streams.rdd_snapshots import RddSnapshots
@@ -35,9 +34,8 @@ class Engine:
     """The parts that plan, run, commit and clean up after the batches of one frozen graph.
 
     *tell* is told of each step of each batch. Without a checkpoint directory *log* and the
-    committer are None. *is_pipelined* lets map sides run early. *rates* limits the readers, None
-    where nothing does. *restart* shows how far the engine of an earlier stream is, None for a new
-    one.
+    committer are None. *rates* limits the readers, None where nothing does. *restart* shows how far
+    the engine of an earlier stream is, None for a new one.
     """
 
     def __init__(
@@ -51,7 +49,6 @@ class Engine:
         stream_id: str,
         *,
         stops_on_failure: bool,
-        is_pipelined: bool = False,
         rates: RateControl | None = None,
         restart: RestartProgress | None = None,
     ) -> None:
@@ -87,7 +84,6 @@ class Engine:
             clock,
             tell,
             stops_on_failure,
-            Pipelining(plan, history, inputs) if is_pipelined else None,
         )
 
     def rate_limits(self) -> dict[str, float]:
@@ -117,18 +113,11 @@ class Engine:
         except Exception as error:
             logger.warning("no checkpoint at the end, the next start takes longer: %s", error)
 
-    def cancel_early(self) -> None:
-        """Run nothing of a batch any more before it has its turn, and end what does."""
-        if self.runner.pipelining is not None:
-            self.runner.pipelining.cancel()
-
     def close(self, *, in_order: bool = False) -> None:
         """Close the sources and forget everything; says on disk that this driver has stopped.
 
         *in_order* says that somebody has stopped the streams, which have not failed.
         """
-        if self.runner.pipelining is not None:
-            self.runner.pipelining.close()
         if self.restart is not None:
             self.restart.close()
         self.janitor.close()

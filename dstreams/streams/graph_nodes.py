@@ -9,7 +9,7 @@ from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.monitor.status import DURABLE_INPUT, DURABLE_STORE, GraphNode, NodeKind
 from dstreams.pictures.tables import duration
-from dstreams.sinks.promise import WITHOUT_CHECKPOINT, OutputPromise, promise_of
+from dstreams.sinks.promise import WITHOUT_CHECKPOINT, OutputPromise
 
 
 def graph_nodes(plan: Plan, *, is_durable: bool) -> tuple[GraphNode, ...]:
@@ -51,7 +51,7 @@ def node_numbers(plan: Plan) -> dict[Node, int]:
 
 def output_promise(output: OutputOperation, *, is_durable: bool) -> OutputPromise:
     """Return what an output of a stream promises, with or without a checkpoint directory."""
-    return promise_of(output.func) if is_durable else WITHOUT_CHECKPOINT
+    return output.promise if is_durable else WITHOUT_CHECKPOINT
 
 
 def _kind(node: Node) -> NodeKind:

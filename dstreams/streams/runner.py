@@ -30,7 +30,7 @@ from dstreams.events import (
 )
 from dstreams.faults import FaultError, fault, steps
 from dstreams.graph.history import History
-from dstreams.graph.node import Node, operation_of
+from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
@@ -53,7 +53,6 @@ from dstreams.streams.batch_inputs import BatchInputs
 from dstreams.streams.clean_up import BatchCleanUp
 from dstreams.streams.committer import BatchCommitter
 from dstreams.streams.left_out import with_left_out
-from dstreams.streams.pipelining import Pipelining
 from dstreams.streams.planner import BegunBatches
 from dstreams.streams.rdd_snapshots import RddSnapshot
 
@@ -67,7 +66,6 @@ class BatchRunner:
 
     Attributes:
         committer: None without a checkpoint directory.
-        pipelining: None where no map side runs early.
         unbridged: batches before and after a gap over which no state was brought yet.
         ran_ms: time of the newest batch that ran; 0 before the first.
     """
@@ -81,7 +79,6 @@ class BatchRunner:
     clock: Clock
     tell: Tell
     stops_on_failure: bool
-    pipelining: Pipelining | None = None
     unbridged: list[tuple[int, int]] = field(default_factory=list)
     ran_ms: int = 0
 
@@ -90,11 +87,8 @@ class BatchRunner:
         batch: Batch,
         is_cancelled: Callable[[], bool] = lambda: False,
         cancelled_by: str = "a stop",
-        following: Batch | None = None,
     ) -> BatchResult:
         """Run a batch from its input to its commit; what it fails with is in the result.
-
-        *following* is the next batch where it is planned already.
 
         *is_cancelled* is asked before each output and before the commit; once it says True, nothing
         more is begun. *cancelled_by* is what people are told of that.
@@ -103,7 +97,7 @@ class BatchRunner:
         name = batch_name(batch.time_ms, batch.batch_id)
         with jvm.rewriting_outputs(spark), labelled_jobs(spark), watched(name):
             begin_stream_batch(batch.time_ms, self.plan.batch_ms)
-            result = BatchRun(self, batch, is_cancelled, cancelled_by, following).run()
+            result = BatchRun(self, batch, is_cancelled, cancelled_by).run()
         self.ran_ms = batch.time_ms
         return result
 
@@ -117,7 +111,6 @@ class BatchRun:
         batch: Batch,
         is_cancelled: Callable[[], bool],
         cancelled_by: str,
-        following: Batch | None,
     ) -> None:
         self._runner = runner
         self._plan = runner.plan
@@ -126,7 +119,6 @@ class BatchRun:
         self._now_ms = runner.clock.now_ms
         self._tell = runner.tell
         self._batch = batch
-        self._following = following
         self._is_cancelled = is_cancelled
         self._cancelled_by = cancelled_by
         self._outputs: list[OutputOperationInfo] = []
@@ -176,9 +168,6 @@ class BatchRun:
             with self._timer.phase("state"):
                 self._bridge()
                 self._history.make_earlier(self._batch.time_ms)
-            with self._timer.phase("queryPlanning"):
-                self._begin_following()
-            with self._timer.phase("state"):
                 self._make_states()
             with self._timer.phase("queryPlanning"):
                 jobs = self._generate()
@@ -227,18 +216,10 @@ class BatchRun:
         if batch.after_ms is not None:
             self._history.leave_out(batch.after_ms, batch.time_ms)
             self._runner.unbridged.append((batch.after_ms, batch.time_ms))
-        if self._runner.pipelining is not None:
-            self._runner.pipelining.hand_over(batch)
         failure = self._runner.inputs.feed(batch)
         if failure is not None:
             self._may_run_outputs = False
             self._fail(failure.where, failure.error, _kind_of(failure.error))
-
-    def _begin_following(self) -> None:
-        """Let the map side of the next batch run behind the jobs of this one."""
-        pipelining = self._runner.pipelining
-        if pipelining is not None and self._following is not None and not self._must_end():
-            pipelining.begin(self._following)
 
     def _bridge(self) -> None:
         """Let state that a restart has found stand for that of the batches that it left out."""
@@ -289,7 +270,7 @@ class BatchRun:
                 self._fail(f"making the RDD for {output.operation}", error)
                 self._unmade.add(output_id)
             except Exception as error:
-                of = operation_of(error)
+                of = self._history.failed_operation(error)
                 within = "" if of is None else f", in {of}"
                 self._fail(f"making the RDD for {output.operation}{within}", error)
                 return {}

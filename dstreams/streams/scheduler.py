@@ -207,7 +207,6 @@ class Scheduler:
     def _cancel(self, done: threading.Event | None = None) -> None:
         """Cancel jobs until the last batch has ended, or *done* is set."""
         try:
-            self._engine.cancel_early()
             for _ in range(round(_CANCEL_S / _POLL_S)):
                 # More than once: an output may begin another job after the one that was cancelled.
                 if self._has_jobs():
@@ -299,20 +298,11 @@ class Scheduler:
     def _run_batches(self) -> None:
         while not self._ends_early() and (batch := self._next()) is not None:
             self._running_ms = batch.time_ms
-            result = self._engine.runner.run(
-                batch, self._cancelled.is_set, following=self._after(batch)
-            )
+            result = self._engine.runner.run(batch, self._cancelled.is_set)
             self._recent_ms.append(result.info.processing_delay_ms)
             if self._judge(result):
                 del self._unfinished[batch.time_ms]
             self._running_ms = None
-        self._engine.cancel_early()
-
-    def _after(self, batch: Batch) -> Batch | None:
-        """Return the batch that is planned after one; None where none is, or nobody asks."""
-        if not self._settings.pipelining:
-            return None
-        return next((one for one in self.unfinished if one.time_ms > batch.time_ms), None)
 
     def _next(self) -> Batch | None:
         while not self._ends_early():

@@ -259,7 +259,6 @@ def _opened(
         tell,
         point.stream_id,
         stops_on_failure=config.settings.on_failure == "stop",
-        is_pipelined=config.settings.pipelining,
         rates=rates,
         restart=restart,
     )

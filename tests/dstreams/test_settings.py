@@ -64,7 +64,6 @@ def test_foreign_keys_are_ignored() -> None:
         ),
         ("spark.streaming.checkpoint.directory", "/state", "checkpoint_directory", "/state"),
         ("spark.dstreams.maxQueuedBatches", "5", "max_queued_batches", 5),
-        ("spark.dstreams.pipelining", "true", "pipelining", True),
         ("spark.streaming.fileStream.minRememberDuration", "90", "file_remember_ms", 90_000),
         ("spark.streaming.fileStream.minRememberDuration", "2min", "file_remember_ms", 120_000),
         ("spark.dstreams.fileStream.maxFileAge", "90", "file_max_age_ms", 90_000),

@@ -132,6 +132,23 @@ def test_a_past_that_failed_is_made_up_for(sc: SparkContext) -> None:
     assert node.asked == [1000, 2000, 2000, 2000, 3000]
 
 
+def test_the_operation_that_failed(sc: SparkContext) -> None:
+    """It is the one whose compute raised, not the one that asked for its RDD."""
+
+    def fail(time_ms: int, rdds: BatchView) -> RDD[Any]:
+        raise LookupError("no table")
+
+    parent = Made(fail, operation="transform at a.py:1")
+    child = Made(lambda time_ms, rdds: rdds.at(parent, time_ms), sources=(parent,))
+    history = history_of(sc, child)
+    with pytest.raises(LookupError) as raised:
+        history.at(child, 1000)
+    assert history.failed_operation(raised.value) == "transform at a.py:1"
+    assert history.failed_operation(LookupError("no table")) is None
+    history.forget(1000)
+    assert history.failed_operation(raised.value) is None
+
+
 def test_what_was_fed_is_the_input(sc: SparkContext) -> None:
     """An RDD, or none, which is remembered here; at other times inputs have nothing."""
     node = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")

@@ -41,9 +41,6 @@ class Given:
     def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
         return self.rdds.get((node, time_ms))
 
-    def batch_frames(self, node: StateDStream, time_ms: int) -> RDD[bytes] | None:
-        return node.batch_frames(time_ms, self)
-
     def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
         return self.at(node, time_ms - node.slide_ms)
 

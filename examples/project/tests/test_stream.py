@@ -9,14 +9,14 @@ from dstreams import tuned_context
 from dstreams.testing import run_batches
 from pyspark import SparkContext
 
-from $module.stream import counted
+from word_count.stream import counted
 
 
 @pytest.fixture(scope="session")
 def sc() -> Iterator[SparkContext]:
     """One Spark for all tests."""
     conf = {"spark.ui.enabled": "false"}
-    spark = tuned_context("tests of $name", "local[2,4]", conf)
+    spark = tuned_context("tests of word-count", "local[2,4]", conf)
     yield spark
     spark.stop()
 

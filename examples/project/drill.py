@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dstreams import StreamingContext
 
-from $module.stream import context, define, from_files
+from word_count.stream import context, define, from_files
 
 
 def setup(directory: str) -> StreamingContext:

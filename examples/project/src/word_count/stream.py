@@ -1,13 +1,18 @@
 """Count words, over all batches and restarts.
 
-    $name DIRECTORY
+    word-count DIRECTORY
 
 DIRECTORY has the checkpoint, and the counts after each batch: counts-TIME, by milliseconds.
 """
 
 from __future__ import annotations
 
-$imports
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dstreams import DStream, StreamingContext, tuned_context
 
 BATCH_S = 1
 
@@ -40,11 +45,13 @@ def context() -> StreamingContext:
         "spark.streaming.stopGracefullyOnShutdown": "true",
         "spark.dstreams.stop.waitForBatches": "4min",  # the unit waits for 5
     }
-    spark = tuned_context("$name", conf=conf)
+    spark = tuned_context("word-count", conf=conf)
     return StreamingContext(spark, BATCH_S)
 
 
-$source
+def source(ssc: StreamingContext, directory: str) -> DStream[str]:
+    """Return the lines that come: those of files that are moved into DIRECTORY/input."""
+    return from_files(ssc, directory)
 
 
 def from_files(ssc: StreamingContext, directory: str) -> DStream[str]:
@@ -62,7 +69,7 @@ def setup(directory: str) -> StreamingContext:
 def main() -> None:
     """Start the stream, or go on where it was."""
     if len(sys.argv) != 2:
-        sys.exit("usage: $name DIRECTORY")
+        sys.exit("usage: word-count DIRECTORY")
     directory = str(Path(sys.argv[1]).absolute())
     ssc = StreamingContext.getOrCreate(f"{directory}/checkpoint", lambda: setup(directory))
     ssc.start()

@@ -1,1 +1,0 @@
-"""Small projects to begin with: what ``dstreams new`` writes."""
