@@ -402,7 +402,7 @@ def ssc(sc: SparkContext) -> Iterator[StreamingContext]:
 def refused_start(ssc: StreamingContext) -> str:
     with pytest.raises(InvalidStreamError) as raised:
         ssc.start()
-    assert ssc.getState() is StreamingContextState.STOPPED
+    assert ssc.getState() is StreamingContextState.INITIALIZED  # and can be started again
     return str(raised.value)
 
 
