@@ -403,6 +403,10 @@ WITHOUT_A_NAME = frozenset(
         "A `StopIteration` in a function",
         "`pprint`",
         "`spark.streaming.concurrentJobs`",
+        "`spark.io.encryption.enabled` with `mapWithState`",
+        "`ssc.checkpoint(directory)`",
+        "`start()` of a stream that cannot run as it is defined",
+        "Backpressure after a start",
     ]
 )
-"""Rows of differences that no name of ``pyspark.streaming`` shows."""
+"""Rows of differences that no name in a program shows, or that every program has."""
