@@ -224,7 +224,9 @@ class _ReadTask:
 
 
 def _require_partitions(data: RDD[Any], version: StateVersion) -> None:
-    wanted, found = len(version.version_ids), data.getNumPartitions()
+    placed_by = jvm.partitioner_of(data)  # which knows the number without a call of the JVM
+    found = data.getNumPartitions() if placed_by is None else placed_by.numPartitions
+    wanted = len(version.version_ids)
     if found != wanted:
         raise ValueError(
             f"the input has {found} partitions, the state of {version.store_id.operator_uid!r} has "

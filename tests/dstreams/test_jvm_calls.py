@@ -61,7 +61,7 @@ def thread_of_batches(sc: SparkContext) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("thread_of_batches")
-@pytest.mark.parametrize(("operation", "most"), [(all_state, 45), (stored_state, 55)])
+@pytest.mark.parametrize(("operation", "most"), [(all_state, 45), (stored_state, 58)])
 def test_a_batch_with_state_makes_few_calls(
     sc: SparkContext,
     tmp_path: Path,
@@ -69,7 +69,11 @@ def test_a_batch_with_state_makes_few_calls(
     operation: Callable[[DStream[Any]], DStream[Any]],
     most: int,
 ) -> None:
-    """The state, and an output that counts; it was 84 and 80 when each was made anew."""
+    """The state, and an output that counts; it was 84 and 80 when each was made anew.
+
+    Four of the calls start and end the watch over the jobs of a step, which streams that were
+    started have once, and one asks before the commit whether Spark is alive.
+    """
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     ssc.checkpoint(str(tmp_path / "checkpoint"))
     batch = sc.parallelize([("a", 1), ("b", 2)], 2)
