@@ -93,11 +93,13 @@ def test_structured_sessions(tmp_path: Path) -> None:
         wait_for(lambda: any(map(row.fullmatch, program.lines)), LIMIT_S)
         assert program.end(signal.SIGINT) == 0, "\n".join(program.lines)
     start = program.lines.index("== Physical Plan ==") + 1
-    plan = program.lines[start : start + 6]
-    assert [line.strip("+- ").split(" ")[0] for line in plan] == [
+    plan = program.lines[start : start + 7]
+    names = [line.strip("+- ").removeprefix("*(1) ").split(" ")[0] for line in plan]
+    assert names == [
         "SerializeFromObject",
         "FlatMapGroupsWithState",
-        "ShuffleExchange",
+        "Sort",
+        "Exchange",
         "AppendColumns",
         "EventTimeWatermark",
         "StreamingRelation",
