@@ -70,6 +70,7 @@ _SETTINGS = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "log.retention.ms": "-1",  # records with old timestamps stay until a test deletes them
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
