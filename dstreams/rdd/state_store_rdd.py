@@ -73,6 +73,10 @@ class StoreFunction(Protocol):
         ...
 
 
+ReadFunction = Callable[[int, StateReader, Iterator[Any]], Iterable[Any]]
+"""``(partition, store, rows) -> rows``, over a store that is open for reading."""
+
+
 class StateStoreRDD:
     """The rows of a batch, and the version of the state that its computation makes.
 
@@ -197,7 +201,7 @@ class ReadStateStoreRDD(PipelinedRDD):  # type: ignore[misc]
         data: RDD[Any],
         store: StateStore,
         version: StateVersion,
-        function: Callable[[int, StateReader, Iterator[Any]], Iterable[Any]],
+        function: ReadFunction,
     ) -> None:
         _require_partitions(data, version)
         super().__init__(data, _ReadTask(store, version, function), preservesPartitioning=True)
@@ -209,7 +213,7 @@ class _ReadTask:
 
     store: StateStore
     version: StateVersion
-    function: Callable[[int, StateReader, Iterator[Any]], Iterable[Any]]
+    function: ReadFunction
 
     def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[Any]:
         settle_worker()

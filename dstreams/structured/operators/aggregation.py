@@ -29,7 +29,6 @@ from pyspark.rdd import PipelinedRDD
 from dstreams.rdd.failures import failed
 from dstreams.rdd.pair_columns import Columns, PairColumns, columns_of
 from dstreams.rdd.shuffle import ROUTED_ROWS
-from dstreams.rdd.state_store_rdd import ReadStateStoreRDD
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import (
@@ -40,6 +39,7 @@ from dstreams.structured.operators.aggregate_functions import (
 )
 from dstreams.structured.operators.aggregation_state import (
     MergeRows,
+    Report,
     RestoreRows,
     SaveRows,
     require_output_mode,
@@ -260,10 +260,6 @@ class StateStoreRestoreExec(StateStoreReader, UnaryExec):
         return [f"by {self.keyExpressions.name}", state, str(self.stateFormatVersion)]
 
     @property
-    def outputPartitioning(self) -> Partitioning:
-        return self.child.outputPartitioning
-
-    @property
     def outputOrdering(self) -> Ordering:
         return self.child.outputOrdering
 
@@ -271,11 +267,8 @@ class StateStoreRestoreExec(StateStoreReader, UnaryExec):
     def requiredChildDistribution(self) -> tuple[Distribution, ...]:
         return (self.clustered(self.keyExpressions.name),)
 
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
-        info, store = self.getStateInfo(), context.states.store
-        self.requireInput()
-        restore = RestoreRows(self.stateManager, self.keyExpressions.isGlobal, context.count(self))
-        return ReadStateStoreRDD(self.child.execute(context), store, info.before, restore)
+    def function(self, report: Report) -> RestoreRows:
+        return RestoreRows(self.stateManager, self.keyExpressions.isGlobal, report)
 
 
 @dataclass(frozen=True)

@@ -304,6 +304,7 @@ class NarrowExec(UnaryExec):
         raise NotImplementedError
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
+        self.requireInput()
         rows: RDD[Any] = PipelinedRDD(
             self.child.execute(context), self.task(context), self.keepsPartitioning
         )

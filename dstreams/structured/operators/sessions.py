@@ -16,22 +16,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-
-from pyspark import RDD
+from typing import ClassVar
 
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.state_store_rdd import ReadStateStoreRDD
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
+from dstreams.structured.operators.aggregation_state import Report
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.partitioning import (
     BY_KEY_AND_START,
     Distribution,
     Ordering,
-    Partitioning,
     StatefulOpClusteredDistribution,
 )
 from dstreams.structured.operators.physical_operator import (
@@ -117,10 +114,6 @@ class SessionWindowStateStoreRestoreExec(StateStoreReader, UnaryExec):
         return [f"by {self.keyExpressions.name}", state, mark]
 
     @property
-    def outputPartitioning(self) -> Partitioning:
-        return self.child.outputPartitioning
-
-    @property
     def outputOrdering(self) -> Ordering:
         return BY_KEY_AND_START
 
@@ -144,11 +137,8 @@ class SessionWindowStateStoreRestoreExec(StateStoreReader, UnaryExec):
         dropped = made.numRowsDroppedByWatermark
         return {**super().countsIn(made), "numRowsDroppedByWatermark": dropped}
 
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
-        info, store = self.getStateInfo(), context.states.store
-        self.requireInput()
-        restore = RestoreSessions(self.eventTimeWatermarkForLateEvents, context.count(self))
-        return ReadStateStoreRDD(self.child.execute(context), store, info.before, restore)
+    def function(self, report: Report) -> RestoreSessions:
+        return RestoreSessions(self.eventTimeWatermarkForLateEvents, report)
 
 
 @dataclass(frozen=True)
@@ -181,7 +171,6 @@ class MergingSessionsExec(NarrowExec):
         return (BY_KEY_AND_START,)
 
     def task(self, context: ExecutionContext) -> Task:
-        self.requireInput()
         return MergeTouching(self.aggregate, self.where)
 
 

@@ -5,7 +5,7 @@ Semantics: StatefulOperator, StateStoreReader and StateStoreWriter (Spark 4.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -14,11 +14,11 @@ from pyspark import RDD
 from dstreams.errors import InvalidStreamError
 from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.state_store_rdd import StoreFunction
+from dstreams.rdd.state_store_rdd import ReadFunction, ReadStateStoreRDD, StoreFunction
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.exchange import ShuffleExchangeExec
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.partitioning import StatefulOpClusteredDistribution
+from dstreams.structured.operators.partitioning import Partitioning, StatefulOpClusteredDistribution
 from dstreams.structured.operators.physical_operator import PhysicalOperator, UnaryExec
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
 
@@ -71,6 +71,20 @@ class StateStoreReader(StatefulOperator):
 
     ``context.metrics(operator)`` has ``numOutputRows`` when the rows were computed.
     """
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        return self.children[0].outputPartitioning
+
+    def function(self, report: Callable[[int, int, dict[str, int]], None]) -> ReadFunction:
+        """Return the function of each task, which reports its counts."""
+        raise NotImplementedError
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        info, store = self.getStateInfo(), context.states.store
+        self.requireInput()
+        rows = self.children[0].execute(context)
+        return ReadStateStoreRDD(rows, store, info.before, self.function(context.count(self)))
 
     def countsIn(self, made: StateMetrics) -> dict[str, int]:
         """Return the counts of the operator, given those of the function that it is fused into."""
