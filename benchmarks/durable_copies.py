@@ -21,10 +21,10 @@ from pyspark import RDD, SparkConf, SparkContext, StorageLevel
 
 from checkpoint import CommitLog, CommitRecord, OperatorSnapshot, StatePartition, open_files
 from dstreams import StablePartitioner
-from dstreams.rdd.blocks import Side
-from dstreams.rdd.cogroup import cogroup_with_state
-from dstreams.rdd.rdd_files import read_rdd, write_rdd
-from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
+from dstreams.spark.blocks import Side
+from dstreams.spark.cogroup import cogroup_with_state
+from dstreams.spark.rdd_files import read_rdd, write_rdd
+from dstreams.spark.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 
 ROUNDS, INTERVAL, PARTITIONS = 6, 10, 2

@@ -73,7 +73,7 @@ def rows(lines: Any) -> Any:
 
 
 def blocks(lines: Any, columns: Any = None) -> Any:
-    from dstreams.aggregates import Count
+    from dstreams.arrow.aggregates import Count
 
     decoded = lines.toBlocks(columns or schema(), format="json")
     return decoded.aggregateByKeyAndWindow("shop", WINDOW, sales=Count()).toRows()

@@ -395,11 +395,11 @@ def compare_planning(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
     from types import SimpleNamespace
 
     from dstreams import Settings
-    from dstreams.clock import SystemClock
-    from dstreams.kafka_io.messages import AsRecords
-    from dstreams.kafka_io.parameters import KafkaParameters
-    from dstreams.kafka_io.source import KafkaSource
-    from dstreams.kafka_io.topics import Selection
+    from dstreams.common.clock import SystemClock
+    from dstreams.kafka.messages import AsRecords
+    from dstreams.kafka.parameters import KafkaParameters
+    from dstreams.kafka.source import KafkaSource
+    from dstreams.kafka.topics import Selection
     from tests.support.waiting import wait_for
 
     topic = kafka.create_topic(MANY_PARTITIONS)

@@ -23,16 +23,16 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from dstreams.kafka_io.decoders import (
+from dstreams.kafka.decoders import (
     AvroDecoder,
     Decoder,
     JsonDecoder,
     ProtobufDecoder,
     Utf8Decoder,
 )
-from dstreams.kafka_io.decoders.decoder import as_decoder
-from dstreams.kafka_io.decoding import Decoding, RecordBlock
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.kafka.decoders.decoder import as_decoder
+from dstreams.kafka.decoding import Decoding, RecordBlock
+from dstreams.spark.worker_gc import settle_worker
 
 COUNT, ROUNDS = 50_000, 7
 FIELDS = {"user": "string", "page": "string", "ms": "long", "n": "int", "ref": "string"}

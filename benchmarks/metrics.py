@@ -16,14 +16,14 @@ from time import perf_counter
 
 from checkpoint import FileRef, PartitionCommit, StoreCommit, open_files
 from checkpoint.state_store import VersionId
-from dstreams.clock import SystemClock
-from dstreams.events import BatchCompleted, BatchInfo, InputInfo, StateOperatorInfo
-from dstreams.kafka_io.offsets import TopicPartition
-from dstreams.kernel.transaction_log import TransactionLog
-from dstreams.metrics.prometheus import render_metrics
-from dstreams.monitor.application import application
-from dstreams.monitor.monitor import Monitor, Opened
-from dstreams.monitor.status import GraphNode
+from dstreams.common.clock import SystemClock
+from dstreams.engine.transaction_log import TransactionLog
+from dstreams.kafka.offsets import TopicPartition
+from dstreams.monitoring.application import application
+from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo, StateOperatorInfo
+from dstreams.monitoring.metrics.prometheus import render_metrics
+from dstreams.monitoring.monitor import Monitor, Opened
+from dstreams.monitoring.status import GraphNode
 
 BATCHES = 1000
 

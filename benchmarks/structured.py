@@ -128,7 +128,7 @@ def run_dstreams(
     """Run the case on our operators; returns milliseconds of each batch, and the last counts."""
     from checkpoint import open_files
     from checkpoint.state_store import LmdbBackend, StateStore
-    from dstreams.kernel.state_versions import StateVersions
+    from dstreams.state.state_versions import StateVersions
     from dstreams.structured.operators.execution_context import ExecutionContext
     from dstreams.structured.operators.fusion import fuse_stateful_operators
     from dstreams.structured.operators.state_info import StatefulOperatorStateInfo

@@ -168,7 +168,7 @@ def watch_driver(costs: Costs) -> None:
     """Let calls of the JVM, syncs, collections and steps be counted."""
     from py4j.clientserver import ClientServerConnection
 
-    from dstreams import faults
+    from dstreams.common import faults
 
     faults.watch(costs.step)
     send = ClientServerConnection.send_command
@@ -278,7 +278,7 @@ def run_yardstick_of_blocks(rdd: Any) -> None:
 
 def context_of(settings: list[str], directory: str, *, is_watched: bool) -> Any:
     """Start the context of a side."""
-    from dstreams.rdd.context import tuned_context
+    from dstreams.spark.context import tuned_context
 
     os.environ[TASKS] = os.path.join(directory, "tasks")
     os.makedirs(os.environ[TASKS])
@@ -299,8 +299,8 @@ def context_of(settings: list[str], directory: str, *, is_watched: bool) -> Any:
 
 def serve(name: str, settings: list[str], directory: str, *, is_watched: bool) -> None:
     """Run batches as the lines of the standard input say, and tell what they took."""
-    from dstreams.rdd import jvm
-    from dstreams.rdd.job_labels import labelled_jobs
+    from dstreams.spark import jvm
+    from dstreams.spark.job_labels import labelled_jobs
 
     spark = context_of(settings, directory, is_watched=is_watched)
     run = batches_of(name, os.path.join(directory, "checkpoint"), spark)
@@ -490,7 +490,7 @@ def be_daemon() -> None:
     """Be the daemon of the workers, as dstreams has it, and write down what each task costs."""
     from pyspark import daemon, worker
 
-    from dstreams import worker_daemon
+    from dstreams.spark import worker_daemon
 
     spent: Counter[str] = Counter()
     clock = time.process_time

@@ -21,14 +21,6 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 [b'some records']
 """
 
-from checkpoint.arrow_blocks import arrow_metadata, arrow_side
-from checkpoint.batch_log import BeginRecord, begin_file
-from checkpoint.commit_log import (
-    INPUTS_NEEDED_AFTER,
-    CommitLog,
-    CommitRecord,
-    OperatorSnapshot,
-)
 from checkpoint.errors import (
     AlreadyExistsError,
     CheckpointError,
@@ -39,11 +31,16 @@ from checkpoint.errors import (
     StorageUncertainError,
     UntrustedFileError,
 )
-from checkpoint.fencing import DriverProcess
-from checkpoint.files import Files, FilesBelow
-from checkpoint.framing import MAX_BLOCK_BYTES, FileRef
-from checkpoint.fsspec_files import without_secrets
-from checkpoint.graph_record import (
+from checkpoint.log.arrow_blocks import arrow_metadata, arrow_side
+from checkpoint.log.batch_log import BeginRecord, begin_file
+from checkpoint.log.commit_log import (
+    INPUTS_NEEDED_AFTER,
+    CommitLog,
+    CommitRecord,
+    OperatorSnapshot,
+)
+from checkpoint.log.fencing import DriverProcess
+from checkpoint.log.graph_record import (
     GraphSnapshot,
     all_graphs,
     drop_graphs,
@@ -51,7 +48,7 @@ from checkpoint.graph_record import (
     read_newest_graph,
     write_graph,
 )
-from checkpoint.inputs import (
+from checkpoint.log.inputs import (
     INPUT_BLOCKS,
     INPUT_END,
     INPUT_FILES,
@@ -61,18 +58,16 @@ from checkpoint.inputs import (
     blocks_in,
     files_in,
 )
-from checkpoint.local_files import LocalFiles
-from checkpoint.open_location import open_existing, open_files, open_output
-from checkpoint.pair_blocks import (
+from checkpoint.log.pair_blocks import (
     PairBlock,
     PairForm,
     pair_header,
     rows_of_fields,
     with_origin,
 )
-from checkpoint.received_blocks import ReceivedBlocks
-from checkpoint.record_files import RecordId
-from checkpoint.recovery import (
+from checkpoint.log.received_blocks import ReceivedBlocks
+from checkpoint.log.record_files import RecordId
+from checkpoint.log.recovery import (
     OwnedStream,
     RecoveryPlan,
     StreamLog,
@@ -82,8 +77,7 @@ from checkpoint.recovery import (
     read_plan,
     take_over,
 )
-from checkpoint.signing import SignedFiles, SigningKey, unsigned
-from checkpoint.state_files import (
+from checkpoint.log.state_files import (
     StateFileId,
     StatePartition,
     new_attempt,
@@ -91,9 +85,15 @@ from checkpoint.state_files import (
     state_files_of,
     write_state_file,
 )
-from checkpoint.streams import began_ms, open_stream, stream_ids, stream_url
-from checkpoint.trust import require_trusted
-from checkpoint.version_records import PartitionCommit, StoreCommit
+from checkpoint.log.streams import began_ms, open_stream, stream_ids, stream_url
+from checkpoint.log.version_records import PartitionCommit, StoreCommit
+from checkpoint.storage.files import Files, FilesBelow
+from checkpoint.storage.framing import MAX_BLOCK_BYTES, FileRef
+from checkpoint.storage.fsspec_files import without_secrets
+from checkpoint.storage.local_files import LocalFiles
+from checkpoint.storage.open_location import open_existing, open_files, open_output
+from checkpoint.storage.signing import SignedFiles, SigningKey, unsigned
+from checkpoint.storage.trust import require_trusted
 
 __all__ = [
     "INPUTS_NEEDED_AFTER",

@@ -1,8 +1,8 @@
-"""``python -m checkpoint``: see :mod:`checkpoint.cli`."""
+"""``python -m checkpoint``: see :mod:`checkpoint.cli.main`."""
 
 import sys
 
-from checkpoint.cli import main
+from checkpoint.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dstreams import cli
-from dstreams.configuration import COUNT, FLAG, Configuration, Kind
-from dstreams.settings import Settings
-from dstreams.structured import reader, writer
+from dstreams.cli.main import main as cli
+from dstreams.common.configuration import COUNT, FLAG, Configuration, Kind
+from dstreams.common.settings import Settings
+from dstreams.structured.api import reader, writer
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.sources import kafka_options
 

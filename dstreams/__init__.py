@@ -12,13 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dstreams.lazy_names import lazy_names
-from dstreams.shadowing import require_own_checkpoint
+from dstreams.common.lazy_names import lazy_names
+from dstreams.common.shadowing import require_own_checkpoint
 
 require_own_checkpoint()
 
 if TYPE_CHECKING:
+    from dstreams.common.settings import Settings as Settings
+    from dstreams.context import StreamingContext as StreamingContext
     from dstreams.dstream import DStream as DStream
+    from dstreams.engine.lifecycle import StreamingContextState as StreamingContextState
+    from dstreams.engine.recovery.compatibility import RestoreReport as RestoreReport
     from dstreams.errors import BatchFailedError as BatchFailedError
     from dstreams.errors import DurabilityError as DurabilityError
     from dstreams.errors import EnvironmentNotReadyError as EnvironmentNotReadyError
@@ -31,30 +35,26 @@ if TYPE_CHECKING:
     from dstreams.errors import SourceError as SourceError
     from dstreams.errors import StreamError as StreamError
     from dstreams.errors import StreamLifecycleError as StreamLifecycleError
-    from dstreams.events import BatchInfo as BatchInfo
-    from dstreams.events import OutputOperationInfo as OutputOperationInfo
-    from dstreams.events import StateOperatorInfo as StateOperatorInfo
     from dstreams.listener import StatsReportListener as StatsReportListener
     from dstreams.listener import StreamingListener as StreamingListener
-    from dstreams.rdd.context import tuned_conf as tuned_conf
-    from dstreams.rdd.context import tuned_context as tuned_context
-    from dstreams.rdd.partitioner import StablePartitioner as StablePartitioner
-    from dstreams.rdd.stable_hash import stable_hash as stable_hash
-    from dstreams.receiving.receiver import Receiver as Receiver
-    from dstreams.recovery.compatibility import RestoreReport as RestoreReport
-    from dstreams.settings import Settings as Settings
+    from dstreams.monitoring.events import BatchInfo as BatchInfo
+    from dstreams.monitoring.events import OutputOperationInfo as OutputOperationInfo
+    from dstreams.monitoring.events import StateOperatorInfo as StateOperatorInfo
+    from dstreams.sources.receiver import Receiver as Receiver
+    from dstreams.spark.context import tuned_conf as tuned_conf
+    from dstreams.spark.context import tuned_context as tuned_context
+    from dstreams.spark.partitioner import StablePartitioner as StablePartitioner
+    from dstreams.spark.stable_hash import stable_hash as stable_hash
     from dstreams.state.group_state import GroupState as GroupState
     from dstreams.state.group_state import GroupStateTimeout as GroupStateTimeout
     from dstreams.state.group_state import OutputMode as OutputMode
     from dstreams.state.group_state import TestGroupState as TestGroupState
     from dstreams.state.keyed_state import State as State
     from dstreams.state.state_spec import StateSpec as StateSpec
-    from dstreams.streaming_context import StreamingContext as StreamingContext
-    from dstreams.streams.life_cycle import StreamingContextState as StreamingContextState
 
 _HOMES = {
     "BatchFailedError": "dstreams.errors",
-    "BatchInfo": "dstreams.events",
+    "BatchInfo": "dstreams.monitoring.events",
     "DStream": "dstreams.dstream",
     "DurabilityError": "dstreams.errors",
     "EnvironmentNotReadyError": "dstreams.errors",
@@ -66,26 +66,26 @@ _HOMES = {
     "NoStateError": "dstreams.errors",
     "OutputConflictError": "dstreams.errors",
     "OutputMode": "dstreams.state.group_state",
-    "OutputOperationInfo": "dstreams.events",
-    "Receiver": "dstreams.receiving.receiver",
+    "OutputOperationInfo": "dstreams.monitoring.events",
+    "Receiver": "dstreams.sources.receiver",
     "RestartError": "dstreams.errors",
-    "RestoreReport": "dstreams.recovery.compatibility",
-    "Settings": "dstreams.settings",
+    "RestoreReport": "dstreams.engine.recovery.compatibility",
+    "Settings": "dstreams.common.settings",
     "SourceError": "dstreams.errors",
-    "StablePartitioner": "dstreams.rdd.partitioner",
+    "StablePartitioner": "dstreams.spark.partitioner",
     "State": "dstreams.state.keyed_state",
-    "StateOperatorInfo": "dstreams.events",
+    "StateOperatorInfo": "dstreams.monitoring.events",
     "StateSpec": "dstreams.state.state_spec",
     "StatsReportListener": "dstreams.listener",
     "StreamError": "dstreams.errors",
     "StreamLifecycleError": "dstreams.errors",
-    "StreamingContext": "dstreams.streaming_context",
-    "StreamingContextState": "dstreams.streams.life_cycle",
+    "StreamingContext": "dstreams.context",
+    "StreamingContextState": "dstreams.engine.lifecycle",
     "StreamingListener": "dstreams.listener",
     "TestGroupState": "dstreams.state.group_state",
-    "stable_hash": "dstreams.rdd.stable_hash",
-    "tuned_conf": "dstreams.rdd.context",
-    "tuned_context": "dstreams.rdd.context",
+    "stable_hash": "dstreams.spark.stable_hash",
+    "tuned_conf": "dstreams.spark.context",
+    "tuned_context": "dstreams.spark.context",
 }
 
 __all__ = list(_HOMES)

@@ -1,8 +1,8 @@
-"""``python -m dstreams``: see :mod:`dstreams.cli`."""
+"""``python -m dstreams``: see :mod:`dstreams.cli.main`."""
 
 import sys
 
-from dstreams.cli import main
+from dstreams.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

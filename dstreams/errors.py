@@ -19,9 +19,10 @@ The second bases keep programs alive that catch the builtin exceptions PySpark r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dstreams.events import BatchInfo
+if TYPE_CHECKING:
+    from dstreams.monitoring.events import BatchInfo
 
 
 class StreamError(Exception):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from dstreams.errors import InvalidStreamError
-from dstreams.events import (
+from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
     BatchStarted,
@@ -284,7 +284,7 @@ class StateOperatorView(_Info):
         return self._info.metrics["numStateStoreInstances"]
 
     def customMetrics(self) -> InfoMap[str, int]:
-        """All counts, by the names of :class:`~dstreams.events.StateOperatorInfo`."""
+        """All counts, by the names of :class:`~dstreams.monitoring.events.StateOperatorInfo`."""
         return InfoMap(self._info.metrics)
 
 

@@ -24,12 +24,12 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
+from dstreams.common.settings import Settings
+from dstreams.context import StreamingContext
 from dstreams.dstream import DStream
+from dstreams.engine.lifecycle import StreamingContextState
 from dstreams.errors import InvalidStreamError
-from dstreams.events import BatchInfo
-from dstreams.settings import Settings
-from dstreams.streaming_context import StreamingContext
-from dstreams.streams.life_cycle import StreamingContextState
+from dstreams.monitoring.events import BatchInfo
 
 Records = Sequence[Any]
 Batches = Sequence["Records | RDD[Any] | None"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from dstreams.durations import batch_time_ms
+from dstreams.common.durations import batch_time_ms
 from dstreams.sinks.text_files import TextFilesWriter
 
 __all__ = ["rddToFileName"]

@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", default="checkpoints", metavar="DIRECTORY")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    logging.getLogger("dstreams.kafka_io").setLevel(logging.INFO)  # where it begins
+    logging.getLogger("dstreams.kafka").setLevel(logging.INFO)  # where it begins
     ssc = StreamingContext.getOrCreate(options.checkpoint, partial(setup, options))
     ssc.start()
     ssc.awaitTermination()

@@ -39,7 +39,7 @@ Not walked through here, for they take long or are for people:
 
 FAST_TESTS = (
     *("tests/checkpoint/test_checkpoint.py", "tests/checkpoint/state_store"),
-    *(f"tests/dstreams/{name}" for name in ("kernel", "graph", "recovery", "state", "streams")),
+    *(f"tests/dstreams/{name}" for name in ("engine", "graph", "state")),
 )
 NO_SPARK = ("-m", "not slow and not spark", "-k", "not crash_points and not power_loss")
 

@@ -66,7 +66,7 @@ def uplot() -> dict[str, Any]:
     text = (PAGE / "uplot.min.js").read_text(encoding="utf-8")
     found = re.search(r"uPlot \(v([\d.]+)\)", text)
     if found is None:
-        sys.exit("dstreams/ui/static/uplot.min.js does not say its version")
+        sys.exit("dstreams/monitoring/web/static/uplot.min.js does not say its version")
     version = found[1]
     return {
         "type": "library",

@@ -75,7 +75,7 @@ def sc() -> Iterator[SparkContext]:
         .set("spark.driver.bindAddress", "127.0.0.1")
         # Results over 1 MiB are fetched from this address, which must be the bound one.
         .set("spark.driver.host", "127.0.0.1")
-        .set("spark.python.daemon.module", "dstreams.worker_daemon")
+        .set("spark.python.daemon.module", "dstreams.spark.worker_daemon")
         .set("spark.python.unix.domain.socket.enabled", "true")
         # How long a job that failed or was cancelled waits for the other tasks of its stage.
         .set("spark.python.task.killTimeout", "200ms")

@@ -18,8 +18,8 @@ import psutil
 import pytest
 from pyspark import SparkContext
 
-from dstreams.pictures.tables import table_html
-from dstreams.settings import Settings
+from dstreams.common.settings import Settings
+from dstreams.monitoring.pictures.tables import table_html
 from dstreams.structured.conf import QueryConf
 from tests.support.documentation import (
     Block,

@@ -17,10 +17,10 @@ from pyspark import SparkContext
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore, StoreId
 from dstreams import DStream, StreamingContext, StreamingContextState
-from dstreams.rdd.blocks import Side
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.reduction import Reduction, reduce_pairs
-from dstreams.rdd.shuffle import BlockPairsRDD
+from dstreams.spark.blocks import Side
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.reduction import Reduction, reduce_pairs
+from dstreams.spark.shuffle import BlockPairsRDD
 from dstreams.testing import ManualClock, run_batches
 
 ROOT = Path(__file__).parents[1]
@@ -28,22 +28,22 @@ ROOT = Path(__file__).parents[1]
 # Packages whose examples are run; others show programs that a network, a directory or the user's
 # own data belong to.
 RUN = (
-    "dstreams.block_dstream",
+    "dstreams.dstream.block_dstream",
     "dstreams.dstream",
-    "dstreams.streaming_context",
-    "dstreams.aggregates.",
+    "dstreams.context",
+    "dstreams.arrow.aggregates.",
     "dstreams.arrow",
-    "dstreams.rdd",
+    "dstreams.spark",
     "dstreams.structured.operators",
     "checkpoint",
-    "dstreams.callables",
-    "dstreams.lazy_names",
-    "dstreams.kafka_io.decoders",
-    "dstreams.kafka_io.decoding",
+    "dstreams.common.callables",
+    "dstreams.common.lazy_names",
+    "dstreams.kafka.decoders",
+    "dstreams.kafka.decoding",
 )
 
 SHOWN = {
-    "dstreams.rdd.rdd_files": "writes where the caller says",
+    "dstreams.spark.rdd_files": "writes where the caller says",
     "checkpoint": "run by a test of its own, because it writes to a file system all share",
 }
 

@@ -124,7 +124,7 @@ def test_metadata(wheel: Path) -> None:
     assert "pyspark" in said["Keywords"]
     assert set(said.get_all("Provides-Extra") or ()) >= PURPOSES
     assert "\n# Changelog\n" in said.get_payload()
-    assert commands.split() == ["[console_scripts]", "dstreams", "=", "dstreams.cli:main"]
+    assert commands.split() == ["[console_scripts]", "dstreams", "=", "dstreams.cli.main:main"]
 
 
 def test_wheel_is_imported_alone(installed: Path, tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_wheel_is_imported_alone(installed: Path, tmp_path: Path) -> None:
     program = """
 import pathlib, sys
 import checkpoint, dstreams, dstreams.structured, dstreams.testing
-from dstreams.drill.application import load
-from dstreams.rdd import context
+from dstreams.cli.drill.application import load
+from dstreams.spark import context
 home = pathlib.Path(sys.prefix)
 for package in (checkpoint, dstreams, dstreams.structured):
     assert home in pathlib.Path(package.__file__).parents, package.__file__

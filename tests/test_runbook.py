@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from checkpoint.cli.verify import Note
 from checkpoint.errors import Damage
-from checkpoint.tools.verify import Note
 from dstreams import errors
-from dstreams.cli import parser
-from dstreams.streams.failure_watchdog import STATUSES
+from dstreams.cli.main import parser
+from dstreams.engine.failure_watchdog import STATUSES
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = DOCS / "pages" / "operations"

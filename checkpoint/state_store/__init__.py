@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from checkpoint.log.version_records import EMPTY, StoreId, VersionId
 from checkpoint.state_store.backend import StateBackend
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.file_names import STORE_PREFIX
@@ -23,7 +24,6 @@ from checkpoint.state_store.store_reader import StateReader, StateStoreUseError
 from checkpoint.state_store.store_retention import StreamRetention
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.state_store.values import DataValues, PickleValues, ValueCodec
-from checkpoint.version_records import EMPTY, StoreId, VersionId
 
 __all__ = [
     "EMPTY",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, overload
 
-from checkpoint.version_records import PartitionCommit, StoreId, VersionId
+from checkpoint.log.version_records import PartitionCommit, StoreId, VersionId
 
 
 class Pairs(Sequence[tuple[bytes, bytes]]):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
-from checkpoint.version_records import EMPTY, VersionId
+from checkpoint.log.version_records import EMPTY, VersionId
 
 ParentOf = Callable[[VersionId], VersionId]
 

@@ -17,9 +17,9 @@ import enum
 import struct
 from collections.abc import Iterator, Sequence
 
-from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.state_store.backend import Changes, Pairs
 from checkpoint.state_store.columns import Column
+from checkpoint.storage.framing import MAX_BLOCK_BYTES
 
 MAX_KEY_BYTES = 503
 MAX_INDEX_BYTES = 511

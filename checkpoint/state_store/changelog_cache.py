@@ -7,8 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
-from checkpoint.files import Files
-from checkpoint.local_files import LocalFiles
+from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store.file_names import (
     StoredKind,
     directory_of,
@@ -18,7 +17,8 @@ from checkpoint.state_store.file_names import (
 )
 from checkpoint.state_store.replica_directory import make_directories
 from checkpoint.state_store.store_files import StoredFile, Tee, read_changelog, read_parent
-from checkpoint.version_records import StoreId, VersionId
+from checkpoint.storage.files import Files
+from checkpoint.storage.local_files import LocalFiles
 
 
 class Changelogs:

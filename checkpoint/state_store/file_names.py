@@ -6,8 +6,8 @@ import enum
 import re
 import secrets  # noqa: TID251
 
-from checkpoint.names import uid_part
-from checkpoint.version_records import StoreId, VersionId
+from checkpoint.log.version_records import StoreId, VersionId
+from checkpoint.storage.names import uid_part
 
 STORE_PREFIX = "stores/"
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from checkpoint.files import Files
+from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes, RawVersion
 from checkpoint.state_store.change_blocks import Compression
 from checkpoint.state_store.changelog_cache import Changelogs
@@ -27,7 +27,7 @@ from checkpoint.state_store.replica_directory import (
     require_private,
 )
 from checkpoint.state_store.store_files import write_changelog
-from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
+from checkpoint.storage.files import Files
 
 # Directories beside those of the operators; no uid_part ends like this.
 APART = "apart.d"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import lmdb
 
 from checkpoint.errors import StorageRefusedError
+from checkpoint.log.version_records import EMPTY, StoreId, VersionId
 from checkpoint.state_store.checksum import ChecksumMismatchError
 from checkpoint.state_store.environments import (
     DamagedReplicaError,
@@ -36,7 +37,6 @@ from checkpoint.state_store.replica_directory import (
 )
 from checkpoint.state_store.replica_meta import ReplicaMeta
 from checkpoint.state_store.store_files import list_snapshots, write_state_snapshot
-from checkpoint.version_records import EMPTY, StoreId, VersionId
 
 ASIDE = "deleted."
 """What the name of a stream's directory begins with that is being deleted."""

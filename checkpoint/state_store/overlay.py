@@ -10,6 +10,7 @@ from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any
 
+from checkpoint.log.version_records import VersionId
 from checkpoint.state_store.backend import Changes, RawVersion
 from checkpoint.state_store.checksum import first_checksum, moved_checksum
 from checkpoint.state_store.keys import MAX_INLINE_BYTES, comes_back, encode_whole
@@ -41,7 +42,6 @@ from checkpoint.state_store.timeouts import (
     require_timeout_ms,
 )
 from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
-from checkpoint.version_records import VersionId
 
 _ENTRY = b"+"  # an entry of the timeout index that is there
 _PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
-from checkpoint.files import Files, FilesBelow, location
-from checkpoint.framing import FileRef
-from checkpoint.graph_record import RDDS_PREFIX, GraphSnapshot, rdd_files
-from checkpoint.recovery import RecoveryPlan
-from checkpoint.state_files import StatePartition, read_state_file
+from checkpoint.log.graph_record import RDDS_PREFIX, GraphSnapshot, rdd_files
+from checkpoint.log.recovery import RecoveryPlan
+from checkpoint.log.state_files import StatePartition, read_state_file
 from checkpoint.state_store.file_names import (
     STORE_PREFIX,
     StoredKind,
@@ -20,6 +18,8 @@ from checkpoint.state_store.file_names import (
     parse_file_name,
 )
 from checkpoint.state_store.store_files import HEADER_CHUNK_BYTES, open_stored
+from checkpoint.storage.files import Files, FilesBelow, location
+from checkpoint.storage.framing import FileRef
 
 READ_WHOLE_BYTES = 32 << 20
 """How much of state is read at a start, in all."""

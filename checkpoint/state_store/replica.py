@@ -31,6 +31,7 @@ import lmdb
 from msgspec.structs import replace
 
 from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
+from checkpoint.log.version_records import VersionId
 from checkpoint.state_store.chain import plan_catch_up, plan_rebuilds
 from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.environments import (
@@ -50,7 +51,6 @@ from checkpoint.state_store.replica_directory import (
 )
 from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, require_store, write_meta
 from checkpoint.state_store.store_files import list_snapshots, read_parent
-from checkpoint.version_records import VersionId
 
 _log = logging.getLogger("checkpoint.state_store")
 

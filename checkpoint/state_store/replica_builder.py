@@ -10,7 +10,7 @@ from typing import Protocol
 import lmdb
 
 from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage, StorageRefusedError
-from checkpoint.files import location
+from checkpoint.log.version_records import EMPTY, VersionId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.chain import ReplayPlan
 from checkpoint.state_store.changelog_cache import Changelogs
@@ -29,7 +29,7 @@ from checkpoint.state_store.file_names import StoredKind, file_name
 from checkpoint.state_store.replica_directory import REMEDY, ReplicaDirectory, delete_tree
 from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, write_meta, write_store
 from checkpoint.state_store.store_files import StoredFile, read_state_snapshot
-from checkpoint.version_records import EMPTY, VersionId
+from checkpoint.storage.files import location
 
 _log = logging.getLogger("checkpoint.state_store")
 

@@ -11,9 +11,9 @@ from msgspec import field
 from msgspec.structs import replace
 
 from checkpoint.errors import CorruptCheckpointError
-from checkpoint.json_records import JsonRecord, decode, encode
+from checkpoint.log.version_records import EMPTY, StoreId, VersionId
 from checkpoint.state_store.environments import DamagedReplicaError, Environment
-from checkpoint.version_records import EMPTY, StoreId, VersionId
+from checkpoint.storage.json_records import JsonRecord, decode, encode
 
 LOCAL_LAYOUT = 1
 

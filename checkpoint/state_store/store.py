@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion, StateBackend
 from checkpoint.state_store.keys import KEYS_NAME
 from checkpoint.state_store.overlay import Overlay
@@ -12,7 +13,6 @@ from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.store_reader import CodecMismatchError, StateReader
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.state_store.values import DataValues, ValueCodec
-from checkpoint.version_records import StoreId, VersionId
 
 SPILL_BYTES = 64 << 20
 
@@ -22,7 +22,7 @@ class StateStore:
     """State of a stream, by key: opened at one version, changed by one attempt at a time.
 
     >>> from checkpoint.testing import MemoryBackend
-    >>> from checkpoint.version_records import EMPTY
+    >>> from checkpoint.log.version_records import EMPTY
     >>> store = StateStore(MemoryBackend())
     >>> counts = StoreId("stream-1", "counts", "default", partition=0, partition_count=1)
     >>> with store.writer(counts, EMPTY) as writer:

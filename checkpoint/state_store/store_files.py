@@ -1,6 +1,6 @@
 """Files of a state store: changelogs and snapshots.
 
-Both are frames (:mod:`checkpoint.framing`) of blocks of changes
+Both are frames (:mod:`checkpoint.storage.framing`) of blocks of changes
 (:mod:`checkpoint.state_store.change_blocks`) under a header that says whose they are. A
 **changelog** is what one attempt changed, and names its parent, so a chain of versions can be
 walked back with no listing and no knowledge of the driver. A **snapshot** is a whole version, named
@@ -20,16 +20,7 @@ from typing import TypeVar
 from msgspec import field
 
 from checkpoint.errors import RESTORE, UPGRADE, AlreadyExistsError, CorruptCheckpointError, Damage
-from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import (
-    FileKind,
-    FileRef,
-    Frames,
-    FrameTotals,
-    read_frames,
-    write_frames,
-)
-from checkpoint.json_records import JsonRecord, convert
+from checkpoint.log.version_records import PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes, Pairs, RawVersion
 from checkpoint.state_store.chain import plan_catch_up
 from checkpoint.state_store.change_blocks import Compression, decode_changes, encode_changes
@@ -40,10 +31,19 @@ from checkpoint.state_store.file_names import (
     file_name,
     parse_file_name,
 )
-from checkpoint.version_records import PartitionCommit, StoreId, VersionId
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.storage.framing import (
+    FileKind,
+    FileRef,
+    Frames,
+    FrameTotals,
+    read_frames,
+    write_frames,
+)
+from checkpoint.storage.json_records import JsonRecord, convert
 
 LAYOUT = 1
-"""Version of the blocks and of the header; :data:`checkpoint.framing.FORMAT` is that of frames."""
+"""Version of blocks and header (:data:`checkpoint.storage.framing.FORMAT` is that of frames)."""
 
 HEADER_CHUNK_BYTES = 4096
 

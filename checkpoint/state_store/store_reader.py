@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from checkpoint.errors import CheckpointError
+from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.state_store.key_decoding import decode_key, decode_keys
 from checkpoint.state_store.keys import MAX_INLINE_BYTES, encode_key
@@ -26,7 +27,6 @@ from checkpoint.state_store.records import PLAIN_END, extras_of, is_timed, times
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.timeouts import index_stop, split_entry
 from checkpoint.state_store.values import ValueCodec
-from checkpoint.version_records import StoreId, VersionId
 
 _FIRST_CHUNK, _LAST_CHUNK = 8, 512
 _PLAIN = {PLAIN_END}

@@ -21,18 +21,19 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
-from checkpoint.commit_log import CommitRecord
-from checkpoint.inputs import input_snapshot_file
-from checkpoint.record_files import RecordId, record_ids
-from checkpoint.record_retention import (
+from checkpoint.log.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
+from checkpoint.log.commit_log import CommitRecord
+from checkpoint.log.inputs import input_snapshot_file
+from checkpoint.log.record_files import RecordId, record_ids
+from checkpoint.log.record_retention import (
     LISTED_PREFIXES,
     RetentionPlan,
     apply_retention,
     plan_leftovers,
     plan_retention,
 )
-from checkpoint.recovery import OwnedStream
+from checkpoint.log.recovery import OwnedStream
+from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store.file_names import (
     STORE_PREFIX,
     StoredKind,
@@ -40,7 +41,6 @@ from checkpoint.state_store.file_names import (
     epoch_of,
     parse_file_name,
 )
-from checkpoint.version_records import StoreId, VersionId
 
 KEPT_SNAPSHOTS = 2
 ORPHAN_VERSIONS = 2
@@ -143,10 +143,10 @@ class StreamRetention:
         Args:
             oldest_needed_ms: the earliest batch whose state may be wanted.
             oldest_input_ms: the earliest batch whose begin record may be, as in
-                :func:`checkpoint.record_retention.plan_leftovers`.
+                :func:`checkpoint.log.record_retention.plan_leftovers`.
             retire_inputs: called with the time up to which no begin record is needed, and how many
                 of these there are; returns the snapshot of inputs that stands for those which may
-                be deleted (:meth:`checkpoint.inputs.InputSnapshots.retire`).
+                be deleted (:meth:`checkpoint.log.inputs.InputSnapshots.retire`).
 
         Returns:
             Names of the files that could not be deleted; they are tried again the next time.

@@ -26,6 +26,7 @@ from itertools import compress, islice
 from operator import not_
 from typing import Any
 
+from checkpoint.log.version_records import PartitionCommit, StoreId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.key_decoding import decode_keys
 from checkpoint.state_store.keys import MAX_INLINE_BYTES, are_plain, encode_key, encode_keys
@@ -43,7 +44,6 @@ from checkpoint.state_store.timeouts import (
     require_timeouts_ms,
 )
 from checkpoint.state_store.values import ValueCodec
-from checkpoint.version_records import PartitionCommit, StoreId
 
 UPDATE_KEYS = 500  # as many as caches near the processor hold
 _NEAR_BYTES = 1 << 20

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from checkpoint.errors import CheckpointError
+from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
 from checkpoint.state_store.checksum import pairs_checksum
 from checkpoint.testing.claims import require, require_equal, require_raises
 from checkpoint.testing.one_fault import SimulatedCrash
-from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 
 CODEC = {"keys": "keys-1", "values": "data-1"}
 LONGEST_KEY = 496

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from checkpoint.log.version_records import PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
 from checkpoint.testing.one_fault import Effect, OneFault, SimulatedCrash
-from checkpoint.version_records import PartitionCommit, StoreId, VersionId
 
 _T = TypeVar("_T")
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from checkpoint.errors import AlreadyExistsError
-from checkpoint.files import Files
-from checkpoint.names import Names
+from checkpoint.storage.files import Files
+from checkpoint.storage.names import Names
 from checkpoint.testing.claims import require, require_raises
 from checkpoint.testing.one_fault import Effect, OneFault, SimulatedCrash
 

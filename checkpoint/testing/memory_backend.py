@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from checkpoint.errors import CorruptCheckpointError, Damage
-from checkpoint.framing import FileRef
+from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.checksum import pairs_checksum, require_checksum
 from checkpoint.state_store.file_names import StoredKind, file_name
-from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
+from checkpoint.storage.framing import FileRef
 
 
 @dataclass(frozen=True)

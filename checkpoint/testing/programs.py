@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import count as numbers
 from typing import Any
 
+from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.store_reader import StateReader
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.testing.claims import require_equal
-from checkpoint.version_records import StoreId, VersionId
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 

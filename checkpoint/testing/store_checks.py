@@ -9,6 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from checkpoint.log.version_records import EMPTY, VersionId
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.store_reader import StateReader, StateStoreUseError, WriterState
 from checkpoint.state_store.store_writer import StateWriter
@@ -22,7 +23,6 @@ from checkpoint.testing.programs import (
     require_content,
     require_stored,
 )
-from checkpoint.version_records import EMPTY, VersionId
 
 _EQUAL_KEYS: tuple[tuple[Any, ...], ...] = (
     (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j),

@@ -7,7 +7,7 @@ the extra ``dstreams[arrow]``; nothing of them is loaded before a program uses b
 
 from typing import TYPE_CHECKING
 
-from dstreams.lazy_names import lazy_names
+from dstreams.common.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from dstreams.arrow.grouping import GroupedValues

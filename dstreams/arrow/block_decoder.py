@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from dstreams.arrow.block_functions import empty_block
 from dstreams.arrow.block_rdd import together
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.line_ranges import with_replacements
+from dstreams.spark.blocks import shorten
+from dstreams.spark.line_ranges import with_replacements
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dstreams.arrow.library import require
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import UserFunctionError, calling, function_of, summarize
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark.blocks import shorten
+from dstreams.spark.failures import UserFunctionError, calling, function_of, summarize
+from dstreams.spark.worker_gc import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,11 +12,11 @@ from pyspark.rdd import PipelinedRDD
 
 from checkpoint import arrow_metadata, arrow_side
 from dstreams.arrow.block_serializer import BlockSerializer, block_to_bytes
-from dstreams.rdd import jvm
-from dstreams.rdd.blocks import Side, shorten
-from dstreams.rdd.failures import UserFunctionError
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark import jvm
+from dstreams.spark.blocks import Side, shorten
+from dstreams.spark.failures import UserFunctionError
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.worker_gc import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa

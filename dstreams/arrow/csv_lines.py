@@ -13,7 +13,7 @@ from pyarrow import csv as arrow_csv
 
 from dstreams.arrow.block_decoder import BlockDecoder, MisfitError
 from dstreams.arrow.decimals import may_be_unscalable, scalable
-from dstreams.rdd.blocks import shorten
+from dstreams.spark.blocks import shorten
 
 _WHOLE_UP_TO = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dstreams.arrow.block_rdd import blocks_rdd
 from dstreams.arrow.library import require
 from dstreams.arrow.rows import BLOCK_ROWS
-from dstreams.configuration import choice
+from dstreams.common.configuration import choice
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.bad_records import BadRecords, LeftOut
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.counting import count_of, uncounted
-from dstreams.rdd.empty_partitions import no_records
-from dstreams.rdd.failures import UserFunctionError
-from dstreams.rdd.line_bytes import read_as_bytes
-from dstreams.rdd.line_ranges import HasLineRanges, LineRange, LineRanges, with_replacements
-from dstreams.rdd.task_reports import TaskReport, TaskReports
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark.bad_records import BadRecords, LeftOut
+from dstreams.spark.blocks import shorten
+from dstreams.spark.counting import count_of, uncounted
+from dstreams.spark.empty_partitions import no_records
+from dstreams.spark.failures import UserFunctionError
+from dstreams.spark.line_bytes import read_as_bytes
+from dstreams.spark.line_ranges import HasLineRanges, LineRange, LineRanges, with_replacements
+from dstreams.spark.task_reports import TaskReport, TaskReports
+from dstreams.spark.worker_gc import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dstreams.arrow.block_rdd import gathered
 from dstreams.arrow.library import require
-from dstreams.configuration import choice
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import UserFunctionError
+from dstreams.common.configuration import choice
+from dstreams.spark.blocks import shorten
+from dstreams.spark.failures import UserFunctionError
 
 if TYPE_CHECKING:
     import pyarrow as pa

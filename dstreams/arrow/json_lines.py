@@ -22,8 +22,8 @@ from pyarrow import json as arrow_json
 
 from dstreams.arrow.block_decoder import BlockDecoder, MisfitError, is_utf8
 from dstreams.arrow.decimals import may_be_unscalable, scalable
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.nesting import MOST_NESTED, require_shallow
+from dstreams.spark.blocks import shorten
+from dstreams.spark.nesting import MOST_NESTED, require_shallow
 
 _BLANKS = b" \t\r\n"
 _WHOLE_UP_TO = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 from dstreams.arrow.block_functions import SchemaMismatchError, fitted
 from dstreams.arrow.library import require
 from dstreams.arrow.schemas import annotations_of, is_record_class
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import UserFunctionError
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark.blocks import shorten
+from dstreams.spark.failures import UserFunctionError
+from dstreams.spark.worker_gc import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa

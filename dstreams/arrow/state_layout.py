@@ -22,7 +22,7 @@ from dstreams.arrow.library import require
 from dstreams.arrow.rows import plain_value
 from dstreams.arrow.schemas import is_record_class
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import shorten
+from dstreams.spark.blocks import shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -32,8 +32,8 @@ from dstreams.arrow.buckets import WORTH_ROWS, filtered, in_buckets, sizes_of, w
 from dstreams.arrow.grouping import GroupedValues, KeyNumbers, number_keys
 from dstreams.arrow.key_hash import flags_of
 from dstreams.arrow.state_layout import StateLayout
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import UserFunctionError, function_of, summarize
+from dstreams.spark.blocks import shorten
+from dstreams.spark.failures import UserFunctionError, function_of, summarize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,10 +15,10 @@ from dstreams.arrow.library import require
 from dstreams.arrow.schemas import schema_of
 from dstreams.arrow.state_layout import StateLayout, defaults_of
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import Side
-from dstreams.rdd.cogroup import StateTask
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark.blocks import Side
+from dstreams.spark.cogroup import StateTask
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.worker_gc import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,10 +12,10 @@ from pyspark import RDD, SparkContext
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
-from dstreams.kernel.state_versions import StateVersions
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD
-from dstreams.rdd.state_version import StateVersion
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.shuffle import BlockPairsRDD
+from dstreams.spark.state_version import StateVersion
+from dstreams.state.state_versions import StateVersions
 
 LONGEST_LINEAGE = 10
 """Batches of state that one job may make up for: each takes a Python worker for each of its tasks,

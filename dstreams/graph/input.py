@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.graph.node import BatchView, Node
-from dstreams.kernel.source import Source
+from dstreams.sources.source import Source
 
 
 @dataclass(frozen=True, eq=False)

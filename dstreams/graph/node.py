@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD, SparkContext, StorageLevel
 
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.state_version import StateVersion
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.state_version import StateVersion
 
 MEMORY_ONLY_SER = StorageLevel(False, True, False, False, 1)
 """Serialized, in memory: Spark's level for streams it persists, which PySpark calls MEMORY_ONLY."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark import RDD, Broadcast, SparkContext, cloudpickle
 
-from dstreams.callables import find_culprit
+from dstreams.common.callables import find_culprit
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.node import Node
 from dstreams.graph.plan import StreamGraph

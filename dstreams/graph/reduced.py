@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pyspark import RDD
 
 from dstreams.graph.node import BatchView, ChildNode, Node
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.reduction import Reduction, reduce_pairs
-from dstreams.rdd.shuffle import BlockPairsRDD
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.reduction import Reduction, reduce_pairs
+from dstreams.spark.shuffle import BlockPairsRDD
 
 
 @dataclass(frozen=True, eq=False)

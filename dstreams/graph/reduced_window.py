@@ -11,11 +11,11 @@ from pyspark import RDD, StorageLevel
 from dstreams.graph.node import STATE_STORAGE, BatchView, Node
 from dstreams.graph.reduced import ReducedDStream
 from dstreams.graph.window_times import WindowTimes
-from dstreams.rdd.blocks import Side
-from dstreams.rdd.frame_layout import PAIR_FRAMES, FrameLayout
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD
-from dstreams.rdd.window_step import WindowFunctions, slide_window
+from dstreams.spark.blocks import Side
+from dstreams.spark.frame_layout import PAIR_FRAMES, FrameLayout
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.shuffle import BlockPairsRDD
+from dstreams.spark.window_step import WindowFunctions, slide_window
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Protocol
 from pyspark import RDD, StorageLevel
 
 from dstreams.graph.node import STATE_STORAGE, BatchView, ChildNode, Node
-from dstreams.rdd.blocks import Side
-from dstreams.rdd.cogroup import StateTask, cogroup_with_state, replay_batches
-from dstreams.rdd.frame_layout import FrameLayout
-from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.spark.blocks import Side
+from dstreams.spark.cogroup import StateTask, cogroup_with_state, replay_batches
+from dstreams.spark.frame_layout import FrameLayout
+from dstreams.spark.partitioner import StablePartitioner
 
 
 class StateUpdate(Protocol):

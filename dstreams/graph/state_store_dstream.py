@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 from pyspark import RDD
 
 from dstreams.graph.node import BatchView, ChildNode, Node
-from dstreams.kernel.state_versions import StateUpdate
-from dstreams.rdd.blocks import Side
-from dstreams.rdd.empty_partitions import empty_partitions
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.placed_pairs import state_inputs
-from dstreams.rdd.shuffle import shuffle_pairs
-from dstreams.rdd.state_store_rdd import StoreFunction
+from dstreams.spark.blocks import Side
+from dstreams.spark.empty_partitions import empty_partitions
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.placed_pairs import state_inputs
+from dstreams.spark.shuffle import shuffle_pairs
+from dstreams.spark.state_store_rdd import StoreFunction
 from dstreams.state.operator_definitions import StateBatch
+from dstreams.state.state_versions import StateUpdate
 
 
 @dataclass(frozen=True, eq=False)

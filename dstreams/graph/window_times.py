@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dstreams.durations import require_duration_ms, require_multiple
+from dstreams.common.durations import require_duration_ms, require_multiple
 
 
 @dataclass(frozen=True)

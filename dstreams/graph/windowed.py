@@ -10,7 +10,7 @@ from pyspark import RDD
 
 from dstreams.graph.node import BatchView, ChildNode, Node
 from dstreams.graph.window_times import WindowTimes
-from dstreams.rdd.union import unite
+from dstreams.spark.union import unite
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,53 +12,62 @@ The names of ``pyspark.streaming.kafka`` (Spark 2.4) are here, too, and called a
 Needs the package confluent-kafka: ``pip install 'dstreams[kafka]'``.
 """
 
-from dstreams.errors import DecodeError
-from dstreams.kafka.legacy import Broker, TopicAndPartition
-from dstreams.kafka.strategies import (
-    ConsumerStrategies,
-    ConsumerStrategy,
-    LocationStrategies,
-    LocationStrategy,
-)
-from dstreams.kafka.stream import KafkaDStream, KafkaUtils
-from dstreams.kafka_io.decoders import (
-    AvroDecoder,
-    Decoder,
-    JsonDecoder,
-    ProtobufDecoder,
-    Utf8Decoder,
-    utf8_decoder,
-)
-from dstreams.kafka_io.decoding import DeadLetter
-from dstreams.kafka_io.kafka_rdd import KafkaRDD
-from dstreams.kafka_io.kafka_sink import KafkaSink
-from dstreams.kafka_io.legacy_messages import KafkaMessageAndMetadata
-from dstreams.kafka_io.offsets import OffsetRange, TopicPartition
-from dstreams.kafka_io.rates import PerPartitionConfig
-from dstreams.kafka_io.records import ConsumerRecord
+from __future__ import annotations
 
-__all__ = [
-    "AvroDecoder",
-    "Broker",
-    "ConsumerRecord",
-    "ConsumerStrategies",
-    "ConsumerStrategy",
-    "DeadLetter",
-    "DecodeError",
-    "Decoder",
-    "JsonDecoder",
-    "KafkaDStream",
-    "KafkaMessageAndMetadata",
-    "KafkaRDD",
-    "KafkaSink",
-    "KafkaUtils",
-    "LocationStrategies",
-    "LocationStrategy",
-    "OffsetRange",
-    "PerPartitionConfig",
-    "ProtobufDecoder",
-    "TopicAndPartition",
-    "TopicPartition",
-    "Utf8Decoder",
-    "utf8_decoder",
-]
+from typing import TYPE_CHECKING
+
+from dstreams.common.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from dstreams.compat.kafka24 import Broker as Broker
+    from dstreams.compat.kafka24 import TopicAndPartition as TopicAndPartition
+    from dstreams.compat.kafka24_messages import KafkaMessageAndMetadata as KafkaMessageAndMetadata
+    from dstreams.compat.kafka_utils import KafkaDStream as KafkaDStream
+    from dstreams.compat.kafka_utils import KafkaUtils as KafkaUtils
+    from dstreams.errors import DecodeError as DecodeError
+    from dstreams.kafka.decoders import AvroDecoder as AvroDecoder
+    from dstreams.kafka.decoders import Decoder as Decoder
+    from dstreams.kafka.decoders import JsonDecoder as JsonDecoder
+    from dstreams.kafka.decoders import ProtobufDecoder as ProtobufDecoder
+    from dstreams.kafka.decoders import Utf8Decoder as Utf8Decoder
+    from dstreams.kafka.decoders import utf8_decoder as utf8_decoder
+    from dstreams.kafka.decoding import DeadLetter as DeadLetter
+    from dstreams.kafka.kafka_rdd import KafkaRDD as KafkaRDD
+    from dstreams.kafka.kafka_sink import KafkaSink as KafkaSink
+    from dstreams.kafka.offsets import OffsetRange as OffsetRange
+    from dstreams.kafka.offsets import TopicPartition as TopicPartition
+    from dstreams.kafka.rates import PerPartitionConfig as PerPartitionConfig
+    from dstreams.kafka.records import ConsumerRecord as ConsumerRecord
+    from dstreams.kafka.strategies import ConsumerStrategies as ConsumerStrategies
+    from dstreams.kafka.strategies import ConsumerStrategy as ConsumerStrategy
+    from dstreams.kafka.strategies import LocationStrategies as LocationStrategies
+    from dstreams.kafka.strategies import LocationStrategy as LocationStrategy
+
+_HOMES = {
+    "AvroDecoder": "dstreams.kafka.decoders",
+    "Broker": "dstreams.compat.kafka24",
+    "ConsumerRecord": "dstreams.kafka.records",
+    "ConsumerStrategies": "dstreams.kafka.strategies",
+    "ConsumerStrategy": "dstreams.kafka.strategies",
+    "DeadLetter": "dstreams.kafka.decoding",
+    "DecodeError": "dstreams.errors",
+    "Decoder": "dstreams.kafka.decoders",
+    "JsonDecoder": "dstreams.kafka.decoders",
+    "KafkaDStream": "dstreams.compat.kafka_utils",
+    "KafkaMessageAndMetadata": "dstreams.compat.kafka24_messages",
+    "KafkaRDD": "dstreams.kafka.kafka_rdd",
+    "KafkaSink": "dstreams.kafka.kafka_sink",
+    "KafkaUtils": "dstreams.compat.kafka_utils",
+    "LocationStrategies": "dstreams.kafka.strategies",
+    "LocationStrategy": "dstreams.kafka.strategies",
+    "OffsetRange": "dstreams.kafka.offsets",
+    "PerPartitionConfig": "dstreams.kafka.rates",
+    "ProtobufDecoder": "dstreams.kafka.decoders",
+    "TopicAndPartition": "dstreams.compat.kafka24",
+    "TopicPartition": "dstreams.kafka.offsets",
+    "Utf8Decoder": "dstreams.kafka.decoders",
+    "utf8_decoder": "dstreams.kafka.decoders",
+}
+
+__all__ = list(_HOMES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kafka_io.offsets import TopicPartition
-from dstreams.kafka_io.topics import Selection
+from dstreams.kafka.offsets import TopicPartition
+from dstreams.kafka.topics import Selection
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from itertools import chain
 from typing import Any
 
 from checkpoint import AlreadyExistsError, CheckpointError, Files, new_attempt
-from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sinks.manifest import Manifest
 from dstreams.sinks.output_batch import OutputBatch
+from dstreams.spark.worker_gc import settle_worker
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, TextIO
 
 from pyspark import RDD
 
-from dstreams.configuration import COUNT
-from dstreams.durations import batch_datetime
+from dstreams.common.configuration import COUNT
+from dstreams.common.durations import batch_datetime
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sinks.promise import OutputPromise
 

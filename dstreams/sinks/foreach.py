@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark import RDD
 
-from dstreams.callables import require_arity
-from dstreams.durations import batch_datetime
+from dstreams.common.callables import require_arity
+from dstreams.common.durations import batch_datetime
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sinks.promise import OutputPromise
 

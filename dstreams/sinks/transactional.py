@@ -14,12 +14,12 @@ from typing import Any
 
 from pyspark import RDD
 
-from dstreams.callables import require_arity, require_picklable
-from dstreams.configuration import COUNT
+from dstreams.common.callables import require_arity, require_picklable
+from dstreams.common.configuration import COUNT
 from dstreams.errors import InvalidStreamError, OutputConflictError, StreamError
-from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
 from dstreams.sinks.promise import OutputPromise
+from dstreams.spark.worker_gc import settle_worker
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from pyspark import RDD, SparkContext
 
-from dstreams.callables import describe, require_arity
-from dstreams.configuration import COUNT
+from dstreams.common.callables import describe, require_arity
+from dstreams.common.configuration import COUNT
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.line_ranges import LineRanges, cut
 from dstreams.sources.file_listing import FileStamp, local_path, spark_path
+from dstreams.spark.line_ranges import LineRanges, cut
 
 ReadFiles = Callable[[SparkContext, list[str]], RDD[Any]]
 FormatName = Literal["textFile", "wholeTextFiles", "binaryFiles"]

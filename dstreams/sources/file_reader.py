@@ -13,14 +13,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD
 
 from checkpoint import INPUT_FILES
+from dstreams.common.settings import IGNORE_MISSING_FILES
 from dstreams.errors import MissingInputError, SourceError
-from dstreams.kernel.source import InputDescription, PlannedInput, SourceEnvironment, SourceReader
-from dstreams.rdd.failures import summarize
-from dstreams.rdd.jvm import compressed_endings, lines_later, passing_over_missing_files
-from dstreams.rdd.line_ranges import LineRanges
-from dstreams.settings import IGNORE_MISSING_FILES
 from dstreams.sources.file_formats import FileFormat, TextLines, line_ranges
 from dstreams.sources.file_listing import FileStamp, stamps_in
+from dstreams.sources.source import InputDescription, PlannedInput, SourceEnvironment, SourceReader
+from dstreams.spark.failures import summarize
+from dstreams.spark.jvm import compressed_endings, lines_later, passing_over_missing_files
+from dstreams.spark.line_ranges import LineRanges
 
 logger = logging.getLogger(__name__)
 

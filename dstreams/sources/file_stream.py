@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint import without_secrets
-from dstreams.callables import describe, require_arity
-from dstreams.durations import ahead_of_clock_ms
+from dstreams.common.callables import describe, require_arity
+from dstreams.common.durations import ahead_of_clock_ms
+from dstreams.common.settings import Settings
 from dstreams.errors import InvalidStreamError, SourceError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
-from dstreams.rdd.failures import summarize
-from dstreams.settings import Settings
 from dstreams.sources.file_formats import TEXT_LINES, FileFormat
 from dstreams.sources.file_listing import FileStamp, has_wildcards, local_path, open_listing
 from dstreams.sources.file_reader import FileReader, some_names
@@ -26,6 +24,8 @@ from dstreams.sources.file_selection import (
     Listing,
     Selection,
 )
+from dstreams.sources.source import PlannedInput, SourceEnvironment
+from dstreams.spark.failures import summarize
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 from pyspark import RDD, SparkContext
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
 
 Batch: TypeAlias = "RDD[Any] | Sequence[Any]"
 """An RDD, or records in memory."""

@@ -10,10 +10,10 @@ from typing import Any
 
 from pyspark import RDD
 
-from dstreams.configuration import COUNT
-from dstreams.durations import batch_datetime
-from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.common.configuration import COUNT
+from dstreams.common.durations import batch_datetime
 from dstreams.sources.rate_limit import RateLimit
+from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
 
 _BEGIN, _AFTER, _COUNT = "begin_ms", "after", "count"
 

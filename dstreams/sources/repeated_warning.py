@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from dstreams.clock import Clock
+from dstreams.common.clock import Clock
 
 _AGAIN_MS = 60_000
 

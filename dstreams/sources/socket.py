@@ -14,13 +14,13 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from dstreams.clock import Clock
+from dstreams.common.clock import Clock
+from dstreams.common.settings import Settings
 from dstreams.errors import InvalidStreamError, RestartError, SourceError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
-from dstreams.settings import Settings
 from dstreams.sources.line_buffer import LineBuffer
 from dstreams.sources.rate_limit import RateLimit
 from dstreams.sources.repeated_warning import RepeatedWarning
+from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 from checkpoint import CheckpointError
 from checkpoint.state_store import NotPlainError
 from dstreams.errors import StreamError
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import UserFunctionError, failed
+from dstreams.spark.blocks import shorten
+from dstreams.spark.failures import UserFunctionError, failed
 
 # What codecs raise. Errors of the storage, some of which are ValueErrors, are none of these.
 _REFUSALS = (TypeError, ValueError, AttributeError, RecursionError, PickleError)

@@ -18,7 +18,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
-from dstreams.durations import event_time_ms, parse_duration_ms
+from dstreams.common.durations import event_time_ms, parse_duration_ms
 from dstreams.errors import InvalidStateCallError, InvalidStreamError
 from dstreams.state.state_value import StateValue, require_state, require_storable
 

@@ -8,8 +8,8 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.shuffle import explain_key
+from dstreams.spark.blocks import shorten
+from dstreams.spark.shuffle import explain_key
 
 
 def initial_states(

@@ -16,9 +16,9 @@ from operator import itemgetter
 from typing import Any, NoReturn, Protocol
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import UserFunctionError
-from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.spark.blocks import shorten
+from dstreams.spark.failures import UserFunctionError
+from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.batched_store import BatchedStore
 from dstreams.state.function_errors import (
     PLAIN_ROWS,

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Protocol
 
-from dstreams.durations import batch_datetime
+from dstreams.common.durations import batch_datetime
 from dstreams.state.batched_store import BatchedStore
 from dstreams.state.function_errors import failed_with_state, raise_refused
 from dstreams.state.group_state import NO_TIMESTAMP

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.callables import describe, require_function
-from dstreams.durations import require_duration_ms
+from dstreams.common.callables import describe, require_function
+from dstreams.common.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.state_version import StateVersion
+from dstreams.spark.state_version import StateVersion
 from dstreams.state.group_state import GroupState, GroupStateTimeout
 from dstreams.state.input_processor import GroupFunction
 from dstreams.state.map_with_state import MappingFunction

@@ -1,6 +1,6 @@
 """What tasks do with the store of their partition: ``mapWithState`` and ``flatMapGroupsWithState``.
 
-Each is a value that is sent to the workers (:mod:`dstreams.rdd.state_store_rdd`).
+Each is a value that is sent to the workers (:mod:`dstreams.spark.state_store_rdd`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 from checkpoint.state_store import StateWriter
-from dstreams.durations import event_time_us
-from dstreams.rdd.blocks import shorten
-from dstreams.rdd.failures import UserFunctionError, failed, mapped
-from dstreams.rdd.ordered_groups import GroupsInOrder
-from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.common.durations import event_time_us
+from dstreams.spark.blocks import shorten
+from dstreams.spark.failures import UserFunctionError, failed, mapped
+from dstreams.spark.ordered_groups import GroupsInOrder
+from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
 from dstreams.state.input_processor import Converter, GroupFunction, InputProcessor
 from dstreams.state.map_with_state import MappingFunction, RecordProcessor, TouchedStates

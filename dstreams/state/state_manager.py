@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import shorten
+from dstreams.spark.blocks import shorten
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.group_state import NO_TIMESTAMP
 from dstreams.state.keyed_store import Rows, StoredRows, TimerIndex

@@ -8,12 +8,12 @@ from typing import Any
 
 from pyspark import RDD
 
-from dstreams.callables import call_site, describe, require_arity, require_picklable
-from dstreams.durations import require_duration_ms
+from dstreams.common.callables import call_site, describe, require_arity, require_picklable
+from dstreams.common.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.spark.partitioner import StablePartitioner
 from dstreams.state.map_with_state import MappingFunction
-from dstreams.state_classes import require_classes
+from dstreams.state.state_classes import require_classes
 
 _SHAPE = "f(key, value, state) or f(time, key, value, state)"
 

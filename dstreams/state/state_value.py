@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from checkpoint.state_store import DataValues, Shapes
 from dstreams.errors import InvalidStreamError, NoStateError
 from dstreams.state.function_errors import NotStorableError, refusal
-from dstreams.state_classes import classes_of_callers
+from dstreams.state.state_classes import classes_of_callers
 
 S = TypeVar("S")
 

@@ -9,13 +9,13 @@ from enum import Enum
 from functools import partial
 from typing import Any, ClassVar
 
-from dstreams.callables import describe, require_arity
-from dstreams.durations import batch_datetime
+from dstreams.common.callables import describe, require_arity
+from dstreams.common.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.cogroup import ColumnStep, IteratorStep, StateTask
-from dstreams.rdd.failures import UserFunctionError
-from dstreams.rdd.frame_layout import PAIR_FRAMES, FrameLayout
-from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.spark.cogroup import ColumnStep, IteratorStep, StateTask
+from dstreams.spark.failures import UserFunctionError
+from dstreams.spark.frame_layout import PAIR_FRAMES, FrameLayout
+from dstreams.spark.partitioner import StablePartitioner
 
 
 class UpdateForm(str, Enum):

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dstreams.lazy_names import lazy_names
+from dstreams.common.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from dstreams.state.group_state import GroupState as GroupState
     from dstreams.state.group_state import GroupStateTimeout as GroupStateTimeout
     from dstreams.state.group_state import OutputMode as OutputMode
     from dstreams.state.group_state import TestGroupState as TestGroupState
-    from dstreams.structured.dataset import GroupedDataset as GroupedDataset
-    from dstreams.structured.dataset import StreamingDataset as StreamingDataset
-    from dstreams.structured.listeners import StreamingQueryListener as StreamingQueryListener
+    from dstreams.structured.api.dataset import GroupedDataset as GroupedDataset
+    from dstreams.structured.api.dataset import StreamingDataset as StreamingDataset
+    from dstreams.structured.api.listeners import StreamingQueryListener as StreamingQueryListener
+    from dstreams.structured.api.query import StreamingQuery as StreamingQuery
+    from dstreams.structured.api.query import StreamingQueryException as StreamingQueryException
+    from dstreams.structured.api.session import StreamSession as StreamSession
     from dstreams.structured.operators.time_windows import Window as Window
-    from dstreams.structured.query import StreamingQuery as StreamingQuery
-    from dstreams.structured.query import StreamingQueryException as StreamingQueryException
-    from dstreams.structured.session import StreamSession as StreamSession
-    from dstreams.structured.unsupported import (
+    from dstreams.structured.plan.unsupported import (
         UnsupportedOperationError as UnsupportedOperationError,
     )
     from dstreams.structured.window_function import session_window as session_window
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "GroupState": "dstreams.state.group_state",
     "GroupStateTimeout": "dstreams.state.group_state",
-    "GroupedDataset": "dstreams.structured.dataset",
+    "GroupedDataset": "dstreams.structured.api.dataset",
     "OutputMode": "dstreams.state.group_state",
-    "StreamSession": "dstreams.structured.session",
-    "StreamingDataset": "dstreams.structured.dataset",
-    "StreamingQuery": "dstreams.structured.query",
-    "StreamingQueryException": "dstreams.structured.query",
-    "StreamingQueryListener": "dstreams.structured.listeners",
+    "StreamSession": "dstreams.structured.api.session",
+    "StreamingDataset": "dstreams.structured.api.dataset",
+    "StreamingQuery": "dstreams.structured.api.query",
+    "StreamingQueryException": "dstreams.structured.api.query",
+    "StreamingQueryListener": "dstreams.structured.api.listeners",
     "TestGroupState": "dstreams.state.group_state",
-    "UnsupportedOperationError": "dstreams.structured.unsupported",
+    "UnsupportedOperationError": "dstreams.structured.plan.unsupported",
     "Window": "dstreams.structured.operators.time_windows",
     "session_window": "dstreams.structured.window_function",
     "window": "dstreams.structured.window_function",

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dstreams.configuration import COUNT, FLAG, PATH, Kind, choice, duration, setting
-from dstreams.settings import StateSettings
+from dstreams.common.configuration import COUNT, FLAG, PATH, Kind, choice, duration, setting
+from dstreams.common.settings import StateSettings
 from dstreams.state.state_manager import STATE_FORMAT
 from dstreams.structured.operators.streaming_aggregation_state_manager import (
     AGGREGATION_STATE_FORMAT,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.callables import describe, require_function
+from dstreams.common.callables import describe, require_function
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import shorten
+from dstreams.spark.blocks import shorten
 
 Spec = str | Callable[[Any], Any]
 """A field's name, or ``record -> value``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dstreams.configuration import duration
+from dstreams.common.configuration import duration
 from dstreams.errors import InvalidStreamError
 from dstreams.structured.selectors import Spec, show
 

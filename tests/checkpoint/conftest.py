@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import checkpoint.local_files
+import checkpoint.storage.local_files
 from checkpoint import (
     CommitLog,
     CommitRecord,

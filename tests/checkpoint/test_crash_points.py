@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from checkpoint import CheckpointError, CommitLog, Files, open_files
-from checkpoint.record_retention import apply_retention, plan_retention
+from checkpoint.log.record_retention import apply_retention, plan_retention
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from tests.support.faults import FAULTS, fault_ids
 

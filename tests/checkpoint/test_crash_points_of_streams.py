@@ -16,7 +16,7 @@ from contextlib import suppress
 import pytest
 from msgspec.structs import replace
 
-import checkpoint.framing
+import checkpoint.storage.framing
 from checkpoint import (
     CheckpointError,
     ConcurrentWriterError,
@@ -24,11 +24,11 @@ from checkpoint import (
     DriverProcess,
     Files,
     OwnedStream,
-    recovery,
     take_over,
 )
-from checkpoint.fencing import WriterLease, claim_epoch
-from checkpoint.lineage import Takeover, write_takeover
+from checkpoint.log import recovery
+from checkpoint.log.fencing import WriterLease, claim_epoch
+from checkpoint.log.lineage import Takeover, write_takeover
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk
 from tests.support.stream_model import STREAM, Driver, PausedFiles, World, require_right
 

@@ -59,7 +59,7 @@ def main() -> None:
     settings = {
         "spark.streaming.clock": "org.apache.spark.util.ManualClock",
         "spark.default.parallelism": "2",
-        "spark.python.daemon.module": "dstreams.worker_daemon",
+        "spark.python.daemon.module": "dstreams.spark.worker_daemon",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.task.killTimeout": "200ms",
     }

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams import DStream, StreamingContext, faults
-from dstreams.faults import Fault, FaultError
+from dstreams import DStream, StreamingContext
+from dstreams.common import faults
+from dstreams.common.faults import Fault, FaultError
 from dstreams.testing import ManualClock
 
 Define = Callable[[DStream[Any]], None]

@@ -20,8 +20,8 @@ from dstreams import (
     StreamingListener,
     StreamLifecycleError,
 )
-from dstreams.callables import describe
-from dstreams.durations import batch_name
+from dstreams.common.callables import describe
+from dstreams.common.durations import batch_name
 from dstreams.testing import BatchDriver, ManualClock
 from tests.conformance.tables import Table
 from tests.support.waiting import wait_for

@@ -15,16 +15,16 @@ from confluent_kafka import OFFSET_END, IsolationLevel
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import OffsetSpec
 
-from dstreams.events import BatchCompleted, BatchInfo, InputInfo
+from dstreams.common.settings import Settings
+from dstreams.engine.rate_control import limit_rates
 from dstreams.graph.input import InputDStream
-from dstreams.kafka_io.kafka_rdd import split
-from dstreams.kafka_io.messages import AsRecords
-from dstreams.kafka_io.offsets import OffsetRange, TopicPartition, offsets_of_json
-from dstreams.kafka_io.parameters import KafkaParameters
-from dstreams.kafka_io.source import KafkaReader, KafkaSource
-from dstreams.kafka_io.topics import Selection
-from dstreams.settings import Settings
-from dstreams.streams.rate_control import limit_rates
+from dstreams.kafka.kafka_rdd import split
+from dstreams.kafka.messages import AsRecords
+from dstreams.kafka.offsets import OffsetRange, TopicPartition, offsets_of_json
+from dstreams.kafka.parameters import KafkaParameters
+from dstreams.kafka.source import KafkaReader, KafkaSource
+from dstreams.kafka.topics import Selection
+from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo
 from tests.conformance.kafka_oracle import KafkaOracle, Ranges
 from tests.support.kafka_cluster import KafkaCluster
 from tests.support.surroundings import Driven, Surroundings

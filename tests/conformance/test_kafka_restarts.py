@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint.batch_log import BatchLog
-from checkpoint.local_files import LocalFiles
+from checkpoint.log.batch_log import BatchLog
+from checkpoint.storage.local_files import LocalFiles
 from dstreams import Settings, StreamingContext
 from dstreams.errors import BatchFailedError
 from dstreams.kafka import (

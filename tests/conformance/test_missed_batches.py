@@ -16,7 +16,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from dstreams import BatchFailedError, DStream, Settings, StateSpec, StreamingContext
-from dstreams.kernel.state_versions import StateVersions
+from dstreams.state.state_versions import StateVersions
 from dstreams.testing import ManualClock
 
 Table = dict[str, dict[int, list[int]]]

@@ -18,7 +18,7 @@ from pyspark import SparkContext, streaming
 from pyspark.streaming.dstream import TransformedDStream
 
 import dstreams
-from dstreams.legacy.modules import NAMES
+from dstreams.compat.modules import NAMES
 from dstreams.testing import BatchDriver
 from tests.support.surface import call_differences, class_differences, public
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint import CommitLog, LocalFiles
-from checkpoint.cli import main
+from checkpoint.cli.main import main
 from dstreams import (
     BatchFailedError,
     DStream,

@@ -9,7 +9,7 @@ from pyspark import SparkContext
 
 from checkpoint import CommitLog, LocalFiles
 from dstreams import BatchFailedError, RestartError, SourceError, StreamingContext
-from dstreams.streams.life_cycle import LifeCycle
+from dstreams.engine.lifecycle import LifeCycle
 from dstreams.testing import ManualClock
 from tests.conformance.restarts import (
     begin,

@@ -10,10 +10,10 @@ import pytest
 from pyspark import RDD, SparkConf, SparkContext
 
 from checkpoint import LocalFiles, read_newest_graph
-from checkpoint.cli import main
-from checkpoint.graph_record import KEPT_GRAPHS, all_graphs
+from checkpoint.cli.main import main
+from checkpoint.log.graph_record import KEPT_GRAPHS, all_graphs
 from dstreams import DStream, InvalidStreamError, StreamingContext
-from dstreams.recovery.graph_snapshot import conf_of, describe_plan
+from dstreams.engine.recovery.graph_snapshot import conf_of, describe_plan
 from dstreams.testing import ManualClock
 from tests.conformance.restarts import (
     begin,

@@ -13,15 +13,16 @@ from pyspark import SparkContext
 from pyspark.sql import GroupedData
 from pyspark.sql.streaming import listener, query, readwriter, state
 
-from dstreams.monitor import progress
+from dstreams.monitoring import progress
 from dstreams.state.group_state import GroupState, GroupStateTimeout
-from dstreams.structured import StreamSession, listeners
-from dstreams.structured.api_hints import OF_GROUPS
-from dstreams.structured.dataset import GroupedDataset
-from dstreams.structured.manager import StreamingQueryManager
-from dstreams.structured.query import StreamingQuery
-from dstreams.structured.reader import DataStreamReader
-from dstreams.structured.writer import DataStreamWriter
+from dstreams.structured import StreamSession
+from dstreams.structured.api import listeners
+from dstreams.structured.api.api_hints import OF_GROUPS
+from dstreams.structured.api.dataset import GroupedDataset
+from dstreams.structured.api.manager import StreamingQueryManager
+from dstreams.structured.api.query import StreamingQuery
+from dstreams.structured.api.reader import DataStreamReader
+from dstreams.structured.api.writer import DataStreamWriter
 from tests.support.surface import call_differences, class_differences, public
 
 JVM = "made from what the JVM or Spark Connect sends; nothing comes from there"

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from dstreams.structured import StreamingDataset, StreamSession, window
-from dstreams.structured.aggregates import Sum
+from dstreams.structured.api.aggregates import Sum
 
 # Event seconds of each batch: late ones, equal ones, gaps, and none at all but for a far one.
 BATCHES = (

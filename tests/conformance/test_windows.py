@@ -9,7 +9,7 @@ import pytest
 from pyspark import SparkContext, StorageLevel
 
 from dstreams import BatchFailedError, DStream, InvalidStreamError
-from dstreams.settings import Settings
+from dstreams.common.settings import Settings
 from dstreams.testing import BatchDriver
 from tests.conformance.tables import Table
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from checkpoint.state_store import EMPTY
-from dstreams.rdd.state_version import StateVersion
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.structured.committed_files import CommittedFiles
-from dstreams.structured.watermarks import Watermarks
+from dstreams.spark.state_version import StateVersion
+from dstreams.structured.execution.watermarks import Watermarks
+from dstreams.structured.sources.committed_files import CommittedFiles
 from tests.drills.query_job import main
 
 BREAKS = "DSTREAMS_DRILL_BREAKS"

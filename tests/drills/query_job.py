@@ -18,7 +18,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from dstreams import GroupState, tuned_context
-from dstreams.drill.steps import Step, arm, step_named
+from dstreams.cli.drill.steps import Step, arm, step_named
 from dstreams.structured import StreamingQueryListener, StreamSession, window
 
 QUERIES = ("counts", "sums")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from dstreams.clock import SystemClock
-from dstreams.drill.driver_life import DriverLife
-from dstreams.drill.steps import STEPS as ALL_STEPS
-from dstreams.structured.committed_files import committed_lines
+from dstreams.cli.drill.driver_life import DriverLife
+from dstreams.cli.drill.steps import STEPS as ALL_STEPS
+from dstreams.common.clock import SystemClock
+from dstreams.structured.sources.committed_files import committed_lines
 from tests.drills.broken_query_job import BREAKS
 from tests.drills.query_job import DELAY_S, IDLE_S, QUERIES, WINDOW_S, event_ms, key_of
 from tests.support.programs import ROOT

@@ -13,7 +13,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from dstreams import StateSpec, StreamingContext
-from dstreams.cli import main
+from dstreams.cli.main import main
 from dstreams.testing import ManualClock
 
 BATCHES = [[(f"k{number % 3}", number), ("all", 1)] for number in range(1, 9)]

@@ -12,8 +12,8 @@ from py4j.clientserver import ClientServerConnection
 from pyspark import SparkContext
 
 from dstreams import DStream, StateSpec, StreamingContext
-from dstreams.rdd import jvm
-from dstreams.rdd.job_labels import labelled_jobs
+from dstreams.spark import jvm
+from dstreams.spark.job_labels import labelled_jobs
 from dstreams.testing import ManualClock
 
 LET_GO = "m\n"

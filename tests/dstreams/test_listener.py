@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dstreams import StatsReportListener, StreamingListener
-from dstreams.events import (
+from dstreams.listener import CALLBACKS, BatchInfoView, InfoMap, OutputInfo
+from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
     BatchStarted,
@@ -29,8 +30,7 @@ from dstreams.events import (
     StateOperatorInfo,
     StreamingStarted,
 )
-from dstreams.kernel.listener_bus import call
-from dstreams.listener import CALLBACKS, BatchInfoView, InfoMap, OutputInfo
+from dstreams.monitoring.listener_bus import call
 
 INPUTS = (InputInfo(0, "socket", 3, "3 lines"), InputInfo(1, "files", None, ""))
 PENDING = PendingBatch(0, 1000, INPUTS, (PlannedOutput(0, "pprint at a.py:1"),), 1005)

@@ -20,9 +20,9 @@ import pytest
 from pyspark import streaming
 
 import dstreams
-from dstreams.kafka import legacy
-from dstreams.kafka_io import offsets
-from dstreams.legacy.modules import NAMES
+from dstreams.compat import kafka24 as legacy
+from dstreams.compat.modules import NAMES
+from dstreams.kafka import offsets
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "pyspark.streaming"

@@ -11,7 +11,8 @@ import pytest
 from pyspark import SparkContext
 
 from checkpoint import CheckpointError
-from dstreams import BatchFailedError, StreamingContext, faults
+from dstreams import BatchFailedError, StreamingContext
+from dstreams.common import faults
 from tests.recovery.application import define_streams
 from tests.recovery.lives import Rows, entries, expected, last_id
 from tests.support.full_disk import SmallDisk, small_disk

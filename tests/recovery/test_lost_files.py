@@ -24,8 +24,8 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint import CheckpointError, open_files, read_plan
-from checkpoint.tools.common import Problem
-from checkpoint.tools.verify import verify_stream
+from checkpoint.cli.common import Problem
+from checkpoint.cli.verify import verify_stream
 from dstreams import Settings, StateSpec, StreamingContext
 from dstreams.errors import StreamError
 from dstreams.structured import StreamSession

@@ -12,7 +12,7 @@ import pytest
 from pyspark import SparkContext
 
 from checkpoint import CommitLog, LocalFiles
-from checkpoint.cli import main
+from checkpoint.cli.main import main
 from dstreams import StreamingContext
 from tests.recovery.feeding import feed
 from tests.recovery.lives import Entry, Rows, entries, last_id, run_program

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dstreams.test_cli import LIMIT_S, environment
+from tests.dstreams.cli.test_main import LIMIT_S, environment
 from tests.support.terminal import HIDDEN_CURSOR, TerminalProgram
 
 pytestmark = pytest.mark.spark

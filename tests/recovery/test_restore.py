@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint.cli import main
+from checkpoint.cli.main import main
 from dstreams import (
     BatchFailedError,
     DStream,
@@ -22,9 +22,9 @@ from dstreams import (
     StateSpec,
     StreamingContext,
     StreamingContextState,
-    faults,
 )
-from dstreams.recovery.compatibility import _is_elsewhere
+from dstreams.common import faults
+from dstreams.engine.recovery.compatibility import _is_elsewhere
 from dstreams.sources.file_stream import FileSource
 from dstreams.testing import ManualClock
 

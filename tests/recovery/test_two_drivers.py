@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from checkpoint.cli import main
+from checkpoint.cli.main import main
 from dstreams import StreamingContext
 from tests.recovery.lives import ROOT, command_of, entries, environment_of, expected
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dstreams.kafka_io.client import is_of_new_leader
+from dstreams.kafka.client import is_of_new_leader
 from tests.support.waiting import wait_for
 
 pytest.importorskip(

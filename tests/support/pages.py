@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.clock import SystemClock
-from dstreams.events import BatchCompleted, BatchInfo, InputInfo
-from dstreams.monitor.application import Application
-from dstreams.monitor.monitor import Monitor, Opened
-from dstreams.monitor.state_access import StateAccess
-from dstreams.monitor.status import GraphNode
+from dstreams.common.clock import SystemClock
+from dstreams.monitoring.application import Application
+from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo
+from dstreams.monitoring.monitor import Monitor, Opened
+from dstreams.monitoring.state_access import StateAccess
+from dstreams.monitoring.status import GraphNode
+from dstreams.monitoring.web.documents import ApplicationFacts
+from dstreams.monitoring.web.server import Address, PageServer
 from dstreams.testing import ManualClock
-from dstreams.ui.documents import ApplicationFacts
-from dstreams.ui.server import Address, PageServer
 
 FACTS = ApplicationFacts("app", "local-1", "http://localhost:4040", "0.1.0", "4.3.0", 1000)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dstreams.metrics.prometheus import families
-from dstreams.monitor.status import StreamStatus
+from dstreams.monitoring.metrics.prometheus import families
+from dstreams.monitoring.status import StreamStatus
 
 TARGET = {"job": "dstreams", "instance": "driver:4050"}
 

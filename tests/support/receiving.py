@@ -7,9 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dstreams.events import Event, ReceiverError, ReceiverInfo, ReceiverStarted, ReceiverStopped
-from dstreams.receiving.pickled_block import ReceivedBlock, decode_records
-from dstreams.receiving.receiver import Receiver, ReceiverSupervisor
+from dstreams.monitoring.events import (
+    Event,
+    ReceiverError,
+    ReceiverInfo,
+    ReceiverStarted,
+    ReceiverStopped,
+)
+from dstreams.sources.pickled_block import ReceivedBlock, decode_records
+from dstreams.sources.receiver import Receiver, ReceiverSupervisor
 from dstreams.testing import ManualClock
 from tests.support.surroundings import Surroundings
 

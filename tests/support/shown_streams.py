@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dstreams.clock import SystemClock
+from dstreams.common.clock import SystemClock
 from dstreams.errors import InvalidStreamError
-from dstreams.events import (
+from dstreams.monitoring.application import Application
+from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
     BatchStarted,
@@ -23,10 +24,9 @@ from dstreams.events import (
     StateOperatorInfo,
     ToldOffsets,
 )
-from dstreams.monitor.application import Application
-from dstreams.monitor.monitor import Monitor, Opened
-from dstreams.monitor.state_access import KeySize, StateOfKey
-from dstreams.monitor.status import (
+from dstreams.monitoring.monitor import Monitor, Opened
+from dstreams.monitoring.state_access import KeySize, StateOfKey
+from dstreams.monitoring.status import (
     CheckpointStatus,
     GraphNode,
     Kind,

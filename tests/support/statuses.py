@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dstreams.events import (
+from dstreams.kafka.offsets import TopicPartition
+from dstreams.monitoring.disk import DiskSpace
+from dstreams.monitoring.events import (
     BatchInfo,
     InputInfo,
     OutputOperationInfo,
@@ -13,9 +15,7 @@ from dstreams.events import (
     ReceiverInfo,
     StateOperatorInfo,
 )
-from dstreams.kafka_io.offsets import TopicPartition
-from dstreams.monitor.disk import DiskSpace
-from dstreams.monitor.status import (
+from dstreams.monitoring.status import (
     CheckpointStatus,
     GraphNode,
     RunningBatch,
@@ -23,7 +23,7 @@ from dstreams.monitor.status import (
     StateStatus,
     StreamStatus,
 )
-from dstreams.monitor.totals import Totals
+from dstreams.monitoring.totals import Totals
 
 SAVE = "foreachRDD at app.py:20"
 CLICKS = "kafka(clicks)"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 from checkpoint import CommitLog, CommitRecord, Files, StoreCommit
+from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
 from checkpoint.state_store.chain import plan_rebuilds
 from checkpoint.state_store.checksum import pairs_checksum
@@ -15,7 +16,6 @@ from checkpoint.state_store.store_files import (
     read_parent,
     read_state_snapshot,
 )
-from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 
 KEYS = 40
 

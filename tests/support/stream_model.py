@@ -31,15 +31,15 @@ from checkpoint import (
     write_graph,
     write_state_file,
 )
-from checkpoint.lineage import read_lineage
-from checkpoint.record_retention import (
+from checkpoint.log.lineage import read_lineage
+from checkpoint.log.record_retention import (
     LISTED_PREFIXES,
     RetentionPlan,
     apply_retention,
     plan_leftovers,
     plan_retention,
 )
-from checkpoint.recovery import NewestSnapshot
+from checkpoint.log.recovery import NewestSnapshot
 
 STREAM = "stream-0-00000001"
 BATCH_MS = 1000

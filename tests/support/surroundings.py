@@ -10,9 +10,9 @@ from typing import Any, cast
 from pyspark import SparkContext
 
 from checkpoint import InputPast
-from checkpoint.json_records import encode
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
-from dstreams.settings import Settings
+from checkpoint.storage.json_records import encode
+from dstreams.common.settings import Settings
+from dstreams.sources.source import PlannedInput, SourceEnvironment
 
 
 @dataclass

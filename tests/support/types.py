@@ -11,8 +11,8 @@ import pytest
 
 _MODULES = (
     "dstreams.dstream.",
-    "dstreams.structured.dataset.",
-    "dstreams.structured.dataset.",
+    "dstreams.structured.api.dataset.",
+    "dstreams.structured.api.dataset.",
     "builtins.",
     "typing.",
     "pyspark.core.rdd.",

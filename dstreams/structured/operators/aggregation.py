@@ -26,10 +26,10 @@ from typing import Any, ClassVar
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from dstreams.rdd.failures import failed
-from dstreams.rdd.pair_columns import Columns, PairColumns, columns_of
-from dstreams.rdd.shuffle import ROUTED_ROWS
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark.failures import failed
+from dstreams.spark.pair_columns import Columns, PairColumns, columns_of
+from dstreams.spark.shuffle import ROUTED_ROWS
+from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import (
     AggregateFunction,

@@ -4,7 +4,7 @@ All of it runs without Spark. Restoring, merging and saving by hand:
 
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
 >>> from checkpoint.testing import MemoryBackend
->>> from dstreams.rdd.state_metrics import StateMetrics
+>>> from dstreams.spark.state_metrics import StateMetrics
 >>> from dstreams.state.group_state import OutputMode
 >>> from dstreams.structured.operators.aggregate_functions import Count
 >>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
@@ -35,10 +35,10 @@ from typing import Any
 
 from checkpoint.state_store import StateReader, StateWriter
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.failures import failed
-from dstreams.rdd.ordered_groups import reduce_by_key
-from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark.failures import failed
+from dstreams.spark.ordered_groups import reduce_by_key
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.grouping import Grouping

@@ -8,8 +8,8 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from dstreams.rdd.blocks import is_immutable
-from dstreams.rdd.failures import failed
+from dstreams.spark.blocks import is_immutable
+from dstreams.spark.failures import failed
 
 
 def may_change_records(function: object) -> bool:

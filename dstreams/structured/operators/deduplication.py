@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
-from dstreams.durations import ms_upto
-from dstreams.rdd.failures import failed, mapped
-from dstreams.rdd.pair_columns import Column, Columns, PairColumns, columns_of, two_columns
-from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.common.durations import ms_upto
+from dstreams.spark.failures import failed, mapped
+from dstreams.spark.pair_columns import Column, Columns, PairColumns, columns_of, two_columns
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.worker_gc import settle_worker
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.partitioning import Distribution

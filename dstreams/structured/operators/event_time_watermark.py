@@ -9,9 +9,9 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from dstreams.rdd.failures import failed, mapped
-from dstreams.rdd.pair_columns import CHUNK_ROWS, Columns, PairColumns
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark.failures import failed, mapped
+from dstreams.spark.pair_columns import CHUNK_ROWS, Columns, PairColumns
+from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.partition_tasks import EventTime
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from pyspark import RDD
 
-from dstreams.rdd.ordered_groups import GroupsInOrder
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.placed_pairs import PlacedPairsRDD
-from dstreams.rdd.shuffle import shuffle_pairs
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark.ordered_groups import GroupsInOrder
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.placed_pairs import PlacedPairsRDD
+from dstreams.spark.shuffle import shuffle_pairs
+from dstreams.spark.worker_gc import settle_worker
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.partitioning import (
     BY_KEY_AND_START,

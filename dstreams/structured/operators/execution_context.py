@@ -4,7 +4,7 @@ Two batches of a streaming count, by hand, with ``store`` a
 :class:`checkpoint.state_store.StateStore` of files that the workers reach:
 
 >>> from dataclasses import replace
->>> from dstreams.kernel.state_versions import StateVersions
+>>> from dstreams.state.state_versions import StateVersions
 >>> from dstreams.state.group_state import OutputMode
 >>> from dstreams.structured.operators.aggregation import plan_aggregation
 >>> from dstreams.structured.operators.execution_context import ExecutionContext
@@ -34,12 +34,12 @@ from typing import Any, Protocol
 from pyspark import RDD, SparkContext
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kernel.state_versions import StateUpdate, StateVersions
-from dstreams.rdd.empty_partitions import no_records
-from dstreams.rdd.job_labels import label_jobs
-from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.state_version import StateVersion
-from dstreams.rdd.task_reports import TaskReport, TaskReports
+from dstreams.spark.empty_partitions import no_records
+from dstreams.spark.job_labels import label_jobs
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_version import StateVersion
+from dstreams.spark.task_reports import TaskReport, TaskReports
+from dstreams.state.state_versions import StateUpdate, StateVersions
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 

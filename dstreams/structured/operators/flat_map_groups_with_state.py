@@ -14,10 +14,10 @@ from pyspark import RDD
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import Side
-from dstreams.rdd.placed_pairs import state_inputs
-from dstreams.rdd.shuffle import shuffle_pairs
-from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.spark.blocks import Side
+from dstreams.spark.placed_pairs import state_inputs
+from dstreams.spark.shuffle import shuffle_pairs
+from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state import partition_tasks
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.state.input_processor import Converter

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 from pyspark import RDD
 
-from dstreams.kernel.state_versions import StateUpdate
-from dstreams.rdd.state_store_rdd import StoreFunction
+from dstreams.spark.state_store_rdd import StoreFunction
+from dstreams.state.state_versions import StateUpdate
 from dstreams.structured.operators.aggregation import (
     AggregateMode,
     HashAggregateExec,

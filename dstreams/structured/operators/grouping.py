@@ -24,8 +24,8 @@ from typing import Any
 
 from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
-from dstreams.rdd.failures import failed, mapped
-from dstreams.rdd.pair_columns import columns_of
+from dstreams.spark.failures import failed, mapped
+from dstreams.spark.pair_columns import columns_of
 from dstreams.structured.operators.time_windows import TimeWindows, Window
 from dstreams.structured.operators.window_keys import (
     TIME_CHARS,

@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark import RDD
 
-from dstreams.rdd.placed_pairs import state_inputs
-from dstreams.rdd.shuffle import shuffle_pairs
+from dstreams.spark.placed_pairs import state_inputs
+from dstreams.spark.shuffle import shuffle_pairs
 from dstreams.structured.operators.deduplication import KeyEventsExec
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext

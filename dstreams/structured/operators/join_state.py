@@ -23,12 +23,12 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from checkpoint.state_store import StateWriter
-from dstreams.durations import ms_upto
+from dstreams.common.durations import ms_upto
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.failures import failed
-from dstreams.rdd.ordered_groups import GroupsInOrder
-from dstreams.rdd.spill_buffer import SpillBuffer
-from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.spark.failures import failed
+from dstreams.spark.ordered_groups import GroupsInOrder
+from dstreams.spark.spill_buffer import SpillBuffer
+from dstreams.spark.state_metrics import StateMetrics
 from dstreams.structured.operators.physical_operator import Event
 
 LEFT, RIGHT = 0, 1

@@ -9,8 +9,8 @@ from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.worker_gc import settle_worker
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.partitioning import Distribution

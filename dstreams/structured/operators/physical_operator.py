@@ -27,7 +27,7 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.spark.partitioner import StablePartitioner
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.partitioning import (
     UNKNOWN,

@@ -21,13 +21,13 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from checkpoint.state_store import StateReader, StateWriter
-from dstreams.durations import ms_upto
+from dstreams.common.durations import ms_upto
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.failures import failed
-from dstreams.rdd.ordered_groups import GroupsInOrder
-from dstreams.rdd.spill_buffer import SpillBuffer
-from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.worker_gc import settle_worker
+from dstreams.spark.failures import failed
+from dstreams.spark.ordered_groups import GroupsInOrder
+from dstreams.spark.spill_buffer import SpillBuffer
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.aggregation_state import Report

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
 from dstreams.structured.operators.aggregation_state import Report

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checkpoint.state_store import StoreId
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.state_version import StateVersion
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.state_version import StateVersion
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kernel.state_versions import StateUpdate
-from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.state_store_rdd import ReadFunction, ReadStateStoreRDD, StoreFunction
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_store_rdd import ReadFunction, ReadStateStoreRDD, StoreFunction
 from dstreams.state.group_state import OutputMode
+from dstreams.state.state_versions import StateUpdate
 from dstreams.structured.operators.exchange import ShuffleExchangeExec
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.partitioning import Partitioning, StatefulOpClusteredDistribution

@@ -14,8 +14,8 @@ from dstreams.sinks.committed_directory import Lines, WritePart
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sinks.promise import OutputPromise
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.committed_files import CommittedFiles, LineFormat
 from dstreams.structured.sinks.sink import Sink
+from dstreams.structured.sources.committed_files import CommittedFiles, LineFormat
 
 _SUFFIX = {"text": "txt", "json": "json"}
 

@@ -10,10 +10,10 @@ from typing import Any
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from dstreams.callables import describe, require_arity, require_picklable
+from dstreams.common.callables import describe, require_arity, require_picklable
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sinks.output_batch import OutputBatch
+from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.sinks.sink import Sink
 

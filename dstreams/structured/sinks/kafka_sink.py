@@ -8,10 +8,10 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kafka_io.output_commits import DEFAULT_TOPIC
-from dstreams.kafka_io.producer_parameters import ProducerParameters
-from dstreams.kafka_io.sink import KafkaOutput
-from dstreams.kafka_io.written_rows import RowsToRecords
+from dstreams.kafka.output_commits import DEFAULT_TOPIC
+from dstreams.kafka.producer_parameters import ProducerParameters
+from dstreams.kafka.sink import KafkaOutput
+from dstreams.kafka.written_rows import RowsToRecords
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.sinks.sink import Sink
@@ -27,7 +27,7 @@ class KafkaTopicSink(Sink):
     """Writes rows by their fields key, value, topic, headers and partition.
 
     The records of a batch and what says that it is there are written in transactions, one for each
-    partition of its rows (:mod:`dstreams.kafka_io.sink`).
+    partition of its rows (:mod:`dstreams.kafka.sink`).
 
     Args:
         given: the options of the writer; those of Kafka's producers begin with ``kafka.``.

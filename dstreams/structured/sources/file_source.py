@@ -9,11 +9,11 @@ from typing import Any
 
 from checkpoint import INPUT_END, INPUT_FILES, without_secrets
 from dstreams.errors import SourceError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.sources.file_formats import TEXT_LINES, FileFormat
 from dstreams.sources.file_listing import FileStamp, stamps_in
 from dstreams.sources.file_reader import FileReader
-from dstreams.structured.committed_files import LineFormat, VisibleFiles
+from dstreams.sources.source import PlannedInput, SourceEnvironment
+from dstreams.structured.sources.committed_files import LineFormat, VisibleFiles
 from dstreams.structured.sources.json_lines import BadLines, JsonLines
 
 

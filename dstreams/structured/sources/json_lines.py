@@ -12,11 +12,11 @@ from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import SourceError
-from dstreams.rdd.jvm import file_splits
-from dstreams.rdd.nesting import require_shallow
-from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sources.file_formats import combined, joined
 from dstreams.sources.file_listing import FileStamp
+from dstreams.spark.jvm import file_splits
+from dstreams.spark.nesting import require_shallow
+from dstreams.spark.worker_gc import settle_worker
 
 BadLines = Literal["FAILFAST", "DROPMALFORMED"]
 """What becomes of a line that is no JSON: the batch fails, or the line is left out."""

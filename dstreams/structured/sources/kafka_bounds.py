@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dstreams.errors import SourceError
-from dstreams.kafka_io.offsets import Offsets, TopicPartition
-from dstreams.kafka_io.topics import EARLIEST, LATEST, Seen, Topics
+from dstreams.kafka.offsets import Offsets, TopicPartition
+from dstreams.kafka.topics import EARLIEST, LATEST, Seen, Topics
 
 DataLoss = Callable[[str], None]
 """Told of records that are not there any more: raises, or goes on."""

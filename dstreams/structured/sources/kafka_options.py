@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.configuration import COUNT, FLAG, TEXT, Kind, choice, duration, read_options
-from dstreams.configuration import whole_number as at_least
+from dstreams.common.configuration import COUNT, FLAG, TEXT, Kind, choice, duration, read_options
+from dstreams.common.configuration import whole_number as at_least
 from dstreams.errors import InvalidStreamError
-from dstreams.kafka_io.offsets import TopicPartition, offsets_of_json
-from dstreams.kafka_io.parameters import BROKERS, COMMIT, GROUP, RESET, KafkaParameters
-from dstreams.kafka_io.topics import EARLIEST, LATEST, Selection
+from dstreams.kafka.offsets import TopicPartition, offsets_of_json
+from dstreams.kafka.parameters import BROKERS, COMMIT, GROUP, RESET, KafkaParameters
+from dstreams.kafka.topics import EARLIEST, LATEST, Selection
 from dstreams.structured.sources.kafka_bounds import Bound
 
 _PREFIX = "kafka."

@@ -8,24 +8,24 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from dstreams.clock import SystemClock
+from dstreams.common.clock import SystemClock
+from dstreams.common.settings import Settings
 from dstreams.errors import SourceError
-from dstreams.events import ToldOffsets
-from dstreams.kafka_io.fetch import Reading
-from dstreams.kafka_io.kafka_rdd import KafkaRDD, split
-from dstreams.kafka_io.offsets import (
+from dstreams.kafka.fetch import Reading
+from dstreams.kafka.kafka_rdd import KafkaRDD, split
+from dstreams.kafka.offsets import (
     Offsets,
     Position,
     TopicPartition,
     offsets_to_json,
     ranges_between,
 )
-from dstreams.kafka_io.parameters import GROUP
-from dstreams.kafka_io.rows import AsRows, KafkaRow, KafkaRowWithHeaders
-from dstreams.kafka_io.source import KafkaReader, KafkaSource, lags_of
-from dstreams.kafka_io.topics import Selection, Topics
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
-from dstreams.settings import Settings
+from dstreams.kafka.parameters import GROUP
+from dstreams.kafka.rows import AsRows, KafkaRow, KafkaRowWithHeaders
+from dstreams.kafka.source import KafkaReader, KafkaSource, lags_of
+from dstreams.kafka.topics import Selection, Topics
+from dstreams.monitoring.events import ToldOffsets
+from dstreams.sources.source import PlannedInput, SourceEnvironment
 from dstreams.structured.sources.kafka_bounds import TriggerLimits
 from dstreams.structured.sources.kafka_options import KafkaOptions
 

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from dstreams.errors import InvalidStreamError, RestartError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.sources.queue import count_records, join_neighbours, united
+from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
 
 
 class MemoryStream:

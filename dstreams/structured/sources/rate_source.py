@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from dstreams.kernel.source import SourceEnvironment
 from dstreams.sources.rate import RateReader, RateSource
+from dstreams.sources.source import SourceEnvironment
 
 
 class RateRow(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dstreams.kernel.source import SourceEnvironment
 from dstreams.sources.socket import SocketTextReader, SocketTextSource
+from dstreams.sources.source import SourceEnvironment
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from checkpoint import CommitLog, open_files
-from checkpoint.record_retention import apply_retention
+from checkpoint.log.record_retention import apply_retention
 from checkpoint.state_store.file_names import STORE_PREFIX
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, compact_if_due, snapshot_if_due

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint import CorruptCheckpointError, StorageRefusedError, open_files
-from checkpoint.framing import FrameTotals
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
@@ -33,6 +32,7 @@ from checkpoint.state_store.file_names import StoredKind
 from checkpoint.state_store.maintenance import take_snapshot
 from checkpoint.state_store.replica import LmdbVersion
 from checkpoint.state_store.store_files import StoredHeader, stored_frames
+from checkpoint.storage.framing import FrameTotals
 from checkpoint.testing.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.usefixtures("no_sync")

@@ -32,7 +32,7 @@ from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.schemas import Schema, StoredClassError, fields_of, schema_of_text
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.values import DataValues, UndecodableValueError, ValueCodec
-from dstreams.rdd.stable_hash import stable_hash
+from dstreams.spark.stable_hash import stable_hash
 
 T = TypeVar("T")
 CLASSES = Classes(frozenset({__name__, "pyspark.sql.types"}))

@@ -12,7 +12,7 @@ from checkpoint.state_store.keys import comes_back, encode_key
 from checkpoint.state_store.schemas import StoredClassError
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.values import DataValues
-from dstreams.rdd.stable_hash import stable_hash
+from dstreams.spark.stable_hash import stable_hash
 
 attr: Any = pytest.importorskip("attr", reason="pip install -e '.[dev]'")
 

@@ -19,7 +19,7 @@ from checkpoint import (
     Files,
     open_files,
 )
-from checkpoint.record_retention import apply_retention
+from checkpoint.log.record_retention import apply_retention
 from checkpoint.state_store import replica_directory
 from checkpoint.state_store.file_names import STORE_PREFIX
 from checkpoint.state_store.lmdb_backend import LmdbBackend

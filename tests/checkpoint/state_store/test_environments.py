@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from checkpoint import StorageRefusedError, open_files
+from checkpoint.log.version_records import EMPTY, VersionId
 from checkpoint.state_store import environments
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
-from checkpoint.version_records import EMPTY, VersionId
 from tests.support.replicas import close_unused
 from tests.support.stores import commit, commit_up_to, require_content, require_open, store_of
 
@@ -35,7 +35,7 @@ import sys
 from checkpoint import open_files
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.replica import LocalSettings
-from checkpoint.version_records import VersionId
+from checkpoint.log.version_records import VersionId
 from tests.support.stores import require_content, store_of
 files, local, version, uid = sys.argv[1:]
 backend = LmdbBackend(open_files(files), local, settings=LocalSettings(first_map_bytes=1 << 20))

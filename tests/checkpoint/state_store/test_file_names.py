@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from checkpoint.log.version_records import EMPTY, StoreId, VersionId
 from checkpoint.state_store.file_names import (
     StoredKind,
     directory_of,
@@ -12,7 +13,6 @@ from checkpoint.state_store.file_names import (
     new_uid,
     parse_file_name,
 )
-from checkpoint.version_records import EMPTY, StoreId, VersionId
 
 STORE = StoreId("stream-1", "Counts per user", "default", 3, 8)
 

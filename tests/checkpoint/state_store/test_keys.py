@@ -27,8 +27,8 @@ from checkpoint.state_store.keys import (
     encode_keys,
     encode_whole,
 )
-from dstreams.rdd.stable_hash import stable_hash
-from tests.dstreams.rdd.sample_keys import AUTUMN, SAMPLES, Colour, Device, Mail, User
+from dstreams.spark.stable_hash import stable_hash
+from tests.dstreams.spark.sample_keys import AUTUMN, SAMPLES, Colour, Device, Mail, User
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OWN_HASH = {"caseless", "dataclass with its own hash", "own hash"}

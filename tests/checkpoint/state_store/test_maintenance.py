@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import StorageRefusedError, open_files
+from checkpoint.log.version_records import EMPTY, VersionId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import (
@@ -23,7 +24,6 @@ from checkpoint.state_store.maintenance import (
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
 from checkpoint.state_store.replica_meta import ReplicaMeta
 from checkpoint.state_store.store_files import list_snapshots
-from checkpoint.version_records import EMPTY, VersionId
 from tests.support.replicas import close_unused, sweep_local
 from tests.support.stores import commit, commit_up_to, require_open, store_of
 

@@ -22,7 +22,7 @@ from checkpoint import (
     take_over,
     write_state_file,
 )
-from checkpoint.files import FilesBelow
+from checkpoint.log.version_records import StoreCommit
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
@@ -35,7 +35,7 @@ from checkpoint.state_store import (
     require_stored_state,
 )
 from checkpoint.state_store.maintenance import snapshot_if_due
-from checkpoint.version_records import StoreCommit
+from checkpoint.storage.files import FilesBelow
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CorruptCheckpointError, StorageRefusedError, open_files
+from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store import environments
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.change_blocks import Compression
@@ -21,7 +22,6 @@ from checkpoint.state_store.file_names import StoredKind, file_name
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
 from checkpoint.testing import check_backend
-from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from tests.support.replicas import close_unused
 from tests.support.stores import (
     commit,

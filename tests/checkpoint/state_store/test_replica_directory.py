@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import StorageRefusedError
+from checkpoint.log.version_records import StoreId
 from checkpoint.state_store import replica_directory
 from checkpoint.state_store.replica_directory import (
     ReplicaDirectory,
@@ -17,7 +18,6 @@ from checkpoint.state_store.replica_directory import (
     is_mapped_generation,
     refusing,
 )
-from checkpoint.version_records import StoreId
 
 
 @pytest.fixture

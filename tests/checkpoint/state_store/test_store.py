@@ -29,7 +29,7 @@ from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.store_reader import CodecMismatchError, WriterState
 from checkpoint.testing import FaultyBackend, SimulatedCrash, check_backend, check_state_store
 from checkpoint.testing.memory_backend import MemoryBackend
-from tests.dstreams.rdd.sample_keys import Colour, Point, User
+from tests.dstreams.spark.sample_keys import Colour, Point, User
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 

@@ -19,7 +19,8 @@ from checkpoint import (
     open_files,
     take_over,
 )
-from checkpoint.record_retention import RetentionPlan, apply_retention
+from checkpoint.log.record_retention import RetentionPlan, apply_retention
+from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.file_names import STORE_PREFIX, StoredKind, new_uid, parse_file_name
 from checkpoint.state_store.store_files import (
     changes_between,
@@ -32,7 +33,6 @@ from checkpoint.state_store.store_retention import (
 )
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from checkpoint.testing.memory_backend import MemoryBackend
-from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from tests.support.stores import changes, commit_up_to, content, record, require_files, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")

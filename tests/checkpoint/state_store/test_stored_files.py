@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CorruptCheckpointError, Files, StorageRefusedError, open_files
-from checkpoint.framing import FileKind, FileRef, write_frames
-from checkpoint.json_records import decode
+from checkpoint.log.version_records import EMPTY, StoreId, VersionId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.change_blocks import Compression, encode_changes
 from checkpoint.state_store.file_names import StoredKind, epoch_of, file_name, new_uid
@@ -25,8 +24,9 @@ from checkpoint.state_store.store_files import (
     write_changelog,
     write_state_snapshot,
 )
+from checkpoint.storage.framing import FileKind, FileRef, write_frames
+from checkpoint.storage.json_records import decode
 from checkpoint.testing.memory_backend import MemoryBackend
-from checkpoint.version_records import EMPTY, StoreId, VersionId
 from tests.support.stores import changes, commit_up_to, content, store_of
 
 STORE = store_of()

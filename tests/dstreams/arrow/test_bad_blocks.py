@@ -10,7 +10,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams import BatchFailedError, InvalidStreamError, StreamingContext
-from dstreams.block_dstream import BlockDStream
+from dstreams.dstream.block_dstream import BlockDStream
 from dstreams.testing import run_batches
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")

@@ -167,7 +167,7 @@ def test_a_store_without_rename() -> None:
     from dstreams.sinks.object_directory import ObjectDirectory  # noqa: PLC0415
     from tests.dstreams.sinks.test_object_directory import Partitions, manifest  # noqa: PLC0415
 
-    fsspec_files = pytest.importorskip("checkpoint.fsspec_files")
+    fsspec_files = pytest.importorskip("checkpoint.storage.fsspec_files")
     files = fsspec_files.FsspecFiles("memory://test_block_files/out-1000")
     directory = ObjectDirectory(
         files.url, fsspec_files.FsspecFiles, ParquetFile(SCHEMA, "save", "none"), ".parquet"

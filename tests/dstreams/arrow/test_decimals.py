@@ -15,7 +15,7 @@ pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 from dstreams.arrow.decimals import may_be_unscalable, scalable  # noqa: E402 - needs pyarrow
 from dstreams.arrow.decode_lines import decoder_of  # noqa: E402
 from dstreams.arrow.rows import RowsToBlocks  # noqa: E402
-from dstreams.rdd.failures import UserFunctionError  # noqa: E402
+from dstreams.spark.failures import UserFunctionError  # noqa: E402
 
 KINDS = [
     pa.decimal128(5, 2),

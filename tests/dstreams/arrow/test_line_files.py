@@ -14,18 +14,18 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams import BatchFailedError, DStream, StreamingContext
-from dstreams.rdd.jvm import compressed_endings
-from dstreams.rdd.line_ranges import LineRange, LineRanges
-from dstreams.settings import Settings
+from dstreams.common.settings import Settings
 from dstreams.sources.file_formats import TextLines
 from dstreams.sources.file_formats import line_ranges as ranges_of
 from dstreams.sources.file_listing import FileStamp
+from dstreams.spark.jvm import compressed_endings
+from dstreams.spark.line_ranges import LineRange, LineRanges
 from dstreams.testing import BatchDriver, ManualClock
 from tests.support.jobs import count_jobs
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 
-from dstreams.aggregates import Count  # noqa: E402 - needs pyarrow
+from dstreams.arrow.aggregates import Count  # noqa: E402 - needs pyarrow
 from dstreams.arrow.decode_lines import LinesToBlocks, decoder_of  # noqa: E402 - needs pyarrow
 from dstreams.arrow.schemas import schema_of  # noqa: E402
 

@@ -16,7 +16,7 @@ pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 from dstreams.arrow.block_decoder import BlockDecoder, Decoded  # noqa: E402 - needs pyarrow
 from dstreams.arrow.decode_lines import decoder_of  # noqa: E402
 from dstreams.errors import InvalidStreamError  # noqa: E402
-from dstreams.rdd.line_bytes import LineBytesDeserializer  # noqa: E402
+from dstreams.spark.line_bytes import LineBytesDeserializer  # noqa: E402
 
 INT, REAL, TEXT = pa.int64(), pa.float64(), pa.string()
 WORDS = pa.schema([("a", TEXT), ("b", INT)])

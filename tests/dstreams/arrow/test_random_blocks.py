@@ -25,7 +25,7 @@ from dstreams.arrow.key_hash import hashes_of, partitions_of  # noqa: E402
 from dstreams.arrow.rows import BlocksToRows, RowsToBlocks  # noqa: E402
 from dstreams.arrow.state_step import StateLayout, StateStep  # noqa: E402
 from dstreams.arrow.state_update import BlockUpdate  # noqa: E402
-from dstreams.rdd.blocks import Side  # noqa: E402
+from dstreams.spark.blocks import Side  # noqa: E402
 
 KEYS = pa.schema({"text": pa.string(), "day": pa.date32()})
 SMALL = st.integers(0, 9)

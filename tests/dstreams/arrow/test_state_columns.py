@@ -15,7 +15,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams import DStream, InvalidStreamError, RestartError, StreamingContext
-from dstreams.cli import main
+from dstreams.cli.main import main
 from dstreams.testing import ManualClock, run_batches
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")

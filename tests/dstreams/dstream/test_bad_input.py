@@ -29,7 +29,7 @@ from dstreams import (
     StreamingContext,
     StreamingContextState,
 )
-from dstreams.durations import batch_name
+from dstreams.common.durations import batch_name
 from dstreams.graph.plan import NO_STORAGE
 from dstreams.testing import BatchDriver, ManualClock
 from tests.support.waiting import wait_for

@@ -22,7 +22,7 @@ from dstreams import (
     State,
     StateSpec,
 )
-from dstreams.streams.life_cycle import StreamingContextState
+from dstreams.engine.lifecycle import StreamingContextState
 from dstreams.testing import BatchDriver
 
 Operation = Callable[[DStream[Any]], DStream[Any]]

@@ -12,9 +12,9 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from dstreams import InvalidStreamError, StateSpec, StreamingContext, StreamLifecycleError
-from dstreams.settings import Settings
+from dstreams.common.settings import Settings
+from dstreams.engine.lifecycle import StreamingContextState
 from dstreams.sinks import BatchSink, OutputBatch, OutputPromise, TransactionalSink
-from dstreams.streams.life_cycle import StreamingContextState
 from dstreams.structured import StreamSession
 from dstreams.testing import ManualClock
 from tests.support.jobs import count_jobs

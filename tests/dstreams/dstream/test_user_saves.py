@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 
 from dstreams import StreamingContext
-from dstreams.rdd import jvm
+from dstreams.spark import jvm
 from dstreams.testing import ManualClock
 
 OLD = "org.apache.hadoop.mapred"

@@ -23,10 +23,10 @@ from dstreams import (
     StreamingContext,
     StreamLifecycleError,
 )
-from dstreams.rdd.shuffle import BlockPairsRDD
-from dstreams.settings import Settings
+from dstreams.common.settings import Settings
+from dstreams.spark.shuffle import BlockPairsRDD
 from dstreams.testing import BatchDriver, ManualClock, run_batches
-from tests.dstreams.rdd.lineage import lineage_of, shuffles_in
+from tests.dstreams.spark.lineage import lineage_of, shuffles_in
 from tests.support.jobs import count_jobs
 
 HERE = "test_windows.py"

@@ -15,8 +15,8 @@ from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import NO_STORAGE, Plan, StreamGraph
 from dstreams.graph.state import StateDStream
 from dstreams.graph.transformed import TransformedDStream
-from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.sources.queue import QueueSource
+from dstreams.spark.partitioner import StablePartitioner
 from dstreams.state.update_function import UpdateFunction
 
 

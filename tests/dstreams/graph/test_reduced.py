@@ -7,8 +7,8 @@ import operator
 from pyspark import SparkContext
 
 from dstreams.graph.reduced import ReducedDStream
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.reduction import Reduction
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.reduction import Reduction
 from tests.dstreams.graph.test_windowed import PARENT, Given
 
 NODE = ReducedDStream(

@@ -17,12 +17,12 @@ from dstreams.graph.plan import StreamGraph
 from dstreams.graph.reduced import ReducedDStream
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.window_times import WindowTimes
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.reduction import Reduction, UserFunction
-from dstreams.rdd.shuffle import BlockPairsRDD
-from dstreams.rdd.window_step import WindowFunctions
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.reduction import Reduction, UserFunction
+from dstreams.spark.shuffle import BlockPairsRDD
+from dstreams.spark.window_step import WindowFunctions
 from tests.dstreams.graph.test_windowed import PARENT, Given
-from tests.dstreams.rdd.lineage import bytes_shuffled
+from tests.dstreams.spark.lineage import bytes_shuffled
 from tests.support.jobs import count_jobs
 
 PLUS = Reduction(operator.add, "plus")

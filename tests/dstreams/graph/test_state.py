@@ -12,10 +12,10 @@ from pyspark import RDD, SparkContext
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.state import StateDStream
-from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.sources.queue import QueueSource
+from dstreams.spark.partitioner import StablePartitioner
 from dstreams.state.update_function import UpdateFunction
-from tests.dstreams.rdd.lineage import workers_of_a_task
+from tests.dstreams.spark.lineage import workers_of_a_task
 from tests.support.jobs import count_jobs
 
 

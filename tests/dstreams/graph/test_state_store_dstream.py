@@ -17,11 +17,11 @@ from dstreams.graph.node import BatchView, Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import StreamGraph
 from dstreams.graph.state_store_dstream import StateStoreDStream
-from dstreams.kernel.state_versions import StateVersions
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_version import NO_EVENT_TIME, StateVersion
 from dstreams.state.operator_definitions import StateBatch
+from dstreams.state.state_versions import StateVersions
 from tests.support.jobs import count_jobs
 
 Pairs = Iterator[tuple[Any, Any]]

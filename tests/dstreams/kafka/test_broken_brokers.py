@@ -11,8 +11,7 @@ import pytest
 
 from dstreams import StreamingContext
 from dstreams.errors import BatchFailedError, SourceError
-from dstreams.kafka import ConsumerStrategies, KafkaDStream, KafkaUtils, LocationStrategies
-from dstreams.kafka_io import topics
+from dstreams.kafka import ConsumerStrategies, KafkaDStream, KafkaUtils, LocationStrategies, topics
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_cluster import KafkaCluster
 from tests.support.waiting import wait_for

@@ -15,15 +15,15 @@ import zstandard
 from pyspark import SparkContext
 
 from dstreams import StreamingContext
-from dstreams.clock import SystemClock
-from dstreams.demo.brokers import DemoBrokers
-from dstreams.demo.counts_topic import CountsTopic
-from dstreams.demo.text import END_WORD, count_words
-from dstreams.demo.topic import TextTopic
-from dstreams.demo.word_count import StreamedCount
+from dstreams.cli.demo.brokers import DemoBrokers
+from dstreams.cli.demo.counts_topic import CountsTopic
+from dstreams.cli.demo.text import END_WORD, count_words
+from dstreams.cli.demo.topic import TextTopic
+from dstreams.cli.demo.word_count import StreamedCount
+from dstreams.common.clock import SystemClock
 from dstreams.errors import EnvironmentNotReadyError, RestartError, SourceError
 from dstreams.kafka import ConsumerStrategies, KafkaDStream, KafkaUtils, LocationStrategies
-from dstreams.kafka_io.config_files import client_settings
+from dstreams.kafka.config_files import client_settings
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_security import (
     PASSWORD,
@@ -389,7 +389,7 @@ def test_what_is_not_left_out_would_be_found(
     secret: Callable[[KafkaBroker], dict[str, Any]],
 ) -> None:
     """The search above finds it where nothing counts as secret."""
-    monkeypatch.setattr("dstreams.kafka_io.parameters._is_secret", lambda key, value: False)
+    monkeypatch.setattr("dstreams.kafka.parameters._is_secret", lambda key, value: False)
     run_with_state(make_ssc, tmp_path, topic, secret(broker))
     assert files_with(tmp_path, PASSWORD)
 

@@ -11,7 +11,7 @@ from pyspark import SparkContext
 
 from dstreams import DurabilityError, OutputConflictError, StreamingContext
 from dstreams.testing import ManualClock
-from tests.dstreams.streams.test_output_histories import Lines
+from tests.dstreams.engine.test_output_histories import Lines
 from tests.support.kafka_cluster import KafkaCluster
 
 pytestmark = pytest.mark.usefixtures("active_stopped")

@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from pyspark import RDD
 
-from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sinks import OutputBatch, TransactionalSink
+from dstreams.spark.worker_gc import settle_worker
 from tests.support.postgres import connect as connect_postgres
 
 ROWS = 40

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from pyspark import RDD
 
-from checkpoint.fsspec_files import FsspecFiles
+from checkpoint.storage.fsspec_files import FsspecFiles
 from dstreams.errors import OutputConflictError
 from dstreams.sinks import committed_directory
 from dstreams.sinks.manifest import SUCCESS, Manifest

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint import InputPast
-from dstreams.settings import UNLIMITED_MS
+from dstreams.common.settings import UNLIMITED_MS
 from dstreams.sources.file_listing import FileStamp
 from dstreams.sources.file_selection import FileRules, FileSelection, Listing, Selection
 

@@ -15,12 +15,12 @@ import pytest
 from pyspark import SparkContext
 
 from checkpoint import open_files
+from dstreams.common.settings import UNLIMITED_MS
 from dstreams.errors import InvalidStreamError, SourceError
-from dstreams.kernel.source import PlannedInput, SnapshotReader, SourceEnvironment
-from dstreams.settings import UNLIMITED_MS
 from dstreams.sources.file_formats import FixedRecords
 from dstreams.sources.file_listing import FileStamp, stamps_in
 from dstreams.sources.file_stream import FileSource
+from dstreams.sources.source import PlannedInput, SnapshotReader, SourceEnvironment
 from tests.support.surroundings import Driven, Surroundings, Written
 
 

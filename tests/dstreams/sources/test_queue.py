@@ -9,8 +9,8 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.sources.queue import QueueSource
+from dstreams.sources.source import PlannedInput, SourceEnvironment
 from tests.support.surroundings import Driven, Surroundings
 
 

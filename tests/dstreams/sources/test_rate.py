@@ -13,8 +13,8 @@ from pyspark import SparkContext
 
 from dstreams import StreamingContext
 from dstreams.errors import InvalidStreamError
-from dstreams.kernel.source import PlannedInput
 from dstreams.sources.rate import RateSource
+from dstreams.sources.source import PlannedInput
 from dstreams.testing import BatchDriver
 from tests.support.surroundings import Driven, Surroundings
 

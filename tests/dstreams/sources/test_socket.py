@@ -16,9 +16,9 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams.errors import InvalidStreamError, SourceError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.sources.line_buffer import LineBuffer
 from dstreams.sources.socket import SocketTextReader, SocketTextSource, TakenLines, _lines_of
+from dstreams.sources.source import PlannedInput, SourceEnvironment
 from tests.support.surroundings import Driven, Surroundings
 from tests.support.waiting import wait_for
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.failures import UserFunctionError
-from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.spark.failures import UserFunctionError
+from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.input_processor import InputProcessor

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dstreams.durations import batch_datetime
-from dstreams.rdd.failures import UserFunctionError
+from dstreams.common.durations import batch_datetime
+from dstreams.spark.failures import UserFunctionError
 from dstreams.state.keyed_state import State
 from dstreams.state.map_with_state import MappingFunction, RecordProcessor
 from dstreams.state.partition_tasks import MapRecords

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from dstreams.rdd.failures import UserFunctionError
-from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.spark.failures import UserFunctionError
+from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.partition_tasks import EventTime, FlatMapGroups
 from dstreams.state.state_manager import FieldsEncoder

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.spark.partitioner import StablePartitioner
 from dstreams.state import state_spec
 from dstreams.state.state_spec import StateSpec
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from dstreams.durations import batch_datetime
+from dstreams.common.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import Block, Side, encode_block
-from dstreams.rdd.cogroup import ColumnStep, IteratorStep
-from dstreams.rdd.failures import UserFunctionError
-from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.spark.blocks import Block, Side, encode_block
+from dstreams.spark.cogroup import ColumnStep, IteratorStep
+from dstreams.spark.failures import UserFunctionError
+from dstreams.spark.partitioner import StablePartitioner
 from dstreams.state.update_function import UpdateForm, UpdateFunction
 
 OPERATION = "updateStateByKey at app.py:12"

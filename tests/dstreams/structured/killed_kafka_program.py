@@ -1,4 +1,4 @@
-"""A query from Kafka to Kafka, to be killed at a step of a batch (:mod:`dstreams.faults`).
+"""A query from Kafka to Kafka, to be killed at a step of a batch (:mod:`dstreams.common.faults`).
 
 python -m tests.dstreams.structured.killed_kafka_program BROKERS SOURCE TARGET DIRECTORY
 """

@@ -1,4 +1,4 @@
-"""A query over files, to be killed at a step of a batch (:mod:`dstreams.faults`).
+"""A query over files, to be killed at a step of a batch (:mod:`dstreams.common.faults`).
 
 python -m tests.dstreams.structured.killed_program DIRECTORY
 """

@@ -16,7 +16,7 @@ from dstreams.structured import (
     session_window,
     window,
 )
-from dstreams.structured.aggregates import Average, Count, Max, Sum, UserAggregator
+from dstreams.structured.api.aggregates import Average, Count, Max, Sum, UserAggregator
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import Build, QueryRun
 

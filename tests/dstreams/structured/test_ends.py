@@ -10,23 +10,23 @@ from py4j.protocol import Py4JError
 
 from checkpoint.state_store import StateStore
 from checkpoint.testing.memory_backend import MemoryBackend
-from dstreams.kernel.janitor import Janitor
-from dstreams.kernel.listener_bus import ListenerBus
-from dstreams.kernel.source import remedy_of
-from dstreams.kernel.state_versions import StateVersions
-from dstreams.monitor.monitor import Monitor
-from dstreams.monitor.progress import iso
-from dstreams.rdd.job_watch import JobWatch
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.structured.conf import QueryConf
-from dstreams.structured.listeners import CALLBACKS, QueryIdleEvent, StreamingQueryListener
-from dstreams.structured.query import (
+from dstreams.engine.garbage_collector import Janitor
+from dstreams.monitoring.listener_bus import ListenerBus
+from dstreams.monitoring.monitor import Monitor
+from dstreams.monitoring.progress import iso
+from dstreams.sources.source import remedy_of
+from dstreams.spark.job_watch import JobWatch
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.state.state_versions import StateVersions
+from dstreams.structured.api.listeners import CALLBACKS, QueryIdleEvent, StreamingQueryListener
+from dstreams.structured.api.query import (
     QueryEnvironment,
     StreamingQuery,
     StreamingQueryException,
     start_query,
 )
-from dstreams.structured.triggers import Trigger
+from dstreams.structured.api.triggers import Trigger
+from dstreams.structured.conf import QueryConf
 from dstreams.testing import ManualClock
 
 

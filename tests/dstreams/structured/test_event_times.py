@@ -9,8 +9,8 @@ import pytest
 from dstreams.errors import InvalidStreamError
 from dstreams.structured import StreamingDataset, StreamSession, window
 from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
+from tests.dstreams.structured.plan.test_planning import marked, stateful
 from tests.dstreams.structured.runs import QueryRun
-from tests.dstreams.structured.test_planning import marked, stateful
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
 BERLIN = timezone(timedelta(hours=1))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dstreams.rdd.failures import UserFunctionError
+from dstreams.spark.failures import UserFunctionError
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import RDDScanExec
-from dstreams.structured.physical import ElementsExec
+from dstreams.structured.operators.stateless import ElementsExec
 
 
 def rows_of(func: Any, *, are_events: bool) -> list[Any]:

@@ -17,7 +17,7 @@ from dstreams.structured import (
     session_window,
     window,
 )
-from dstreams.structured.aggregates import Count, Sum
+from dstreams.structured.api.aggregates import Count, Sum
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstreams.kafka_io.offsets import TopicPartition
+from dstreams.kafka.offsets import TopicPartition
 from dstreams.structured.sources.kafka_bounds import TriggerLimits, shared
 
 MINUTE_MS = 60_000

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kafka_io.offsets import TopicPartition
-from dstreams.kafka_io.topics import EARLIEST, LATEST, Selection
+from dstreams.kafka.offsets import TopicPartition
+from dstreams.kafka.topics import EARLIEST, LATEST, Selection
 from dstreams.structured.sources.kafka_bounds import Bound
 from dstreams.structured.sources.kafka_options import KafkaOptions
 

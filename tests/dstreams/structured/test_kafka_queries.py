@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dstreams.durations import batch_datetime
+from dstreams.common.durations import batch_datetime
 from dstreams.errors import InvalidStreamError, SourceError
-from dstreams.kafka_io import topics as topics_of_inputs
-from dstreams.kafka_io.rows import KafkaRow, KafkaRowWithHeaders
+from dstreams.kafka import topics as topics_of_inputs
+from dstreams.kafka.rows import KafkaRow, KafkaRowWithHeaders
 from dstreams.structured import StreamingQuery, StreamingQueryException, StreamSession
 from dstreams.testing import ManualClock
 from tests.support.kafka_cluster import KafkaCluster, Sent

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dstreams import faults
-from dstreams.drill import steps as drill
+from dstreams.cli.drill import steps as drill
+from dstreams.common import faults
 from dstreams.errors import InvalidStreamError, OutputConflictError
 from dstreams.structured import StreamingQuery, StreamingQueryException, StreamSession
 from tests.support.kafka_cluster import KafkaCluster, Sent

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dstreams.drill.steps import STEPS
-from dstreams.faults import VARIABLE
-from dstreams.structured.committed_files import committed_lines
+from dstreams.cli.drill.steps import STEPS
+from dstreams.common.faults import VARIABLE
+from dstreams.structured.sources.committed_files import committed_lines
 from tests.support.programs import ROOT, running
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.state_store_rdd import StateStoreRDD
-from dstreams.rdd.state_version import StateVersion
+from dstreams.spark.state_store_rdd import StateStoreRDD
+from dstreams.spark.state_version import StateVersion
 from dstreams.state.group_state import GroupState
 from dstreams.structured import StreamingDataset
 from tests.dstreams.structured.conftest import MakeSession

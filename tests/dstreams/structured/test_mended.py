@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CommitLog, open_files
-from checkpoint.cli import SUCCEEDED, main
+from checkpoint.cli.main import SUCCEEDED, main
 from dstreams.structured import StreamingQueryException, StreamSession
-from dstreams.structured.committed_files import committed_lines
+from dstreams.structured.sources.committed_files import committed_lines
 from tests.dstreams.structured.test_killed import EXPECTED, FILES, run_killed, start
 from tests.dstreams.structured.test_recovery import windowed
 

@@ -8,7 +8,11 @@ import pytest
 
 from dstreams.errors import OutputConflictError
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.structured.committed_files import CommittedFiles, VisibleFiles, committed_files
+from dstreams.structured.sources.committed_files import (
+    CommittedFiles,
+    VisibleFiles,
+    committed_files,
+)
 
 
 @pytest.fixture(autouse=True)

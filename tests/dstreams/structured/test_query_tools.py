@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from checkpoint import CorruptCheckpointError, files_in, open_files
-from checkpoint.cli import IN_USE, MISUSED, SUCCEEDED, main
+from checkpoint.cli.main import IN_USE, MISUSED, SUCCEEDED, main
+from dstreams.engine.input_offsets import InputEnds
 from dstreams.errors import RestartError
-from dstreams.kernel.input_ends import InputEnds
-from dstreams.structured.batch_records import batch_end, batch_start
-from dstreams.structured.query_checkpoint import QueryCheckpoint
-from dstreams.structured.watermarks import Watermarks
-from tests.dstreams.structured.test_query_checkpoint import STORE, Batches, OpenedQuery
+from dstreams.structured.execution.batch_records import batch_end, batch_start
+from dstreams.structured.execution.query_checkpoint import QueryCheckpoint
+from dstreams.structured.execution.watermarks import Watermarks
+from tests.dstreams.structured.execution.test_query_checkpoint import STORE, Batches, OpenedQuery
 from tests.support.stream_model import STREAM, Driver, World
 from tests.support.surroundings import reads
 

@@ -10,18 +10,13 @@ from typing import Any
 import pytest
 
 from checkpoint import CorruptCheckpointError
-from dstreams import faults
-from dstreams.drill import steps as drill
+from dstreams.cli.drill import steps as drill
+from dstreams.common import faults
 from dstreams.errors import RestartError
-from dstreams.structured import (
-    StreamingDataset,
-    StreamingQuery,
-    StreamSession,
-    active_queries,
-    window,
-)
-from dstreams.structured.committed_files import committed_lines
-from dstreams.structured.session import MemoryStreamHandle
+from dstreams.structured import StreamingDataset, StreamingQuery, StreamSession, window
+from dstreams.structured.api.session import MemoryStreamHandle
+from dstreams.structured.execution.micro_batch import active_queries
+from dstreams.structured.sources.committed_files import committed_lines
 from tests.dstreams.structured.runs import QueryRun
 
 STEPS = [step.name for step in drill.STEPS if not (step.function or step.in_restart)]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.cli import SUCCEEDED, main
-from dstreams.structured.committed_files import committed_lines
+from checkpoint.cli.main import SUCCEEDED, main
+from dstreams.structured.sources.committed_files import committed_lines
 from tests.support.programs import ROOT
 from tests.support.waiting import wait_for
 

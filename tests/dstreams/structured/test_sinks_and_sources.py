@@ -15,16 +15,20 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from checkpoint import InputPast
+from dstreams.common.settings import Settings
 from dstreams.errors import RestartError, SourceError, StreamLifecycleError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
-from dstreams.settings import Settings
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.file_listing import HadoopDirectories
+from dstreams.sources.source import PlannedInput, SourceEnvironment
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import StreamingDataset, StreamingQueryException, StreamSession
-from dstreams.structured.committed_files import VisibleFiles, committed_files, committed_lines
 from dstreams.structured.sinks.console_sink import ConsoleSink, table
 from dstreams.structured.sinks.file_sink import FileSink
+from dstreams.structured.sources.committed_files import (
+    VisibleFiles,
+    committed_files,
+    committed_lines,
+)
 from dstreams.structured.sources.file_source import FileStreamSource
 from dstreams.testing import ManualClock
 from tests.dstreams.structured.conftest import MakeSession

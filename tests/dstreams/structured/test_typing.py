@@ -12,7 +12,7 @@ HEAD = """
 from __future__ import annotations
 from typing import Iterator
 from dstreams.structured import GroupState, StreamingDataset, window
-from dstreams.structured.aggregates import Count, Sum
+from dstreams.structured.api.aggregates import Count, Sum
 
 def latest(key: str, lines: Iterator[str], state: GroupState[int]) -> list[float]:
     return [float(state.getOption or 0)]

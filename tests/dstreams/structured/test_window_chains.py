@@ -9,7 +9,7 @@ import pytest
 
 from dstreams.state.group_state import GroupState, GroupStateTimeout
 from dstreams.structured import StreamingDataset, StreamSession, Window, session_window, window
-from dstreams.structured.aggregates import Sum
+from dstreams.structured.api.aggregates import Sum
 from tests.dstreams.structured.runs import QueryRun
 
 # Event times in milliseconds. The delay is 10 s: the watermark becomes 9999, the last millisecond

@@ -12,7 +12,7 @@ import pytest
 from checkpoint import CheckpointError
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.structured import StreamingDataset, StreamSession, session_window, window
-from dstreams.structured.aggregates import Count
+from dstreams.structured.api.aggregates import Count
 
 
 def itself(record: Any) -> Any:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId, VersionId
 from checkpoint.testing.memory_backend import MemoryBackend
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.state_store_rdd import StoreFunction
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_store_rdd import StoreFunction
 
 MapSide = Callable[[list[Any]], Iterable[tuple[Any, Any]]]
 StateSide = Callable[["int | None", "int | None"], StoreFunction]

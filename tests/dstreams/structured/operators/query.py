@@ -11,7 +11,7 @@ from pyspark import SparkContext
 
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore
-from dstreams.kernel.state_versions import StateVersions
+from dstreams.state.state_versions import StateVersions
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.fusion import fuse_stateful_operators

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstreams.rdd.failures import UserFunctionError
+from dstreams.spark.failures import UserFunctionError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import (
     AggregateFunction,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dstreams.rdd.failures import UserFunctionError
+from dstreams.spark.failures import UserFunctionError
 from dstreams.structured.operators import aggregate_functions as functions
 from dstreams.structured.operators import copied_records
 from dstreams.structured.operators.aggregate_functions import (

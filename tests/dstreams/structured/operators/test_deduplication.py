@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import SparkContext
 
-from dstreams.rdd.failures import UserFunctionError
+from dstreams.spark.failures import UserFunctionError
 from dstreams.structured.operators.deduplication import (
     DropDuplicates,
     DropDuplicatesWithinWatermark,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from dstreams.rdd.failures import UserFunctionError
+from dstreams.spark.failures import UserFunctionError
 from dstreams.state.partition_tasks import EventTime
 from dstreams.structured.operators.deduplication import KeyEvents
 from dstreams.structured.operators.event_time_stats import EventTimeStats

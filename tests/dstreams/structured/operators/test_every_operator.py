@@ -16,13 +16,12 @@ import dstreams.structured
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore
 from dstreams.errors import InvalidStreamError
-from dstreams.kernel.state_versions import StateUpdate, StateVersions
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.placed_pairs import PlacedPairsRDD
-from dstreams.rdd.shuffle import shuffle_pairs
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.placed_pairs import PlacedPairsRDD
+from dstreams.spark.shuffle import shuffle_pairs
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.state.state_manager import FieldsEncoder
-from dstreams.structured.join_events import JoinedEventsExec, NestedEventsExec
+from dstreams.state.state_versions import StateUpdate, StateVersions
 from dstreams.structured.operators.aggregate_functions import Count, Sum
 from dstreams.structured.operators.aggregation import (
     AggregateMode,
@@ -72,8 +71,7 @@ from dstreams.structured.operators.stateful_operator import (
     StateStoreReader,
     StateStoreWriter,
 )
-from dstreams.structured.operators.time_windows import TimeWindows, Window
-from dstreams.structured.physical import (
+from dstreams.structured.operators.stateless import (
     AppendKeyExec,
     ElementsExec,
     LimitExec,
@@ -84,6 +82,8 @@ from dstreams.structured.physical import (
     UnionExec,
     WindowTimeExec,
 )
+from dstreams.structured.operators.time_windows import TimeWindows, Window
+from dstreams.structured.plan.join_events import JoinedEventsExec, NestedEventsExec
 
 TWO = StablePartitioner(2)
 BY_LETTER = Grouping(str, name="letter")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyspark import SparkContext
 
 from checkpoint.state_store import StateWriter
-from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.state_store_rdd import StoreFunction
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_store_rdd import StoreFunction
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.structured.operators.aggregate_functions import (
     Average,
@@ -49,11 +49,11 @@ from dstreams.structured.operators.session_state import (
     SessionsIntoState,
 )
 from dstreams.structured.operators.sessions import plan_sessions
+from dstreams.structured.operators.stateless import AppendKeyExec
 from dstreams.structured.operators.streaming_aggregation_state_manager import (
     create_aggregation_state_manager,
 )
 from dstreams.structured.operators.time_windows import TimeWindows
-from dstreams.structured.physical import AppendKeyExec
 from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
 

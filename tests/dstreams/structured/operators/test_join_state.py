@@ -15,9 +15,9 @@ from pyspark import SparkContext
 from checkpoint.state_store import EMPTY, StateStore, StateWriter, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.failures import UserFunctionError
-from dstreams.rdd.spill_buffer import SpillBuffer
-from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.spark.failures import UserFunctionError
+from dstreams.spark.spill_buffer import SpillBuffer
+from dstreams.spark.state_metrics import StateMetrics
 from dstreams.structured.operators import join_state
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.join import plan_join

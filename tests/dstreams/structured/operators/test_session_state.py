@@ -13,9 +13,9 @@ from pyspark import SparkContext
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.failures import UserFunctionError
-from dstreams.rdd.spill_buffer import SpillBuffer
-from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.spark.failures import UserFunctionError
+from dstreams.spark.spill_buffer import SpillBuffer
+from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators import session_state
 from dstreams.structured.operators.aggregate_functions import Count

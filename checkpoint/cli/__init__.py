@@ -1,0 +1,1 @@
+"""Command-line tools for checkpoints, one command per module."""

@@ -1,0 +1,115 @@
+"""Parsers of commands: help that fits the terminal, with examples; errors that say what is near."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from checkpoint.cli.help_page import HelpPage
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command; those of its own commands are of this class, too.
+
+    Args:
+        arguments: those of :class:`argparse.ArgumentParser`.
+        examples: what is typed after the name of the command, each in a line of its help.
+        epilog: what stands below them.
+    """
+
+    def __init__(
+        self, *, examples: Sequence[str] = (), epilog: str | None = None, **arguments: Any
+    ) -> None:
+        arguments.setdefault("formatter_class", HelpPage)
+        # What is short for an option today would be short for another one tomorrow.
+        arguments.setdefault("allow_abbrev", False)
+        super().__init__(**arguments)
+        self.add_below(examples, epilog)
+
+    def add_below(self, examples: Sequence[str], epilog: str | None) -> None:
+        """Set what stands below the options: examples, and a text."""
+        self.examples = tuple(examples)
+        shown = [f"  %(prog)s {example}".rstrip() for example in examples]
+        heading = "example:" if len(shown) == 1 else "examples:"
+        below = "\n".join([heading, *shown]) if shown else ""
+        self.epilog = "\n\n".join(filter(None, (below, epilog))) or None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the words, and end with an error if there is one that nobody knows."""
+        if args is not None:
+            # Before what is missing: it may be missing because it is misspelt.
+            takes_rest = any(map(_takes_the_rest, self._actions))
+            own = self._before_the_rest(args) if takes_rest else args
+            self._require_known(word for word in _options_in(own) if self._is_unknown(word))
+        found, rest = super().parse_known_args(args, namespace)
+        self._require_known(rest)
+        return found, rest
+
+    def _before_the_rest(self, args: Iterable[str]) -> list[str]:
+        """Return the options before the first word that is neither one nor a value of one."""
+        found: list[str] = []
+        words = iter(args)
+        for word in words:
+            if not word.startswith("-"):
+                break
+            found.append(word)
+            action = self._option_string_actions.get(word)
+            if action is not None and action.nargs is None:
+                next(words, None)  # its value
+        return found
+
+    def _is_unknown(self, word: str) -> bool:
+        return word.partition("=")[0] not in self._option_string_actions
+
+    def _require_known(self, words: Iterable[str]) -> None:
+        for word in words:
+            name = word.partition("=")[0]
+            if word.startswith("-"):
+                known = [one for one in self._option_string_actions if one.startswith("--")]
+                self.error(f"there is no option {name!r}; {self._near(name, known)}")
+            self.error(f"{word!r} is an argument too many; see {self.prog} --help")
+
+    def _near(self, word: str, known: Iterable[str]) -> str:
+        near = closest(word, known)
+        if near:
+            return f"did you mean {' or '.join(map(repr, near))}?"
+        return f"see {self.prog} --help"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = action.choices
+        if choices is None or value in choices:
+            return
+        known = list(map(str, choices))
+        near = closest(str(value), known)
+        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        if isinstance(action, argparse._SubParsersAction):
+            there = "" if near else f"; there are {', '.join(known)}"
+            self.error(f"there is no command {value!r}{meant}{there}")
+        raise argparse.ArgumentError(action, f"{value!r} must be one of {', '.join(known)}{meant}")
+
+
+def about(text: str | None) -> str:
+    """Return what the documentation of a module says of its command, which it names first."""
+    said = (text or "").partition(": ")[2]
+    return f"{said[:1].upper()}{said[1:]}"
+
+
+def closest(word: str, known: Iterable[str]) -> list[str]:
+    """Return which of the *known* words may be meant by one, at most two of them."""
+    there = list(known)
+    begun = [one for one in there if len(word.strip("-")) > 1 and one.startswith(word)]
+    return begun[:2] or get_close_matches(word, there, n=2, cutoff=0.7)
+
+
+def _takes_the_rest(action: argparse.Action) -> bool:
+    return action.nargs in (argparse.REMAINDER, argparse.PARSER)
+
+
+def _options_in(words: Iterable[str]) -> Iterable[str]:
+    for word in words:
+        if word == "--":
+            return
+        if word.startswith("--"):
+            yield word

@@ -1,0 +1,262 @@
+"""What the tools share: what a command returns, which stream is meant, how numbers are shown."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import shlex
+import sys
+import tempfile
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from checkpoint.cli.command_parser import CommandParser
+from checkpoint.cli.progress import Progress, progress_on
+from checkpoint.cli.times import iso, moment
+from checkpoint.cli.times import time_ms as read_time
+from checkpoint.errors import CorruptCheckpointError, Damage
+from checkpoint.log.commit_log import CommitLog, CommitRecord
+from checkpoint.log.recovery import newest_stream
+from checkpoint.log.streams import list_claimed, list_streams, stream_url
+from checkpoint.state_store import LmdbBackend, StoreId, VersionId
+from checkpoint.state_store.backend import RawVersion
+from checkpoint.storage.files import Files
+from checkpoint.storage.open_location import open_existing
+
+Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+
+SUCCEEDED, FAILED, MISUSED, PROBLEMS, IN_USE, INTERRUPTED = 0, 1, 2, 3, 4, 130  # 2 is argparse's
+
+STATUS = """\
+exit status:
+    0  done; verify has found nothing wrong, diff no difference or some
+    1  it failed: a file is damaged, missing or refused, or the storage does not
+       answer; or something of the state that was asked for cannot be shown
+    2  the command was used wrongly, or what it asks for is not there
+    3  verify has found problems, and has named them
+    4  refused, because a driver may be at work on the stream
+  130  interrupted by Ctrl-C
+"""
+
+
+class UsageError(Exception):
+    """What was asked for is not there; the message says what is."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command returns.
+
+    *verdict* is the last line for people, good news where the status says so; below it stands
+    *advice*, whose last line is a command to be pasted.
+    """
+
+    data: object = None
+    lines: Iterable[str] | None = None
+    verdict: str | None = None
+    rows: Iterable[object] | None = None
+    status: int = SUCCEEDED
+    note: str | None = None
+    advice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong with a file.
+
+    Args:
+        file: where it is.
+        found: what is wrong.
+        expected: what should be there.
+        remedy: what to do.
+        damage: what is wrong, by the heading of the runbook that has it.
+    """
+
+    file: str
+    found: str
+    expected: str
+    remedy: str
+    damage: Damage
+
+    def as_json(self) -> dict[str, str]:
+        """Return it for programs."""
+        return {**vars(self), "damage": self.damage.value}
+
+    @classmethod
+    def of(cls, error: CorruptCheckpointError) -> Problem:
+        """Return the problem that an error tells of."""
+        return cls(error.file, error.found, error.expected, error.remedy, error.damage)
+
+    def error(self) -> CorruptCheckpointError:
+        """Return the error that tells of this problem."""
+        return CorruptCheckpointError(
+            self.file, self.found, self.expected, self.remedy, self.damage
+        )
+
+    def __str__(self) -> str:
+        return str(self.error())
+
+
+def add_location(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which stream is meant."""
+    parser.add_argument(
+        "url", metavar="CHECKPOINT", help="path or URL of the checkpoint, or of one stream in it"
+    )
+    parser.add_argument(
+        "--stream", metavar="ID", help="id of the stream; the newest one by default"
+    )
+
+
+def command_line(options: argparse.Namespace, *words: str) -> str:
+    """Return the command *words* for the stream that *options* mean, as one types it."""
+    command, *rest = words
+    url = os.path.abspath(options.url) if "://" not in options.url else options.url
+    stream = ["--stream", options.stream] if options.stream else []
+    return f"{options.program} {shlex.join([command, url, *stream, *rest])}"
+
+
+def add_operator(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say of which operator, and of which part of its state."""
+    parser.add_argument(
+        "--operator", metavar="UID", help="uid of the operator, where there are several"
+    )
+    parser.add_argument(
+        "--store", metavar="NAME", help="name of the store, where there are several"
+    )
+    parser.add_argument("--partition", type=int, metavar="N", help="one partition only")
+
+
+def add_time(parser: argparse.ArgumentParser, name: str, text: str, **arguments: Any) -> None:
+    """Add an argument that takes the time of a batch."""
+    parser.add_argument(name, type=read_time, metavar="TIME", help=text, **arguments)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the argument by which programs ask."""
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def add_progress(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that can take long."""
+    parser.add_argument("--quiet", action="store_true", help="no progress: result and errors only")
+    parser.add_argument(
+        "--json", action="store_true", help="for programs: the result, and progress beside it"
+    )
+
+
+def progress_of(options: argparse.Namespace) -> Progress:
+    """Return what shows the progress of a command with these arguments."""
+    name = f"{options.program} {options.command}"
+    return progress_on(sys.stderr, name, as_json=options.json, is_quiet=options.quiet)
+
+
+def add_driver_gone(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of a command that refuses while a driver may be at work."""
+    parser.add_argument(
+        "--driver-gone",
+        action="store_true",
+        help="the driver that cannot be seen from here is gone, for certain",
+    )
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that changes something."""
+    parser.add_argument("--dry-run", action="store_true", help="say what would happen, and stop")
+
+
+def record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
+    """Read the record of a batch that counts; None for the newest."""
+    times = log.times()
+    if not times:
+        raise UsageError(f"{log.files.url} has no committed batch; is it a checkpoint?")
+    if time_ms is not None and time_ms not in times:
+        raise UsageError(f"no batch at {moment(time_ms)} is committed; {nearest(times, time_ms)}")
+    return log.read(times[-1] if time_ms is None else time_ms)
+
+
+def nearest(times: Sequence[int], time_ms: int) -> str:
+    """Say which *times*, in order, are near one that is not among them."""
+    if not times:
+        return "there are none"
+    place = bisect(times, time_ms)
+    shown = ", ".join(map(iso, times[max(place - 3, 0) : place + 2]))
+    is_number = time_ms < _LEAST_TIME_MS <= times[0]
+    hint = f"; {_NO_NUMBERS}" if is_number else ""
+    return f"near it are {shown}{hint}"
+
+
+_LEAST_TIME_MS = 10**10
+"""Where batches are later than this, in spring of 1970, a smaller number is none of their times."""
+_NO_NUMBERS = "a number is milliseconds since 1970; batches lists the time of each batch"
+
+
+@contextmanager
+def opened_version(files: Files, store: StoreId, version_id: VersionId) -> Iterator[RawVersion]:
+    """Build a version of a store in a replica of its own, which verifies all that it reads."""
+    with ExitStack() as stack:
+        local = stack.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-state-"))
+        yield stack.enter_context(LmdbBackend(files, local).open_apart(store, version_id))
+
+
+def open_location(url: str) -> Files:
+    """Open the files at *url*, which has to be there; nothing is made."""
+    try:
+        return open_existing(url)
+    except FileNotFoundError as error:
+        raise UsageError(f"{error}; give the location of a checkpoint") from error
+
+
+def open_stream_at(url: str, stream_id: str | None) -> Files:
+    """Open the stream that is meant. Raises UsageError."""
+    files = open_location(url)
+    if stream_id is None and is_stream(files):
+        return files
+    streams = list_streams(files)
+    if not streams:
+        raise UsageError(_no_stream(url, list_claimed(files)))
+    known = {stream.stream_id: stream for stream in streams}
+    if stream_id is not None and stream_id not in known:
+        raise UsageError(f"{url} has no stream {stream_id!r}; it has {', '.join(known)}")
+    ids = [stream.stream_id for stream in reversed(streams)]
+    if stream_id is None:
+        newest = newest_stream(ids, lambda one: open_location(stream_url(url, one)))
+        if newest is not None:
+            return newest[1]
+    return open_location(stream_url(url, stream_id or ids[0]))
+
+
+def _no_stream(url: str, queries: Sequence[str]) -> str:
+    """Say that there is no stream at *url*, and what is below it: the checkpoints of queries."""
+    if not queries:
+        return f"{url} holds no commit record and no stream; is it a checkpoint?"
+    return (
+        f"{url} is no checkpoint, but has those of queries below it: {', '.join(queries)}; give "
+        f"one of them, such as {stream_url(url, queries[0])}"
+    )
+
+
+def is_stream(files: Files) -> bool:
+    """Whether *files* are those of one stream."""
+    return any(files.list(prefix) for prefix in ("epochs/", "commits/", "batches/"))
+
+
+def literal(text: str) -> Any:
+    """Return the Python literal that *text* is, or else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def size(size_bytes: int) -> str:
+    """Show a size, for people."""
+    amount = float(size_bytes)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"

@@ -1,0 +1,359 @@
+"""``verify``: every checksum and every promise, each problem with its file and a remedy.
+
+First every file is read to its end, which checks all checksums, and has to say of itself what its
+name says. Then every record that counts is followed: each file that it names is there, with the
+size and the digest it had; changelogs lead back to a snapshot or to the beginning; records follow
+each other without a gap; what inputs have read is known, and received blocks are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+
+from checkpoint.cli.common import Problem, opened_version
+from checkpoint.cli.progress import SILENT, Progress
+from checkpoint.cli.whole_files import reader_of
+from checkpoint.errors import (
+    RESTORE,
+    CheckpointError,
+    CorruptCheckpointError,
+    Damage,
+    StorageRefusedError,
+)
+from checkpoint.log.batch_log import begin_file
+from checkpoint.log.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog, CommitRecord
+from checkpoint.log.fencing import CLAIM, epoch_file, epochs_with
+from checkpoint.log.graph_record import (
+    GraphSnapshot,
+    read_graph_in,
+    read_newest_graph,
+    read_rdds,
+)
+from checkpoint.log.inputs import InputHistory, blocks_of, read_inputs
+from checkpoint.log.lineage import Lineage, read_lineage
+from checkpoint.log.received_blocks import ReceivedBlocks
+from checkpoint.log.record_files import RecordId, record_ids
+from checkpoint.log.recovery import RecoveryPlan, StreamLog, plan_recovery, read_log, read_plan
+from checkpoint.log.state_files import (
+    STATE_PREFIX,
+    StatePartition,
+    read_state_file,
+)
+from checkpoint.log.version_records import StoreId, VersionId
+from checkpoint.state_store import EMPTY
+from checkpoint.state_store.chain import walk_back
+from checkpoint.state_store.store_files import list_snapshots, read_changelog, read_parent
+from checkpoint.storage.files import Files, location
+from checkpoint.storage.framing import FileRef
+
+FOREIGN = "remove it, if nobody needs it: no stream has written it"
+_CLAIM_ANEW = (
+    "make sure that no driver is at work, then start the stream, which claims the next epoch, or "
+    "rewind it to its last batch"
+)
+_OLD_CLAIM = "remove it: a newer driver has claimed the stream, and nothing needs this claim"
+
+
+class Note(Enum):
+    """What verify says that is no problem: each stands in the runbook."""
+
+    VOID = "void, of older drivers or taken back: commits at {times}"
+    ORPHANS = "{count} state files that no record names; see gc"
+    OLD_CLAIM = "{claim} is missing; nothing needs it, as epoch {newest} has a newer one"
+    UNTRUSTED = "a restart by this user is refused: {error}"
+
+    def __call__(self, **facts: object) -> str:
+        """Return the sentence with these facts."""
+        return self.value.format(**facts)
+
+
+@dataclass
+class Verification:
+    """What was looked at, and what is wrong."""
+
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    checked: int = 0
+
+    def try_to(self, check: Callable[[], object], where: str) -> bool:
+        """Run a check, and keep what it fails with; whether it succeeded."""
+        try:
+            check()
+        except CorruptCheckpointError as error:
+            self.add(Problem.of(error))
+        except FileNotFoundError:
+            self.add(
+                Problem(where, "is missing", "the file", "restore it from a copy", Damage.MISSING)
+            )
+        except (CheckpointError, ValueError) as error:
+            remedy = (
+                "look at that storage" if isinstance(error, StorageRefusedError) else "see there"
+            )
+            self.add(
+                Problem(
+                    where, f"cannot be verified: {error}", "a good file", remedy, Damage.UNREADABLE
+                )
+            )
+        else:
+            return True
+        return False
+
+    def add(self, problem: Problem) -> None:
+        """Keep a problem, unless that of the same file is known."""
+        if all(problem.file != known.file for known in self.problems):
+            self.problems.append(problem)
+
+
+def verify_stream(files: Files, progress: Progress = SILENT) -> Verification:
+    """Verify everything of one stream; nothing is changed."""
+    findings = Verification()
+    names = files.list("")
+    streams: dict[str, str] = {}
+    for name in progress.over(names, "reading files"):
+        findings.checked += 1
+        stream_id = _read_whole(files, name, findings)
+        if stream_id is not None:
+            streams[name] = stream_id
+    lineage: list[Lineage] = []
+    plans: list[RecoveryPlan] = []
+    if findings.try_to(lambda: lineage.append(read_lineage(files)), files.url):
+        _verify_records(files, names, lineage[0], findings, progress)
+        _verify_claims(files, names, lineage[0], findings)
+        findings.try_to(lambda: plans.append(read_plan(files)), files.url)
+    for plan in plans:
+        if plan.stream_id is not None:
+            _require_stream(files, streams, plan.stream_id, findings)
+        for lost in plan.missing_begins(min(plan.committed_ms, default=0) - 1):
+            wanted = "the begin record that another record names"
+            where = location(files, begin_file(lost))
+            findings.add(Problem(where, "is missing", wanted, RESTORE, Damage.MISSING))
+        findings.try_to(partial(verify_graph, files, plan), files.url)
+        verify_inputs(files, plan, findings, progress)
+    return findings
+
+
+def verify_restart(
+    files: Files, log: StreamLog, plan: RecoveryPlan, findings: Verification
+) -> None:
+    """Verify what a restart with this plan reads beside the records: graph, state and inputs."""
+    findings.try_to(partial(_verify_graph_in, files, plan), files.url)
+    _verify_beside_graph(files, log, plan, findings)
+
+
+def _verify_beside_graph(
+    files: Files, log: StreamLog, plan: RecoveryPlan, findings: Verification
+) -> None:
+    holders = set() if plan.last is None else set(plan.last.newest_snapshots.values())
+    for record_id in sorted(holders.intersection(log.commits)):  # not of removed operators
+        verify_record(files, log.commits[record_id], findings)
+    if plan.last is not None:
+        verify_stores(files, plan.last, findings)
+    verify_inputs(files, plan, findings)
+
+
+def restart_problem(files: Files) -> Problem | None:
+    """Return for what a restart would be refused, None where one can begin."""
+    findings = Verification()
+
+    def look() -> None:
+        log = read_log(files)
+        plan = plan_recovery(log)
+        verify_graph(files, plan)
+        _verify_beside_graph(files, log, plan, findings)
+
+    findings.try_to(look, files.url)
+    return next(iter(findings.problems), None)
+
+
+def _verify_claims(
+    files: Files, names: Collection[str], lineage: Lineage, findings: Verification
+) -> None:
+    """Find the epochs that have lost their claim, which keeps out whoever had the stream before.
+
+    A newer claim does the same. So nothing needs one that is not the newest, and where that is lost
+    a restart, or a rewind to the last batch, claims the next epoch.
+    """
+    claimed = epochs_with(list(names), CLAIM)
+    newest = max(claimed, default=0)
+    old = {location(files, epoch_file(epoch, CLAIM)) for epoch in claimed if epoch < newest}
+    findings.problems = [
+        replace(problem, remedy=_OLD_CLAIM)
+        if problem.file in old and problem.remedy == RESTORE
+        else problem
+        for problem in findings.problems
+    ]
+    for takeover in lineage.takeovers:
+        epoch, claim = takeover.epoch, epoch_file(takeover.epoch, CLAIM)
+        if claim in names:
+            continue
+        if epoch < newest:
+            findings.notes.append(Note.OLD_CLAIM(claim=claim, newest=newest))
+        else:
+            wanted = f"the claim of epoch {epoch}, which keeps older drivers out"
+            findings.add(
+                Problem(location(files, claim), "is missing", wanted, _CLAIM_ANEW, Damage.NO_CLAIM)
+            )
+
+
+def _read_whole(files: Files, name: str, findings: Verification) -> str | None:
+    """Read a file to its end, and return the stream that it is of, None if it cannot be read."""
+    where = location(files, name)
+    reader = reader_of(files, name)
+    if reader is None:
+        findings.add(
+            Problem(where, "is no file of a checkpoint", "no such file", FOREIGN, Damage.FOREIGN)
+        )
+        return None
+    found: list[str] = []
+    findings.try_to(lambda: found.append(reader()), where)
+    return found[0] if found else None
+
+
+def _require_stream(
+    files: Files, streams: Mapping[str, str], stream_id: str, findings: Verification
+) -> None:
+    """Find the files that another stream has written."""
+    for name, found in streams.items():
+        if found != stream_id:
+            where, wanted = location(files, name), f"stream {stream_id}"
+            findings.add(Problem(where, f"is of stream {found}", wanted, RESTORE, Damage.MISPLACED))
+
+
+def _verify_records(
+    files: Files,
+    names: Iterable[str],
+    lineage: Lineage,
+    findings: Verification,
+    progress: Progress,
+) -> None:
+    listed = list(names)
+    ids = record_ids(listed, COMMIT_PREFIX, COMMIT_SUFFIX)
+    counted = lineage.commits(ids)
+    log = CommitLog(files)
+    records: dict[RecordId, CommitRecord] = {}
+    named: set[str] = set()
+    for record_id in progress.over(ids, "reading commit records"):
+        try:
+            record = log.read_record(record_id)
+        except (CheckpointError, FileNotFoundError):
+            continue  # known already
+        named |= record.file_names()
+        if record_id in counted:
+            records[record_id] = record
+    snapshots = [commit for record in records.values() for commit in record.snapshots.values()]
+    progress.begin("following records", sum(len(commit.files) for commit in snapshots))
+    for record in records.values():
+        verify_record(files, record, findings, progress)
+        for name in record.file_names().difference(listed):
+            wanted = f"a file that the record of {record.record_id} names"
+            findings.add(
+                Problem(location(files, name), "is missing", wanted, RESTORE, Damage.MISSING)
+            )
+    for record in list(records.values())[-1:]:
+        verify_stores(files, record, findings, progress)
+    for record in records.values():
+        previous = record.previous
+        is_known = previous is None or previous in ids or previous < counted[0]
+        if previous is not None and not is_known:
+            where = location(files, f"{COMMIT_PREFIX}{previous.stem}{COMMIT_SUFFIX}")
+            wanted = f"the record that comes before that of {record.record_id}"
+            findings.add(Problem(where, "is missing", wanted, RESTORE, Damage.MISSING))
+    void = sorted(set(ids) - set(counted))
+    if void:
+        times = ", ".join(map(str, void))
+        findings.notes.append(Note.VOID(times=times))
+    orphans = [name for name in listed if name.startswith(STATE_PREFIX) and name not in named]
+    if orphans:
+        findings.notes.append(Note.ORPHANS(count=len(orphans)))
+
+
+def verify_record(
+    files: Files, record: CommitRecord, findings: Verification, progress: Progress = SILENT
+) -> None:
+    """Verify the state files that a record names."""
+    for uid, commit in record.snapshots.items():
+        for ref, wanted in commit.partitions(record.stream_id, uid, record.batch_time_ms):
+            read = partial(_read_state, files, ref, wanted)
+            findings.try_to(read, location(files, ref.name))
+            progress.advance()
+
+
+def _read_state(files: Files, ref: FileRef, wanted: StatePartition) -> None:
+    for _ in read_state_file(files, ref, wanted):
+        pass
+
+
+def verify_stores(
+    files: Files, record: CommitRecord, findings: Verification, progress: Progress = SILENT
+) -> None:
+    """Verify the stores that a record names, back to a snapshot of each."""
+    stored_in = [(commit, stored) for commit in record.stores for stored in commit.partitions]
+    for commit, stored in progress.over(stored_in, "rebuilding stored state"):
+        if stored.file is None:
+            continue
+        store = commit.store_id(record.stream_id, stored.partition)
+        version_id = stored.version_id
+        where = location(files, stored.file.name)
+        if findings.try_to(partial(_walk_to_snapshot, files, store, version_id), where):
+            require = partial(_require_stored, files, store, version_id, stored.file)
+            if findings.try_to(require, where):
+                findings.try_to(partial(_require_content, files, store, version_id), where)
+
+
+def _require_stored(files: Files, store: StoreId, version_id: VersionId, ref: FileRef) -> None:
+    """Raise unless a changelog is the one that a record names."""
+    changelog = read_changelog(files, store, version_id)
+    for _ in changelog.parts:
+        pass
+    ref.require(changelog.totals, location(files, ref.name))
+
+
+def _require_content(files: Files, store: StoreId, version_id: VersionId) -> None:
+    """Raise unless files that are whole lead to the content whose checksum the writer has noted."""
+    with opened_version(files, store, version_id):
+        pass
+
+
+def _walk_to_snapshot(files: Files, store: StoreId, newest: VersionId) -> None:
+    """Follow changelogs back to a snapshot, or to the empty store."""
+    snapshots = list_snapshots(files, store)
+    for version_id in walk_back(newest, lambda found: read_parent(files, store, found)):
+        if version_id in snapshots and version_id != newest:
+            return
+        if version_id != EMPTY:
+            for _ in read_changelog(files, store, version_id).parts:
+                pass
+
+
+def verify_graph(files: Files, plan: RecoveryPlan) -> None:
+    """Verify the graph that a restart takes, and the RDDs that it names."""
+    _verify_rdds(files, read_newest_graph(files, plan.graph))
+
+
+def _verify_graph_in(files: Files, plan: RecoveryPlan) -> None:
+    """Verify the graph that a restart would take if the lineage were that of the plan."""
+    _verify_rdds(files, read_graph_in(files, plan.lineage, plan.graph))
+
+
+def _verify_rdds(files: Files, snapshot: GraphSnapshot | None) -> None:
+    if snapshot is not None:
+        for _ in read_rdds(files, snapshot):
+            pass
+
+
+def verify_inputs(
+    files: Files, plan: RecoveryPlan, findings: Verification, progress: Progress = SILENT
+) -> None:
+    """Verify what records say of inputs, and the received blocks that they name."""
+    inputs: list[InputHistory] = []
+    findings.try_to(lambda: inputs.append(read_inputs(files, plan)), files.url)
+    for found in inputs:
+        retired_ms = -1 if found.snapshot is None else found.snapshot.time_ms
+        blocks_named = list(blocks_of(files, plan))
+        for time_ms, uid, ref in progress.over(blocks_named, "reading received blocks"):
+            if time_ms > retired_ms:
+                blocks = ReceivedBlocks(files, plan.stream_id or "", uid, 0)
+                findings.try_to(partial(blocks.read, ref), location(files, ref.name))

@@ -1,0 +1,1 @@
+"""The write-ahead log of a stream: begin and commit records, fencing, recovery, retention."""

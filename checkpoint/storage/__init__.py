@@ -1,0 +1,1 @@
+"""Files that are created once and durable: local, object stores, framing, signing, trust."""

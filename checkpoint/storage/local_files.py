@@ -1,0 +1,344 @@
+"""Files in a directory of this machine, or of a mounted file system with hard links."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets  # noqa: TID251
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from checkpoint.errors import (
+    AlreadyExistsError,
+    CorruptCheckpointError,
+    Damage,
+    NotDurableError,
+    StorageRefusedError,
+    StorageUncertainError,
+)
+from checkpoint.storage.names import Names, is_name, require_name, require_prefix
+from checkpoint.storage.ownership import require_own
+
+_PRIVATE = (0o700, 0o600)
+_PUBLIC = (0o777, 0o666)
+"""Modes of directories and files, from which the umask takes away."""
+_TEMP_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a pipe that somebody put in the place of a file must not wait for a writer.
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_LINK_REFUSALS = frozenset(
+    {
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EMLINK,
+        errno.ENOENT,
+        errno.ENOSPC,
+        errno.ENOSYS,
+        errno.ENOTSUP,
+        errno.EPERM,
+        errno.EROFS,
+        errno.EXDEV,
+    }
+)
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+_REMEDIES = {
+    errno.ENOENT: "make the directory again, or restore it; it is not made anew while in use",
+    errno.ENOSPC: "free space (or inodes) on that disk",
+    errno.EDQUOT: "free space, or raise the quota",
+    errno.EROFS: "mount that file system writable",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+# Directories whose own entries are known to be durable. A fact about the disk, not about one
+# LocalFiles, so it is kept for the process, and forgotten when it proves wrong.
+_durable_directories: set[str] = set()
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """Files below the directory *root*, readable and writable by their owner only.
+
+    A file is created in this order, and each step waits for the one before::
+
+        open a hidden temporary file      O_EXCL, 0600, a name of its own, in the same directory
+        write, fsync                      now the bytes survive a power loss
+        link to the final name            create-once: fails if there is one; a rename replaces
+        unlink the temporary name
+        fsync the directory               now the name survives a power loss
+
+    A process that is killed on the way leaves a hidden file at worst, which is never listed.
+
+    The root itself is not made here (:func:`checkpoint.open_files` does): when somebody deletes it
+    under a running stream, the next create fails instead of going on in an empty directory.
+
+    Args:
+        root: path of the directory; a relative one is made absolute here and now, because workers
+            run in other directories.
+        is_private: whether only their owner may read them, and not whom the umask lets in.
+        is_guarded: whether a file is refused that somebody else could have written, when it is
+            read; for what will be unpickled.
+    """
+
+    root: str
+    is_private: bool = True
+    is_guarded: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", os.path.abspath(self.root))
+
+    @property
+    def url(self) -> str:
+        return f"file://{self.root}"
+
+    @property
+    def _modes(self) -> tuple[int, int]:
+        return _PRIVATE if self.is_private else _PUBLIC
+
+    def make_root(self) -> None:
+        """Make the root and the directories above it where they are missing, durably."""
+        missing = []
+        directory = self.root
+        while not os.path.isdir(directory) and directory != os.path.dirname(directory):
+            missing.append(directory)
+            directory = os.path.dirname(directory)
+        with _refusing("make the directory", self.root):
+            for directory in reversed(missing):
+                _make_directory(directory, self._modes[0])
+            os.listdir(self.root)  # fails if a file is in its place
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        path = self._path(name)
+        directory = os.path.dirname(path)
+        with _refusing("create a file in", directory):
+            temp, fd = self._open_temp(directory)
+        try:
+            try:
+                size_bytes = _write_synced(fd, chunks, path)
+            finally:
+                # All was synced before, or is given up: an error of close can tell nothing new.
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+            is_ours = _link(temp, path)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temp)
+        # Also for the file of another writer: who is told "it exists" may count on it.
+        _sync_name(directory, path)
+        if not is_ours:
+            raise AlreadyExistsError(f"{path} exists already, and files are created only once")
+        return size_bytes
+
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        path = self._path(name)
+        directory = os.path.dirname(path)
+        with _refusing("replace", path):
+            status = os.stat(path, follow_symlinks=False)
+            temp, fd = self._open_temp(directory)
+        try:
+            try:
+                if os.geteuid() == 0:  # whose file it was can read it again
+                    with _refusing("give away", temp):
+                        os.fchown(fd, status.st_uid, status.st_gid)
+                _write_synced(fd, chunks, path)
+            finally:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+            try:
+                os.rename(temp, path)
+            except OSError as error:
+                kind = StorageRefusedError if error.errno in _LINK_REFUSALS else None
+                raise (kind or StorageUncertainError)(_message("replace", path, error)) from error
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temp)
+        _sync_name(directory, path)
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        path = self._path(name)
+        fd = _open_regular(path, self.is_guarded)
+        try:
+            while True:
+                with _refusing("read", path):
+                    chunk = os.read(fd, chunk_bytes)
+                if not chunk:
+                    return
+                yield chunk
+        finally:
+            os.close(fd)
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self.read_chunks(name, 1 << 20))
+
+    def exists(self, name: str) -> bool:
+        path = self._path(name)
+        with _refusing("look at", path):
+            try:
+                return stat.S_ISREG(os.lstat(path).st_mode)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+
+    def list(self, prefix: str) -> Names:
+        directory = require_prefix(prefix).rpartition("/")[0]
+        with _refusing("list", self.root):
+            os.stat(self.root)  # a missing root is an error, not an empty listing
+            return sorted(name for name in self._walk(directory) if name.startswith(prefix))
+
+    def directories(self, directory: str = "") -> Names:
+        path = self._path(directory) if directory else self.root
+        with _refusing("list", self.root):
+            os.stat(self.root)
+            try:
+                entries = os.scandir(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            with entries:
+                found = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return sorted(entry.name for entry in found if is_name(entry.name))
+
+    def delete(self, name: str) -> None:
+        path = self._path(name)
+        with _refusing("delete", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.root, require_name(name))
+
+    def _walk(self, directory: str) -> Iterator[str]:
+        try:
+            entries = os.scandir(os.path.join(self.root, directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        with entries:
+            for entry in entries:
+                name = f"{directory}/{entry.name}" if directory else entry.name
+                if not is_name(name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    yield from self._walk(name)
+                elif entry.is_file(follow_symlinks=False):
+                    yield name
+
+    def _open_temp(self, directory: str) -> tuple[str, int]:
+        temp = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
+        try:
+            self._make_directories(directory)
+            return temp, os.open(temp, _TEMP_FLAGS, self._modes[1])
+        except FileNotFoundError:
+            _durable_directories.clear()  # somebody deleted a directory that was known
+        self._make_directories(directory)
+        return temp, os.open(temp, _TEMP_FLAGS, self._modes[1])
+
+    def _make_directories(self, directory: str) -> None:
+        """Make *directory* and those above it, up to the root, and their entries durable.
+
+        One that is there already may have been made by another process a moment ago and not be
+        synced yet, so its entry is synced here too, once for each process.
+        """
+        if directory == self.root or directory in _durable_directories:
+            return
+        self._make_directories(os.path.dirname(directory))
+        _make_directory(directory, self._modes[0])
+        _durable_directories.add(directory)
+
+
+def _make_directory(directory: str, mode: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, mode)
+    _sync_directory(os.path.dirname(directory))
+
+
+def _write_synced(fd: int, chunks: Iterable[bytes | memoryview], path: str) -> int:
+    """Write *chunks* and sync them; an error of the iterator itself is passed on as it is."""
+    size_bytes = 0
+    for chunk in chunks:
+        rest = memoryview(chunk).cast("B")
+        size_bytes += len(rest)
+        with _refusing("write", path):
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+    with _refusing("sync", path):
+        os.fsync(fd)
+    return size_bytes
+
+
+def _link(temp: str, path: str) -> bool:
+    """Give the file *temp* its final name; False if another file has that name."""
+    try:
+        os.link(temp, path)
+    except FileExistsError as error:
+        # NFS repeats a request whose answer was lost, and then meets its own link.
+        try:
+            return os.stat(temp).st_nlink == 2
+        except OSError:
+            raise StorageUncertainError(_message("link", path, error)) from error
+    except OSError as error:
+        if error.errno in _LINK_REFUSALS:
+            raise StorageRefusedError(_message("link", path, error)) from error
+        raise StorageUncertainError(_message("link", path, error)) from error
+    return True
+
+
+def _sync_name(directory: str, path: str) -> None:
+    try:
+        _sync_directory(directory)
+    except OSError as error:
+        raise NotDurableError(_message("sync the directory of", path, error)) from error
+
+
+def _sync_directory(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _open_regular(path: str, is_guarded: bool) -> int:
+    """Open *path* for reading if it is a regular file, never waiting for it."""
+    try:
+        fd = os.open(path, _READ_FLAGS)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _not_regular(path, "is a symbolic link") from error
+        raise StorageRefusedError(_message("open", path, error)) from error
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise _not_regular(path, "is a directory, pipe or device")
+        if is_guarded:
+            require_own(path, status)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _not_regular(path: str, found: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        path, found, "a regular file", "remove it and restore the file from a copy", Damage.NO_FILE
+    )
+
+
+@contextlib.contextmanager
+def _refusing(action: str, path: str) -> Iterator[None]:
+    """Turn an OSError into the error that says: this did not happen."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageRefusedError(_message(action, path, error)) from error
+
+
+def _message(action: str, path: str, error: OSError) -> str:
+    return f"cannot {action} {path}: {error.strerror or error}; {_remedy(action, error)}"
+
+
+def _remedy(action: str, error: OSError) -> str:
+    if action == "link" and error.errno in _NO_HARD_LINKS:
+        return "the file system needs hard links, move the checkpoint to one that has them"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"give user id {os.geteuid()} the permission"
+    return _REMEDIES.get(error.errno or 0, "look at that disk and its mount")

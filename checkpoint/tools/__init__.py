@@ -1,1 +1,0 @@
-"""Tools that look into a checkpoint, judge it, and mend it; a module for each command."""

@@ -1,0 +1,167 @@
+"""One life of a driver: a process that is started, watched, and killed."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dstreams.cli.drill import processes
+from dstreams.cli.drill.phases import STOP, Whereabouts
+from dstreams.cli.drill.steps import Step
+from dstreams.common.clock import Clock
+
+_LOG_LINES = 12
+_DRIVER = ("-m", "dstreams.cli.drill.driver")
+
+
+@dataclass
+class DriverLife:
+    """A running driver, and what it has told; its JVM is a child of it, in the same session."""
+
+    process: subprocess.Popen[bytes]
+    pipe: int
+    log: Path
+    started_ms: int
+    batches: list[int] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    first_ms: int | None = None
+    whereabouts: Whereabouts = field(default_factory=Whereabouts)
+    is_asked: bool = False
+    _rest: bytes = b""
+    _held: int | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self.process.poll() is not None
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it ended as by ``kill -9``."""
+        return self.process.poll() == -signal.SIGKILL
+
+    @property
+    def phase(self) -> str:
+        """Its current phase, or the last one before it died (:mod:`dstreams.cli.drill.phases`)."""
+        return STOP if self.is_asked else self.whereabouts.phase
+
+    def kill(self) -> None:
+        """Kill the driver alone; that its JVM and its workers notice is part of the drill."""
+        self.process.kill()
+        self.process.wait()
+
+    def kill_all(self) -> None:
+        """Kill the driver, its JVM and its workers at once."""
+        processes.send(processes.of_session(self.process.pid), signal.SIGKILL)
+        self.kill()
+
+    def kill_from_jvm(self) -> None:
+        """Kill the driver, and let its JVM finish its job without knowing, until it is buried."""
+        jvm = processes.jvm_of(self.process.pid)
+        if jvm is not None:
+            self._held = processes.hold_input(self.process.pid, jvm)
+        self.kill()
+
+    def kill_workers(self) -> int:
+        """Kill the Python workers; returns how many there were."""
+        return processes.send(processes.workers_of(self.process.pid), signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Let the driver and all its processes stand still."""
+        self._signal_all(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let them go on."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        pids = processes.of_session(self.process.pid) or [self.process.pid]
+        processes.send(pids, number)
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to the driver."""
+        self.is_asked = True
+        self.process.send_signal(signal.SIGTERM)
+
+    def bury(self) -> None:
+        """End what may be left of it, close the pipe and forget it."""
+        self.process.kill()
+        processes.send(processes.of_session(self.process.pid), signal.SIGKILL)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self._held is not None:
+            os.close(self._held)
+        os.close(self.pipe)
+
+    def last_words(self) -> str:
+        """Return the end of its log."""
+        lines = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        return "\n".join(f"    {line}" for line in lines)
+
+    def hear(self, clock: Clock) -> None:
+        """Take in what it has told since it was last heard."""
+        with suppress(BlockingIOError):
+            while data := os.read(self.pipe, 1 << 16):
+                self._rest += data
+        *lines, self._rest = self._rest.split(b"\n")
+        for line in lines:
+            kind, _, text = line.decode(errors="replace").partition(" ")
+            if kind == "batch":
+                self.batches.append(int(text))
+                self.first_ms = clock.now_ms() if self.first_ms is None else self.first_ms
+            elif kind == "step":
+                self.whereabouts.note(text)
+            else:
+                self.failures.append(text)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it tells something or ends, at most so long."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.pipe, selectors.EVENT_READ)
+            selector.select(seconds)
+
+
+def _environment(app: Path | None) -> dict[str, str]:
+    """Let the driver and its workers find the modules beside an application."""
+    if app is None:
+        return dict(os.environ)
+    paths = [str(app.resolve().parent), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def start_life(
+    directory: Path, app: Path | None, step: Step | None, clock: Clock, *, query: bool = False
+) -> DriverLife:
+    """Start a driver that goes on from the checkpoint in *directory*."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    started_ms = clock.now_ms()
+    log = directory / f"driver-{started_ms}.log"
+    arguments = [str(directory), "--pipe", str(writing)]
+    if step is not None:
+        arguments += ["--step", step.name]
+    if app is not None:
+        arguments += ["--app", str(app)]
+    if query:
+        arguments += ["--query"]
+    try:
+        with log.open("wb") as out:
+            process = subprocess.Popen(  # noqa: S603 - our own module, without a shell
+                [sys.executable, *_DRIVER, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                pass_fds=(writing,),
+                env=_environment(app),
+                start_new_session=True,
+            )
+    finally:
+        os.close(writing)
+    return DriverLife(process, reading, log, started_ms)

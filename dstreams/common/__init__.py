@@ -1,0 +1,1 @@
+"""Settings, clock, durations, events and checks that every other package uses."""

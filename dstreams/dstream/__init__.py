@@ -1,0 +1,5 @@
+"""Streams as programs see them."""
+
+from dstreams.dstream.dstream import DStream
+
+__all__ = ["DStream"]

@@ -1,0 +1,1 @@
+"""Runs the batches of a stream: planner, runner, committer, scheduler, recovery."""

@@ -1,0 +1,141 @@
+"""Up to where batches have read each input, and the snapshots that stand for old begin records."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, TypeGuard
+
+from checkpoint import INPUT_END, BeginRecord
+from dstreams.sources.source import (
+    PlannedInput,
+    SnapshotReader,
+    Source,
+    SourceReader,
+    loss_with_driver,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class InputEnds:
+    """The offset at which each batch ends, by input and batch time; safe between threads.
+
+    The driver goes by offsets where it asks readers, and by batch times where it asks storage.
+
+    Args:
+        readers: of the inputs, by uid.
+        begins: what an earlier run has begun, by the times of batches.
+        upto_ms: time of the last batch that does not run again.
+    """
+
+    def __init__(
+        self,
+        readers: Mapping[str, SourceReader],
+        begins: Mapping[int, BeginRecord],
+        upto_ms: int,
+    ) -> None:
+        self._readers = readers
+        self._lock = Lock()
+        self._times: dict[str, list[int]] = {uid: [] for uid in readers}
+        self._ends: dict[str, list[Any]] = {uid: [] for uid in readers}
+        for uid in readers:
+            for time_ms, planned in planned_in(begins, uid).items():
+                if time_ms <= upto_ms:
+                    self.begun(time_ms, {uid: planned.end})
+
+    def begun(self, time_ms: int, ends: Mapping[str, Any]) -> None:
+        """Take note of how far a batch reads; one of an earlier run may be told again."""
+        with self._lock:
+            for uid, end in ends.items():
+                if uid in self._ends and (not self._ends[uid] or self._ends[uid][-1] != end):
+                    self._times[uid].append(time_ms)
+                    self._ends[uid].append(end)
+
+    def newest(self, uid: str) -> Any:
+        """Return the offset after which the next batch reads an input."""
+        with self._lock:
+            return self._ends[uid][-1] if self._ends[uid] else None
+
+    def at(self, uid: str, time_ms: int) -> Any:
+        """Return the offset up to which batches up to a time read an input."""
+        with self._lock:
+            count = bisect_right(self._times[uid], time_ms)
+            return self._ends[uid][count - 1] if count else None
+
+    def release(self, uid: str, upto_ms: int) -> None:
+        """Tell a reader that no batch of this run uses what batches up to a time have read."""
+        end = self.at(uid, upto_ms)
+        if end is not None:
+            self._readers[uid].release(end)
+        if not _is_knowing(self._readers[uid]):
+            self._forget(uid, upto_ms)
+
+    @property
+    def knowing(self) -> dict[str, SnapshotReader]:
+        """The readers that have to know what earlier batches have read, by uid."""
+        return {uid: reader for uid, reader in self._readers.items() if _is_knowing(reader)}
+
+    def snapshot_size(self) -> int:
+        """About how many things a snapshot would name."""
+        return sum(reader.snapshot_size() or 0 for reader in self.knowing.values())
+
+    def snapshot(self, upto_ms: int) -> dict[str, Mapping[str, Any]]:
+        """Return what each input has to know of batches up to a time."""
+        return {uid: reader.snapshot(self.at(uid, upto_ms)) for uid, reader in self.knowing.items()}
+
+    def retire(self, upto_ms: int) -> None:
+        """Let readers give up what only batches up to a time have read: a snapshot is durable."""
+        for uid, reader in self.knowing.items():
+            reader.retire(self.at(uid, upto_ms))
+            self._forget(uid, upto_ms)
+
+    def _forget(self, uid: str, upto_ms: int) -> None:
+        with self._lock:
+            old = max(0, bisect_right(self._times[uid], upto_ms) - 1)
+            del self._times[uid][:old], self._ends[uid][:old]
+
+
+def _is_knowing(reader: SourceReader) -> TypeGuard[SnapshotReader]:
+    return isinstance(reader, SnapshotReader) and reader.snapshot_size() is not None
+
+
+def planned_before(
+    source: Source, reader: SourceReader, time_ms: int, said: object
+) -> PlannedInput | None:
+    """Return what an earlier run planned for a batch, None where it had not that input.
+
+    What is gone with the driver that had it is planned no more; the log says so.
+
+    Args:
+        source: the source.
+        reader: the reader that this run has of it.
+        time_ms: time of the batch.
+        said: what the begin record of the batch says of the input.
+    """
+    if not isinstance(said, Mapping) or INPUT_END not in said:
+        return None
+    planned = PlannedInput.of_record(time_ms, said)
+    loss = loss_with_driver(source, reader)
+    if loss is None:
+        return planned
+    if planned.records:
+        logger.warning(
+            "%s: %d records of the batch at %d ms are lost: %s",
+            source.name,
+            planned.records,
+            time_ms,
+            loss,
+        )
+    return PlannedInput(time_ms, planned.end, planned.end, description="lost")
+
+
+def planned_in(begins: Mapping[int, BeginRecord], uid: str) -> dict[int, PlannedInput]:
+    """Return what begin records say that batches read of an input, by their times, oldest first."""
+    return {
+        time_ms: PlannedInput.of_record(time_ms, said)
+        for time_ms, begun in sorted(begins.items())
+        if isinstance(said := begun.inputs.get(uid), Mapping) and INPUT_END in said
+    }

@@ -1,0 +1,295 @@
+"""The graph on disk: a description for tools, and bytes from which a restart makes it again."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyspark
+from pyspark import RDD, SparkConf, SparkContext
+
+from checkpoint import (
+    CheckpointError,
+    Files,
+    FilesBelow,
+    GraphSnapshot,
+    OwnedStream,
+    RecordId,
+    StatePartition,
+    write_graph,
+)
+from checkpoint.state_store import require_rdds
+from dstreams.common.redaction import secret_settings
+from dstreams.common.settings import Settings
+from dstreams.errors import RestartError
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.pickling import PickledGraph, unpickle_graph
+from dstreams.graph.plan import Plan, StreamGraph
+from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.graph.window_times import WindowTimes
+from dstreams.spark.rdd_files import WrittenRdd, read_rdd, write_rdd
+
+_FORMAT = 1
+_RDDS = "rdds"
+_OF_ONE_PROCESS = (
+    "spark.driver.host",
+    "spark.driver.bindAddress",
+    "spark.driver.port",
+    "spark.ui.port",
+    "spark.dstreams.showConsoleProgress",
+    "spark.blockManager.port",
+    "spark.app.id",
+    "spark.app.startTime",
+    "spark.app.submitTime",
+    "spark.executor.id",
+    "spark.python.unix.domain.socket.dir",
+    "spark.python.unix.domain.socket.enabled",
+    "spark.kubernetes.driver.pod.name",
+    "spark.kubernetes.executor.podNamePrefix",
+)
+_OF_THE_NEW_PROCESS = (
+    "spark.master",
+    "spark.jars",
+    "spark.yarn.app.id",
+    "spark.yarn.app.attemptId",
+    "spark.yarn.keytab",
+    "spark.yarn.principal",
+    "spark.kerberos.keytab",
+    "spark.kerberos.principal",
+    "spark.ui.filters",
+    "spark.kubernetes.namespace",
+    "spark.kubernetes.container.image",
+    "spark.kubernetes.driver.container.image",
+    "spark.kubernetes.executor.container.image",
+)
+
+_JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+_OWN = ("spark.app.name", *_JAVA_OPTIONS)
+"""What each process has of its own, without anybody having asked for it."""
+_FIRST_OF_SPARK = "-Djava.net.preferIPv6Addresses="
+"""How the options begin that each SparkContext puts before those it was given."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Payload:
+    graph: bytes
+    rdds: tuple[WrittenRdd | None, ...]
+    settings: Settings | None
+
+
+def write_graph_snapshot(
+    owned: OwnedStream,
+    stream_id: str,
+    plan: Plan,
+    pickled: PickledGraph,
+    spark: SparkContext,
+    settings: Settings | None,
+    began: Mapping[str, int],
+) -> RecordId:
+    """Write the graph of a run, and the RDDs that it names, before its first batch.
+
+    *settings* were given to the streaming context, None for those of the conf. *began* says, by
+    uid, after which batch streams began that were not there from the first one on.
+
+    Raises:
+        CheckpointError: it could not be written, or a newer driver has taken over.
+    """
+    files = owned.lease.files
+    directory = FilesBelow(files, _RDDS) if pickled.rdds else files
+    rdds = tuple(
+        _write_rdd(rdd, number, directory, stream_id, owned.epoch)
+        for number, rdd in enumerate(pickled.rdds)
+    )
+    last_ms = owned.plan.last_ms
+    snapshot = GraphSnapshot(
+        stream_id,
+        plan.zero_ms if last_ms is None else last_ms,
+        owned.epoch,
+        {**describe_plan(plan, spark.getConf(), began), "rdds": _described_files(rdds)},
+        pickle.dumps(_Payload(pickled.data, rdds, settings and settings.without_secrets())),
+        with_state=tuple(
+            plan.nodes[node].uid for node in (*plan.checkpointed(), *plan.in_state_store())
+        ),
+    )
+    write_graph(owned.lease, snapshot)
+    return snapshot.record_id
+
+
+def _described_files(rdds: Sequence[WrittenRdd | None]) -> dict[str, object]:
+    """Name the files of the RDDs: a restart misses a lost one before it reads any."""
+    written = (rdd for rdd in rdds if rdd is not None)
+    return {rdd.first.operator_uid: list(rdd.files) for rdd in written}
+
+
+def read_graph_snapshot(
+    files: Files, snapshot: GraphSnapshot, spark: SparkContext, context: object
+) -> StreamGraph:
+    """Make the graph of a snapshot again; runs code that it names.
+
+    Raises:
+        RestartError: it cannot be made; the message says why.
+    """
+    try:
+        require_rdds(files, snapshot)
+    except CheckpointError as error:
+        raise RestartError(f"{files.url} cannot be taken up: {error}") from error
+    try:
+        payload: _Payload = pickle.loads(snapshot.payload)
+
+        def rdd(number: int) -> RDD[Any]:
+            written = payload.rdds[number]
+            if written is None:
+                return spark.emptyRDD()
+            directory = FilesBelow(files, _RDDS)
+            return read_rdd(spark, directory, written, like=spark.parallelize([0], 1))
+
+        return unpickle_graph(payload.graph, spark, context, rdd)
+    except Exception as error:
+        raise RestartError(
+            f"the streams in {files.url} cannot be made again: {type(error).__name__}: {error}; "
+            "start with the modules and versions of then, or let new code take up the state by "
+            "StreamingContext.restore(path, setup)"
+        ) from error
+
+
+def settings_of(snapshot: GraphSnapshot) -> Settings | None:
+    """Return the settings that were given to the run that wrote a snapshot, None for none."""
+    payload: _Payload = pickle.loads(snapshot.payload)
+    return payload.settings
+
+
+def describe_plan(
+    plan: Plan, conf: SparkConf, began: Mapping[str, int] | None = None
+) -> dict[str, object]:
+    """Describe a plan in JSON; a setting that looks secret has None for a value."""
+    settings = dict(conf.getAll())
+    is_secret = secret_settings(settings)
+    return {
+        "format": _FORMAT,
+        "zero_ms": plan.zero_ms,
+        "batch_ms": plan.batch_ms,
+        "inputs": [_describe_input(plan, stream) for stream in plan.inputs],
+        "operators": [_describe_node(plan, node, began or {}) for node in plan.nodes],
+        "outputs": [
+            {
+                "uid": uid,
+                "operation": output.operation,
+                "parent": plan.nodes[output.parent].uid,
+            }
+            for uid, output in zip(plan.output_uids, plan.outputs, strict=True)
+        ],
+        "conf": [
+            [key, None if is_secret(key, value) else _given(key, value)]
+            for key, value in sorted(settings.items())
+            if key not in _OF_ONE_PROCESS
+        ],
+        "versions": {"python": platform.python_version(), "pyspark": pyspark.__version__},
+    }
+
+
+def conf_of(description: Mapping[str, Any], conf: SparkConf) -> SparkConf:
+    """Return *conf*, that of a new process, with what the description of an earlier one adds.
+
+    The new process keeps its own master, addresses, ports and identity, and its own secrets, which
+    no checkpoint holds.
+    """
+    missing, others = [], []
+    for key, value in description["conf"]:
+        if value is None:
+            missing += [] if conf.contains(key) else [key]
+            continue
+        is_given = key in _OF_THE_NEW_PROCESS and conf.contains(key)
+        if key not in _OF_ONE_PROCESS and not is_given:
+            if conf.contains(key) and conf.get(key) != value and key not in _OWN:
+                others.append(key)
+            conf.set(key, _given(key, value))
+    if missing:
+        _log.warning(
+            "the run before had settings that look secret, which no checkpoint holds; if they are "
+            "needed, give them to this process as well: %s",
+            ", ".join(missing),
+        )
+    if others:
+        _log.warning(
+            "settings that this process was given stay as they were in the run before, as its "
+            "checkpoint says: %s; StreamingContext.restore takes those of this process",
+            ", ".join(others),
+        )
+    return conf
+
+
+def _given(key: str, value: str) -> str:
+    return given_once(value) if key in _JAVA_OPTIONS else value
+
+
+def given_once(options: str) -> str:
+    """Return options for a JVM in which those that Spark itself has added come once.
+
+    Spark adds them at each restart to those of the run before, and a JVM takes so many.
+
+    >>> of_spark = "-Djava.net.preferIPv6Addresses=false --add-opens=a "
+    >>> given_once(f"{of_spark}{of_spark}-Dmine=1") == f"{of_spark}-Dmine=1"
+    True
+    """
+    rest = f"{options.strip()} "
+    second = rest.find(_FIRST_OF_SPARK, len(_FIRST_OF_SPARK))
+    if not rest.startswith(_FIRST_OF_SPARK) or second < 0:
+        return options
+    added = rest[:second]
+    while rest.startswith(2 * added):
+        rest = rest[len(added) :]
+    return rest.rstrip()
+
+
+def _describe_input(plan: Plan, stream: InputDStream) -> dict[str, object]:
+    return {
+        "uid": plan.input_uids[stream],
+        "operation": stream.operation,
+        "source": stream.source.name,
+        "place": getattr(stream.source, "place", None),
+        "is_chosen": stream in plan.chosen_inputs,
+    }
+
+
+def _describe_node(plan: Plan, node: Node, began: Mapping[str, int]) -> dict[str, object]:
+    planned = plan.nodes[node]
+    partitioner = getattr(node, "partitioner", None)
+    times = getattr(node, "times", None)
+    is_in_store = isinstance(node, StateStoreDStream)
+    return {
+        "uid": planned.uid,
+        "is_chosen": planned.is_chosen,
+        "operation": node.operation,
+        "kind": type(node).__name__,
+        "state": "stored" if is_in_store else "copied" if node.is_stateful else "none",
+        "partitions": None if partitioner is None else partitioner.numPartitions,
+        "partitioner": None if partitioner is None else partitioner.name,
+        "columns": getattr(getattr(node, "update", None), "columns", None),
+        "slide_ms": node.slide_ms,
+        "window_ms": times.window_ms if isinstance(times, WindowTimes) else None,
+        "checkpoint_ms": planned.checkpoint_ms,
+        "began_after_ms": began.get(planned.uid),
+        "parents": [plan.nodes[parent].uid for parent in node.parents],
+    }
+
+
+def _write_rdd(
+    rdd: RDD[Any], number: int, files: Files, stream_id: str, epoch: int
+) -> WrittenRdd | None:
+    count = rdd.getNumPartitions()
+    if count == 0:
+        return None
+    first = StatePartition(stream_id, f"rdd-{number}", 0, 0, count, "none")
+    plain = rdd if not hasattr(rdd, "blocks") else rdd.map(_same)
+    return write_rdd(plain, files, first, epoch)
+
+
+def _same(record: Any) -> Any:
+    return record

@@ -1,0 +1,367 @@
+"""The two threads of a running stream: one fixes batches when they are due, one runs them.
+
+A batch's input is fixed at its batch time, also while an earlier batch is still running; batches
+run strictly one after another. A late driver skips none: what is due is run in order, at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from statistics import median_low
+from uuid import uuid4  # noqa: TID251
+
+from pyspark import InheritableThread, SparkContext  # noqa: TID251
+
+from dstreams.common.clock import Clock
+from dstreams.common.durations import batch_name
+from dstreams.common.settings import Settings
+from dstreams.engine.batch import Batch, BatchResult
+from dstreams.engine.batch_timer import Pace
+from dstreams.engine.engine import Engine
+from dstreams.engine.unfinished_work import cut_off
+from dstreams.errors import BatchFailedError, DurabilityError
+from dstreams.monitoring.events import BatchInfo
+from dstreams.spark import jvm
+from dstreams.spark.failures import with_code
+from dstreams.spark.job_labels import labelled_jobs
+from dstreams.spark.job_watch import JobWatch, watched
+
+logger = logging.getLogger(__name__)
+
+_GRACE_S = 2.0
+_CANCEL_S = 10.0
+_SAVE_S = 10.0
+_POLL_S = 0.2
+_SIGNAL_S = 1.0
+_RECENT = 10
+_MISSED_BATCHES = "spark.dstreams.recovery.missedBatches"
+
+
+class Scheduler:
+    """Runs an engine in real time; once it is started, only its threads use the engine.
+
+    Args:
+        report: called with each error, and whether batches go on after it, on one of the
+            scheduler's threads.
+        failed: called once the scheduler itself has failed, after *report*, and nothing will run
+            any more.
+        finished: called once when the last batch has run, on the thread that ran it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        spark: SparkContext,
+        clock: Clock,
+        settings: Settings,
+        watch: JobWatch,
+        *,
+        report: Callable[[BaseException, bool], None],
+        failed: Callable[[], None],
+        finished: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._spark = spark
+        self._clock = clock
+        self._settings = settings
+        self._watch = watch
+        self._report = report
+        self._failed = failed
+        self._finished = finished
+        self._pace = Pace(engine.plan.batch_ms)
+        self._job_group = f"dstreams-{uuid4()}"
+        self._queue: queue.Queue[Batch | None] = queue.Queue(settings.max_queued_batches)
+        self._stopping = threading.Event()
+        self._abandoned = threading.Event()
+        self._cancelling = threading.Lock()
+        self._postponing = threading.Event()
+        self._is_graceful = False
+        self._why = ""
+        self._unfinished: dict[int, Batch] = {}
+        self._running_ms: int | None = None
+        self._recent_ms: deque[int] = deque(maxlen=_RECENT)
+        self._cancelled = threading.Event()
+        self._broken = threading.Event()
+        self._saving = threading.Event()
+        self._ended = threading.Event()
+        self._generator = InheritableThread(
+            target=self._generate, name="dstreams-generator", daemon=True
+        )
+        self._runner = InheritableThread(target=self._run, name="dstreams-batches", daemon=True)
+
+    def start(self) -> None:
+        """Begin; jobs get the local properties that the calling thread has now."""
+        self._engine.janitor.use_thread()
+        self._runner.start()
+        self._generator.start()
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs inside a batch."""
+        return threading.current_thread() in (self._runner, self._generator)
+
+    @property
+    def is_graceful(self) -> bool:
+        """Whether somebody asked for what was received to be run to its end."""
+        return self._is_graceful
+
+    @property
+    def unfinished(self) -> tuple[Batch, ...]:
+        """The batches that were planned and have not run to their end."""
+        return tuple(self._unfinished.values())
+
+    @property
+    def why_abandoned(self) -> str:
+        """Why batches were left out, or the running one was cancelled; empty if none was."""
+        return self._why
+
+    def request_stop(self, *, abandon: bool, why: str = "it was asked to stop at once") -> None:
+        """Make no further batches; with *abandon*, begin none of those that wait either.
+
+        Otherwise what was received by now is run to its end, in one last batch if need be; but
+        batches that were missed while no driver ran, and those after them, are left to the next
+        start if no record is lost by that. The first *why* that is given says in messages why
+        batches were left out.
+        """
+        if abandon:
+            self._why = self._why or why
+            self._abandoned.set()
+        elif not self._stopping.is_set() and self._can_postpone():
+            self._why = "missed batches are left to the next start"
+            self._postponing.set()
+            logger.warning(
+                "the streams stop after the running batch; %s (%s=merge makes one batch of them)",
+                self._why,
+                _MISSED_BATCHES,
+            )
+        else:
+            if not (self._is_graceful or self._abandoned.is_set() or self._postponing.is_set()):
+                self._say_how_long()
+            self._is_graceful = not self._postponing.is_set()
+        self._stopping.set()
+
+    def _can_postpone(self) -> bool:
+        """Return whether batches wait that were missed, and that the next start can run as well."""
+        log, waiting = self._engine.log, self._waiting()
+        if log is None or log.graph is None or not self._is_catching_up():
+            return False
+        return not cut_off(self._engine, waiting, goes_on=True).lost
+
+    def _waiting(self) -> list[Batch]:
+        return [one for one in self.unfinished if one.time_ms != self._running_ms]
+
+    def _is_catching_up(self) -> bool:
+        planner = self._engine.planner
+        next_ms = min([one.time_ms for one in self._waiting()], default=planner.next_time_ms)
+        return next_ms <= planner.missed_until_ms
+
+    def _say_how_long(self) -> None:
+        waiting = len(self._unfinished)
+        if waiting <= 1:
+            return
+        estimate = ""
+        if self._recent_ms:
+            each_ms = median_low(self._recent_ms)  # the first batch of a process is slow
+            estimate = f", about {_rounded(waiting * each_ms)} at {_rounded(each_ms)} each"
+        hint = (
+            "a second signal stops them at once"
+            if self._settings.stop_gracefully_on_shutdown
+            else "stop(stopGraceFully=False) stops them at once"
+        )
+        if self._is_catching_up():
+            hint += f", {_MISSED_BATCHES}=merge makes one batch of those that were missed"
+        logger.warning(
+            "the streams stop after the %d batches that are due%s; %s, and "
+            "spark.dstreams.stop.waitForBatches limits the time",
+            waiting,
+            estimate,
+            hint,
+        )
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the last batch has run; cancel its job when that takes more than *timeout_s*.
+
+        After a stop at once, also one that is asked for meanwhile, that is two seconds.
+        """
+        if not self._wait_for_end(timeout_s) and not self._saving.is_set():
+            self.request_stop(abandon=True, why=f"its {timeout_s:g} s were up")
+            self._cancelled.set()
+            self._cancel(self._saving)
+        if self._saving.is_set() and not self._ended.wait(_SAVE_S):
+            self._cancel()
+        if self._ended.is_set():
+            self._runner.join(_CANCEL_S)
+
+    def _wait_for_end(self, timeout_s: float) -> bool:
+        """Wait until nothing runs any more, at most so long, and say whether that is so."""
+        left_s = timeout_s
+        while left_s > 0 and not self._abandoned.is_set():
+            if self._ended.wait(min(left_s, _POLL_S)):
+                return True
+            left_s -= _POLL_S
+        return self._ended.wait(_GRACE_S if self._abandoned.is_set() else 0)
+
+    def _cancel(self, done: threading.Event | None = None) -> None:
+        """Cancel jobs until the last batch has ended, or *done* is set."""
+        try:
+            for _ in range(round(_CANCEL_S / _POLL_S)):
+                # More than once: an output may begin another job after the one that was cancelled.
+                if self._has_jobs():
+                    with self._cancelling:
+                        if done is None or not done.is_set():
+                            self._spark.cancelJobGroup(self._job_group)
+                if done is not None and done.is_set():
+                    break
+                if self._ended.wait(_POLL_S):
+                    break
+        except Exception:
+            logger.warning("the running batch could not be cancelled; is Spark gone?")
+            self._ended.wait(_CANCEL_S)
+
+    def _has_jobs(self) -> bool:
+        """Whether a job of ours runs; Spark warns of each request to cancel where none does."""
+        tracker = self._spark.statusTracker()
+        active = set(tracker.getActiveJobsIds())
+        return bool(active) and not active.isdisjoint(tracker.getJobIdsForGroup(self._job_group))
+
+    def _generate(self) -> None:
+        try:
+            while self._wait_for_next():
+                self._submit(self._engine.planner.plan_batch())
+            if not self._ends_early():
+                self._submit_rest()
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._submit(None)
+
+    def _wait_for_next(self) -> bool:
+        """Wait until the next batch is due; False when the streams are to stop."""
+        while True:
+            due_ms = self._pace.due_ms(self._engine.planner.next_time_ms, self._clock.now_ms())
+            if not self._clock.wait_until(due_ms, self._stopping):
+                return False
+            if self._clock.now_ms() >= due_ms:  # else the clock was set back
+                return True
+
+    def _submit_rest(self) -> None:
+        """Fix one last batch, now, for what was received and will not come again.
+
+        Where the rate of a source is limited, it may take several.
+        """
+        for reader in self._engine.readers.values():
+            reader.stop_receiving()
+        while any(reader.has_pending() for reader in self._engine.readers.values()):
+            batch = self._engine.planner.plan_batch()
+            self._submit(batch)
+            if batch.failure is not None or self._abandoned.is_set():
+                break
+
+    def _submit(self, batch: Batch | None) -> None:
+        if batch is not None:
+            self._unfinished[batch.time_ms] = batch
+        while True:
+            try:
+                self._queue.put(batch, timeout=_POLL_S)
+                return
+            except queue.Full:
+                if self._ends_early():
+                    return
+
+    def _ends_early(self) -> bool:
+        return self._abandoned.is_set() or self._postponing.is_set()
+
+    def _run(self) -> None:
+        try:
+            self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
+            with self._watch.watching():
+                # Once: a batch has nothing to put back then.
+                with jvm.rewriting_outputs(self._spark), labelled_jobs(self._spark):
+                    self._run_batches()
+                if not self._broken.is_set():
+                    with self._cancelling:  # what cancels the last batch leaves the copy alone
+                        self._saving.set()
+                    with watched("the checkpoint at the end"):
+                        self._engine.checkpoint_at_end(is_abandoned=self._abandoned.is_set())
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._stopping.set()
+            if self._generator.is_alive():  # what it plans just now is left out as well
+                self._generator.join(_GRACE_S)
+            self._ended.set()
+            self._finished()
+
+    def _run_batches(self) -> None:
+        while not self._ends_early() and (batch := self._next()) is not None:
+            self._running_ms = batch.time_ms
+            result = self._engine.runner.run(batch, self._cancelled.is_set)
+            self._recent_ms.append(result.info.processing_delay_ms)
+            if self._judge(result):
+                del self._unfinished[batch.time_ms]
+            self._running_ms = None
+
+    def _next(self) -> Batch | None:
+        while not self._ends_early():
+            try:
+                return self._queue.get(timeout=_POLL_S)
+            except queue.Empty:
+                continue
+        return None
+
+    def _judge(self, result: BatchResult) -> bool:
+        """Report a failure, and decide whether the stream may go on after it.
+
+        Returns:
+            Whether the batch has come to its end: a restart does not run it again.
+        """
+        info, error = result.info, result.error
+        logger.info(
+            "batch at %d ms %s: waited %d ms, ran %d ms",
+            info.batch_time_ms,
+            info.outcome,
+            info.scheduling_delay_ms,
+            info.processing_delay_ms,
+        )
+        was_cancelled = self._cancelled.is_set() and not isinstance(error, DurabilityError)
+        if error is None or (was_cancelled and not result.left_out):
+            return info.outcome != "cancelled" and error is None
+        if result.spark_ended:
+            self._end_without_spark(info, error)
+            return self._engine.log is None
+        logger.error("%s", "\n".join(filter(None, (with_code(error), result.left_out))))
+        self._report(error, not result.ends_stream)
+        if isinstance(error, DurabilityError):
+            self._broken.set()
+        if result.ends_stream:
+            self.request_stop(abandon=True, why="a batch failed")
+        return not result.ends_stream or self._engine.log is None
+
+    def _end_without_spark(self, info: BatchInfo, error: BatchFailedError) -> None:
+        # A signal to the whole process group reaches the JVM too, and maybe us a moment later.
+        if self._stopping.wait(_SIGNAL_S):
+            logger.warning(
+                "Spark ended before %s did; it was not committed (%s)",
+                batch_name(info.batch_time_ms, info.batch_id),
+                error,
+            )
+            self._broken.set()
+            self.request_stop(abandon=True, why="Spark ended before its last batch")
+        else:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        logger.critical("the scheduler failed, the stream stops: %s", error, exc_info=error)
+        self._report(error, False)
+        self._broken.set()
+        self.request_stop(abandon=True, why="the scheduler failed")
+        self._failed()
+
+
+def _rounded(ms: float) -> str:
+    """Return a duration for people, such as "24 min" or "1.5 s"."""
+    minutes = round(ms / 60_000)
+    return f"{minutes} min" if minutes >= 3 else f"{round(ms / 1000, 1):g} s"

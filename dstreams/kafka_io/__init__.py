@@ -1,1 +1,0 @@
-"""Kafka as source and sink of batches: what knows brokers and RDDs, and no streams."""

@@ -1,1 +1,0 @@
-"""What streams and structured queries both stand on."""

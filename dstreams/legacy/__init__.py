@@ -1,1 +1,0 @@
-"""Programs written for ``pyspark.streaming``, run as they are: ``dstreams run app.py``."""

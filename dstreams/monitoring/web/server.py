@@ -1,0 +1,462 @@
+"""The server of the page: one thread for all connections, and none of the threads of batches.
+
+A connection has one request and one answer, or events as long as the page is open. What is made
+for an answer is made on a thread beside the loop, at most four times a second, however many ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import shlex
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar, cast
+
+from dstreams.common.clock import Clock
+from dstreams.monitoring.application import Application
+from dstreams.monitoring.metrics.prometheus import render_metrics
+from dstreams.monitoring.status import StreamStatus
+from dstreams.monitoring.web import security
+from dstreams.monitoring.web.documents import (
+    MOST_BATCHES,
+    USUAL_BATCHES,
+    ApplicationFacts,
+    Document,
+    status_document,
+    to_json,
+)
+from dstreams.monitoring.web.event_stream import HEARTBEAT_S, LEAST_INTERVAL_S, EventStream, Page
+from dstreams.monitoring.web.questions import JSON, Questions
+from dstreams.monitoring.web.requests import (
+    MOST_HEAD_BYTES,
+    Answer,
+    Request,
+    RequestError,
+    parse_request,
+)
+from dstreams.monitoring.web.static_files import INDEX, static_files
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Answer]]
+
+MORE_PORTS = 16
+"""How many ports after the one that was asked for are tried, as by Spark."""
+
+_REQUEST_S, _ANSWER_S, _WRITE_S, _LINGER_S, _CLOSE_S = 10.0, 120.0, 30.0, 1.0, 5.0
+_WAIT_FOR_PLACE_S = 2.0
+"""How long a request waits for another one to end: a page asks for its files all at once."""
+_STAGES = 4
+"""Connections are idle, wait for a place, have one, or get events; so many may be in each stage."""
+_EVENTS, _EVENT_STREAM = "/events", "text/event-stream; charset=utf-8"
+_TOO_LONG = Answer.text(431, f"a request has at most {MOST_HEAD_BYTES} bytes")
+_TOO_MANY = Answer.text(503, "too many pages are open; close one, or try again", Retry_After="5")
+_NO_METRICS = Answer.text(
+    501,
+    "metrics need the package prometheus-client, which is not installed for the Python of the "
+    f"driver; run: {shlex.quote(sys.executable)} -m pip install prometheus-client, and start the "
+    "program again",
+)
+_NO_PAGE = Answer.text(404, "there is nothing of that name; the page is at /")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens.
+
+    Args:
+        host: name or address.
+        port: the first that is tried; 0 for any that is free.
+        token: what has to be known to look at it; None for nothing.
+        max_connections: how many requests are answered at a time, how many pages may be open, and
+            how many connections may be idle, of which the oldest is closed for a new one. A client
+            may have a quarter of the pages.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 4050
+    token: str | None = None
+    max_connections: int = 64
+
+
+class PageServer:
+    """Answers requests until it is closed; it never waits for a batch, and none waits for it.
+
+    Args:
+        address: where it listens.
+        application: what it shows.
+        facts: of this process; may be exchanged while it runs.
+        clock: the driver's clock.
+
+    Raises:
+        OSError: neither the port nor one of those after it is free, or the host is none.
+    """
+
+    def __init__(
+        self, address: Address, application: Application, facts: ApplicationFacts, clock: Clock
+    ) -> None:
+        self.facts = facts
+        self._application = application
+        self._clock = clock
+        self._max_connections = address.max_connections
+        self._places = asyncio.Semaphore(address.max_connections)
+        listener = _listen(address.host, address.port)
+        self.port: int = listener.getsockname()[1]
+        self.host = address.host
+        self._guard = security.Guard(address.host, self.port, address.token)
+        self._files = static_files()
+        self._questions = Questions(application)
+        self._events = EventStream(self._document, time.monotonic)
+        self._routes: Mapping[str, Handler] = {
+            "/": self._file(INDEX),
+            "/status.json": self._status,
+            "/metrics": self._metrics,
+            "/state": self._question(self._questions.state),
+            "/largest": self._question(self._questions.largest),
+            **{f"/static/{name}": self._file(name) for name in self._files},
+        }
+        self._made: dict[str, tuple[float, asyncio.Future[Answer]]] = {}
+        self._connections: set[asyncio.Task[None]] = set()
+        self._idle: dict[_Connection, asyncio.Task[None]] = {}
+        """Connections without a request that is answered, the oldest first."""
+        self._pages: Counter[str] = Counter()
+        """Open pages, by the address of the client."""
+        self._failures: set[str] = set()
+        self._closing = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._process = os.getpid()
+        _listeners.add(listener)
+        self._threads = [
+            _start(partial(self._serve, listener), "dstreams-ui"),
+            _start(self._watch, "dstreams-ui-watch"),
+        ]
+
+    @property
+    def url(self) -> str:
+        """Where the page is, without the token."""
+        host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def close(self) -> None:
+        """End all connections; harmless the second time, and in a forked process."""
+        if os.getpid() != self._process:
+            return
+        self._closing.set()
+        self._application.changed()  # wakes who watches it
+        self._call_soon(self._stop.set)
+        for thread in self._threads:
+            thread.join(_CLOSE_S)
+
+    def _serve(self, listener: socket.socket) -> None:
+        try:
+            self._loop.run_until_complete(self._accept(listener))
+        except Exception:
+            logger.warning("the page of what runs has ended; streams go on", exc_info=True)
+        finally:
+            listener.close()
+            self._loop.close()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        server = await asyncio.start_server(self._connected, sock=listener, limit=MOST_HEAD_BYTES)
+        await self._stop.wait()
+        # A connection that came just now is made and refused first: a closed server drops it open.
+        self._loop.remove_reader(listener)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        server.close()
+        connections = list(self._connections)
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+        await asyncio.sleep(0)  # in which their sockets are closed
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._stop.is_set() or len(self._connections) >= _STAGES * self._max_connections:
+            writer.transport.abort()
+            return
+        if len(self._idle) >= self._max_connections:
+            oldest = next(iter(self._idle))
+            self._idle.pop(oldest).cancel()
+            oldest.close()  # wait_for of Python 3.11 may lose the cancellation
+        connection = _Connection(reader, writer)
+        task = self._loop.create_task(self._converse(connection))
+        self._idle[connection] = task
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(lambda _: self._ended(connection))  # also where it never began
+
+    def _ended(self, connection: _Connection) -> None:
+        self._idle.pop(connection, None)
+        connection.close()
+
+    async def _converse(self, connection: _Connection) -> None:
+        try:
+            request = await connection.receive()
+            refused = self._guard.refuse(request)
+            if refused is not None:  # has no place, and may be dropped for others
+                await connection.send(refused, has_body=request.method != "HEAD")
+                return
+            self._idle.pop(connection, None)
+            if request.path == _EVENTS and request.method == "GET":
+                await self._admit_page(connection, request)
+            else:
+                await self._admit_request(connection, request)
+        except RequestError as refused_request:
+            await connection.send(refused_request.answer)
+        except (OSError, EOFError, asyncio.TimeoutError):
+            pass  # who asked is gone, or too slow
+        except Exception:
+            self._failed("a connection of the page failed")
+
+    async def _admit_request(self, connection: _Connection, request: Request) -> None:
+        """Answer a request once there is a place for it."""
+        try:
+            await asyncio.wait_for(self._places.acquire(), _WAIT_FOR_PLACE_S)
+        except asyncio.TimeoutError:
+            await connection.send(_TOO_MANY)
+            return
+        try:
+            answer = await self._answer(request)
+            await connection.send(answer, has_body=request.method != "HEAD")
+        finally:
+            self._places.release()
+
+    async def _admit_page(self, connection: _Connection, request: Request) -> None:
+        """Send events, if neither this client nor all together have too many pages open."""
+        client = connection.client
+        of_one, of_all = self._pages[client], self._pages.total()
+        if of_one >= max(1, self._max_connections // 4) or of_all >= self._max_connections:
+            await connection.send(_TOO_MANY)
+            return
+        self._pages[client] += 1
+        try:
+            await self._stream(connection, request)
+        finally:
+            self._pages[client] -= 1
+            self._pages += Counter()  # keeps the positive ones
+
+    async def _answer(self, request: Request) -> Answer:
+        if request.path == _EVENTS:
+            return Answer(200, content_type=_EVENT_STREAM)
+        handler = self._routes.get(request.path)
+        if handler is None:
+            return _NO_PAGE
+        try:
+            return await asyncio.wait_for(handler(request), _ANSWER_S)
+        except asyncio.TimeoutError:
+            return Answer.text(504, f"no answer within {_ANSWER_S:g} s; it may be ready later")
+        except Exception:
+            self._failed(f"{request.path} could not be answered")
+            return Answer.text(500, "this could not be answered; the log of the driver says why")
+
+    async def _stream(self, connection: _Connection, request: Request) -> None:
+        answer = Answer(200, content_type=_EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
+        transport = connection.writer.transport
+        transport.write(answer.head(security.HEADERS, has_length=False))
+        page = Page(transport, request.headers.get("last-event-id", ""))
+        self._events.add(page)
+        self._application.changed()  # wakes who makes its first event
+        try:
+            await connection.reader.read(1)  # until it is closed: there is nothing more to ask
+        finally:
+            self._events.remove(page)
+
+    # What is answered ------------------------------------------------------------------------
+
+    def _file(self, name: str) -> Handler:
+        async def answer(request: Request) -> Answer:
+            return self._files.get(name, _NO_PAGE)
+
+        return answer
+
+    def _question(self, ask: Callable[[Mapping[str, str]], Answer]) -> Handler:
+        def answer(request: Request) -> Awaitable[Answer]:
+            return self._in_thread(partial(ask, request.query))
+
+        return answer
+
+    async def _status(self, request: Request) -> Answer:
+        given = request.query.get("batches", str(USUAL_BATCHES))
+        if not given.isascii() or not given.isdecimal() or int(given[:9]) > MOST_BATCHES:
+            return Answer.text(400, f"batches must be a whole number from 0 to {MOST_BATCHES}")
+        batches = int(given)
+
+        def make() -> Answer:
+            document = self._document(self._application.statuses(), lambda _: batches)
+            return Answer(200, to_json(document), JSON)
+
+        return await self._shared(f"status {batches}", make)
+
+    async def _metrics(self, request: Request) -> Answer:
+        accept = request.headers.get("accept", "")
+
+        def make() -> Answer:
+            try:
+                content_type, body = render_metrics(accept)
+            except ModuleNotFoundError as error:
+                if error.name is None or error.name.partition(".")[0] != "prometheus_client":
+                    raise
+                return _NO_METRICS
+            return Answer(200, body, content_type)
+
+        return await self._shared(f"metrics {accept}", make)
+
+    def _document(
+        self, statuses: Collection[StreamStatus], batches: Callable[[StreamStatus], int]
+    ) -> Document:
+        return status_document(self.facts, statuses, self._clock.now_ms(), batches)
+
+    def _shared(self, name: str, make: Callable[[], Answer]) -> Awaitable[Answer]:
+        """Return an answer that was made a moment ago, by its name, or make it for all who ask."""
+        now_s = self._loop.time()
+        for other, (made_s, _) in list(self._made.items()):
+            if now_s - made_s > LEAST_INTERVAL_S:
+                del self._made[other]
+        if name not in self._made:
+            self._made[name] = (now_s, self._in_thread(make))
+        return asyncio.shield(self._made[name][1])
+
+    # Beside the loop -------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        seen = -1
+        while not self._closing.is_set():
+            changes = self._application.wait_for_change(seen, HEARTBEAT_S)
+            if changes == seen:
+                self._call_soon(self._events.beat)
+            elif self._events.has_pages:
+                try:
+                    statuses = self._application.statuses()
+                    self._call_soon(partial(self._publish, statuses))
+                except Exception:
+                    self._failed("open pages could not be told")
+            seen = changes
+            self._closing.wait(LEAST_INTERVAL_S)
+
+    def _publish(self, statuses: Collection[StreamStatus]) -> None:
+        try:
+            self._events.publish(statuses)
+        except Exception:
+            self._failed("open pages could not be told")
+
+    def _failed(self, what: str) -> None:
+        """Log the exception at hand; once, since a page asks again and again."""
+        is_new = what not in self._failures
+        self._failures.add(what)
+        level = logging.WARNING if is_new else logging.DEBUG
+        logger.log(level, "%s; streams go on", what, exc_info=True)
+
+    def _in_thread(self, make: Callable[[], T]) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = self._loop.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if done.cancelled():
+                return
+            if error is None:
+                done.set_result(cast(T, result))
+            else:
+                done.set_exception(error)
+
+        def run() -> None:
+            result, error = None, None
+            try:
+                result = make()
+            except Exception as raised:
+                error = raised
+            self._call_soon(partial(settle, result, error))
+
+        _start(run, "dstreams-ui-answer")
+        return done
+
+    def _call_soon(self, function: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(function)
+
+
+class _Connection:
+    """A connection: one request, and one answer."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def receive(self) -> Request:
+        """Return the request.
+
+        Raises:
+            RequestError: it is none.
+            EOFError, OSError, asyncio.TimeoutError: it does not come.
+        """
+        try:
+            head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), _REQUEST_S)
+        except asyncio.LimitOverrunError:
+            raise RequestError(_TOO_LONG) from None
+        return parse_request(head)
+
+    async def send(self, answer: Answer, *, has_body: bool = True) -> None:
+        """Write an answer, and wait until it is there; who does not read it is cut off."""
+        transport = self.writer.transport
+        transport.set_write_buffer_limits(0)
+        body = answer.body if has_body else b""
+        self.writer.write(answer.head(security.HEADERS) + body)
+        with suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self.writer.drain(), _WRITE_S)
+            self.writer.write_eof()
+            # What was sent and not read would make the kernel take the answer back.
+            await asyncio.wait_for(self._read_to_end(), _LINGER_S)
+
+    async def _read_to_end(self) -> None:
+        while await self.reader.read(MOST_HEAD_BYTES):
+            pass
+
+    @property
+    def client(self) -> str:
+        """The address of the client, without its port."""
+        peer = self.writer.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+    def close(self) -> None:
+        """End it at once."""
+        self.writer.transport.abort()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for candidate in range(port, port + MORE_PORTS + 1 if port else 1):
+        try:
+            return socket.create_server((host, candidate), family=family, backlog=128)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise OSError(errno.EADDRINUSE, f"ports {port} to {port + MORE_PORTS} of {host} are taken")
+
+
+def _start(run: Callable[[], None], name: str) -> threading.Thread:  # noqa: TID251
+    thread = threading.Thread(target=run, name=name, daemon=True)  # noqa: TID251
+    thread.start()
+    return thread
+
+
+_listeners: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _forget_listeners() -> None:
+    """A forked process keeps no port: it would be taken for as long as that process lives."""
+    for listener in list(_listeners):
+        listener.close()
+
+
+os.register_at_fork(after_in_child=_forget_listeners)

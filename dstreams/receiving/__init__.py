@@ -1,1 +1,0 @@
-"""Receivers, which run in the driver: their life, their blocks, and the source of a batch."""

@@ -1,0 +1,250 @@
+"""What a receiver takes in, as a source: blocks that wait in the driver for their batch."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD
+
+from checkpoint import INPUT_BLOCKS, INPUT_END, InputPast, ReceivedBlocks, blocks_in
+from dstreams.errors import InvalidStreamError
+from dstreams.monitoring.events import ReceiverInfo
+from dstreams.sources.block_queue import BlockQueue
+from dstreams.sources.pickled_block import ReceivedBlock, decode_records
+from dstreams.sources.receiver import Receiver, ReceiverSupervisor
+from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+
+logger = logging.getLogger(__name__)
+
+_CLOSE_S = 2.0
+
+# A batch below this is one task: a second one costs more than it saves.
+_PARTITION_BYTES = 16 << 10
+
+
+@dataclass(frozen=True, eq=False)
+class ReceiverSource:
+    """Records that *receiver* stores.
+
+    A batch takes the blocks that are complete at its time; with a limit of records a second, not
+    more than that times the batch duration, to the next whole block. Blocks wait in the driver: at
+    most ``spark.dstreams.receiver.maxBufferBytes``, then the receiver has to wait.
+
+    Without a write-ahead log, what was received and not processed is lost when the driver dies.
+    With one, a block is on disk before :meth:`Receiver.storeAll` returns, and the begin record of a
+    batch names its blocks. A run that finds them there, of a run before it, plans the batches of
+    that run as they were, and has the blocks without a batch in its first.
+
+    Args:
+        receiver: the receiver.
+        stream_id: number of the input stream.
+        name: operation and receiver.
+    """
+
+    receiver: Receiver
+    stream_id: int
+    name: str
+
+    def open(self, environment: SourceEnvironment) -> ReceiverReader:
+        return ReceiverReader(self, environment)
+
+
+class ReceiverReader(SourceReader):
+    """Runs the receiver, and gives each batch the blocks that are there; an offset counts takes.
+
+    Raises:
+        InvalidStreamError: a write-ahead log is wanted, and there is no checkpoint directory.
+    """
+
+    def __init__(self, source: ReceiverSource, environment: SourceEnvironment) -> None:
+        settings = environment.settings
+        self._source = source
+        self._environment = environment
+        self._files = _received_blocks(source, environment)
+        write = None if self._files is None else self._files.write
+        self._queue = BlockQueue(source.name, settings.receiver_max_buffer_bytes, write)
+        info = ReceiverInfo(source.stream_id, source.name, False, socket.gethostname(), "driver")
+        self._supervisor = ReceiverSupervisor(source.receiver, info, self._queue.put, environment)
+        self._stopping = False
+        self._has_more = False
+        self._closing = False
+        rate = settings.receiver_max_rate
+        self._batch_records = None if rate is None else rate * environment.batch_ms / 1000
+        self._credit = 0.0
+        self._taken: dict[int, list[ReceivedBlock]] = {}
+        self._named: dict[int, list[str]] = {}  # names of blocks, by the offset of their batch
+
+    @property
+    def forgets(self) -> str | None:
+        """Why what batches have read is gone with this driver; None with a write-ahead log."""
+        if self._files is not None:
+            return None
+        return (
+            "they were received without a write-ahead log; set "
+            "spark.streaming.receiver.writeAheadLog.enable"
+        )
+
+    def start(self) -> None:
+        """Take up what earlier runs have received, and begin to receive.
+
+        Raises:
+            CheckpointError: what earlier runs have received cannot be read.
+        """
+        if self._files is not None:
+            past = self._environment.past()
+            self._named = {
+                int(facts[INPUT_END]): [ref.name for ref in blocks]
+                for facts in past.batches.values()
+                if (blocks := blocks_in(facts, self._source.name))
+            }
+            self._take_up(self._files, past)
+        self._supervisor.start()
+
+    def _take_up(self, files: ReceivedBlocks, past: InputPast) -> None:
+        """Let the first batch have the blocks that no batch has."""
+        retired = set((past.facts or {}).get(INPUT_BLOCKS, ()))
+        left = retired.intersection(files.names())  # its deletion was cut off
+        if left:
+            files.delete(sorted(left))
+        found = files.read_others({name for names in self._named.values() for name in names})
+        self._queue.restore(ReceivedBlock(payload, ref.records, ref) for ref, payload in found)
+
+    def update_rate(self, records_per_second: float) -> None:
+        """Let the receiver take that many records a second; ``maxRate`` is never exceeded.
+
+        What waits already is in the next batch nevertheless: it would only grow older.
+        """
+        self._supervisor.update_rate(records_per_second)
+
+    def plan(self, start: Any, time_ms: int) -> PlannedInput:
+        end = int(start or 0) + 1
+        blocks = self._taken.get(end)  # of a plan that was not begun
+        if blocks is None:
+            blocks = self._queue.peek(self._next_credit())
+            self._queue.take(blocks, end)
+            self._credit -= sum(block.records for block in blocks)
+        records = sum(block.records for block in blocks)
+        size = sum(len(block.payload) for block in blocks)
+        description = f"{records} records in {len(blocks)} blocks, {size} bytes"
+        if not blocks:
+            return PlannedInput(time_ms, start, start, description=description)
+        self._taken[end] = blocks
+        facts: dict[str, Any] = {}
+        if self._files is not None:
+            facts[INPUT_BLOCKS] = refs = [block.ref for block in blocks if block.ref]
+            self._named[end] = [ref.name for ref in refs]
+        return PlannedInput(time_ms, start, end, facts, records, description)
+
+    def _next_credit(self) -> float | None:
+        """How many records the next batch may have, None for all."""
+        if self._batch_records is None or self._stopping:
+            return None
+        # What a batch had too much, for the sake of a whole block, the next has less.
+        self._credit = min(self._credit + self._batch_records, self._batch_records)
+        return self._credit
+
+    def read(self, planned: PlannedInput) -> RDD[Any]:
+        """Return the records of the blocks of a batch.
+
+        Raises:
+            CheckpointError: a block of an earlier run is not there any more.
+        """
+        spark = self._environment.spark
+        if planned.start == planned.end:
+            return spark.emptyRDD()
+        self._queue.make_room(planned.end)
+        payloads = self.payloads(planned)
+        if not payloads:  # of a run without a write-ahead log, before one with it
+            logger.warning(
+                "%s: the records of the batch at %d ms were received without a write-ahead log, "
+                "and are lost",
+                self._source.name,
+                planned.time_ms,
+            )
+            return spark.emptyRDD()
+        size = sum(map(len, payloads))
+        most = min(spark.defaultParallelism, len(payloads), size // _PARTITION_BYTES)
+        return spark.parallelize(payloads, max(1, most)).mapPartitions(decode_records)
+
+    def payloads(self, planned: PlannedInput) -> list[bytes]:
+        """Return the blocks of a batch: as they wait here, or from the write-ahead log."""
+        taken = self._taken.get(planned.end)
+        if taken is not None or self._files is None:
+            return [block.payload for block in taken or ()]
+        return [self._files.read(ref) for ref in blocks_in(planned.facts, self._source.name)]
+
+    def commit(self, end: Any) -> None:
+        # A copy: another thread may plan a batch meanwhile.
+        for number in tuple(self._taken):
+            if number <= int(end or 0):
+                del self._taken[number]
+
+    def release(self, end: Any) -> None:
+        self._queue.make_room(int(end or 0))
+
+    def snapshot_size(self) -> int | None:
+        """How many blocks batches have that are not retired; None without a write-ahead log."""
+        # A copy: another thread may plan a batch meanwhile.
+        return None if self._files is None else sum(map(len, tuple(self._named.values())))
+
+    def snapshot(self, end: Any) -> Mapping[str, object]:
+        """The blocks of batches up to an offset, which are deleted next."""
+        named, upto = tuple(self._named.items()), int(end or 0)
+        return {INPUT_BLOCKS: [name for at, names in named if at <= upto for name in names]}
+
+    def retire(self, end: Any) -> None:
+        """Delete the blocks of batches up to an offset: no later run reads them again."""
+        # A copy: another thread may plan a batch meanwhile.
+        for at, names in tuple(self._named.items()):
+            if self._files is not None and at <= int(end or 0):
+                self._files.delete(names)
+                del self._named[at]
+
+    def stop_receiving(self) -> None:
+        self._stopping = True
+        # The last batch takes all there is, so nothing that ends may have to wait for room.
+        self._queue.drain()
+        self._supervisor.stop("stopped by the driver")
+        settings = self._environment.settings
+        timeout_ms = settings.graceful_stop_timeout_ms or settings.wait_for_batches_ms
+        if self._closing:
+            self._supervisor.wait(_CLOSE_S)
+        elif not self._supervisor.wait(timeout_ms / 1000) and not self._closing:
+            self._has_more = True
+            logger.warning(
+                "%s did not end within %d ms; what it has not stored is lost",
+                self._source.name,
+                timeout_ms,
+            )
+
+    def has_pending(self) -> bool:
+        return not self._queue.is_empty()
+
+    def waiting_records(self) -> int | None:
+        """Records that were stored and are in no batch; None if the receiver still had more."""
+        return None if self._has_more else self._queue.records()
+
+    def close(self) -> None:
+        self._closing = True
+        self.stop_receiving()
+        # Abandoned first: then nobody reports a block that the closed queue refuses.
+        self._supervisor.abandon()
+        self._queue.close()
+
+
+def _received_blocks(
+    source: ReceiverSource, environment: SourceEnvironment
+) -> ReceivedBlocks | None:
+    if not environment.settings.receiver_write_ahead_log:
+        return None
+    if environment.open_files is None:
+        raise InvalidStreamError(
+            f"{source.name}: spark.streaming.receiver.writeAheadLog.enable is true, and there is "
+            "no checkpoint directory to write to; call ssc.checkpoint(directory) before start()"
+        )
+    files, run_id = environment.open_files(), environment.run_id
+    return ReceivedBlocks(files, run_id, environment.uid, environment.epoch)

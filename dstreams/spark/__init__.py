@@ -1,0 +1,1 @@
+"""RDDs, shuffles and workers: every contact with Spark internals and the JVM."""

@@ -1,0 +1,193 @@
+"""A hash of keys that every process agrees on, after restarts and upgrades of Python.
+
+Python's own ``hash`` of a string depends on ``PYTHONHASHSEED`` and differs between 3.10 and 3.11;
+this one is computed from the key's value.
+
+>>> from dstreams.spark.stable_hash import stable_hash
+>>> stable_hash(17) == stable_hash(17.0)
+True
+
+Keys that Python holds equal (1, 1.0 and True) get one hash. NaN, and objects whose hash is their
+address, are refused: no two processes would agree on them. An object of a class with a hash written
+by hand is hashed by that, so it is as stable as what the class does.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum, Flag
+from fractions import Fraction
+from functools import lru_cache
+from numbers import Number
+from types import CodeType, WrapperDescriptorType
+from typing import Any
+from uuid import UUID
+from zlib import crc32
+
+STABLE_HASH_NAME = "stable-hash-1"
+"""Name of :func:`stable_hash` in identities and on disk; another algorithm gets another name."""
+
+_MASK = (1 << 61) - 1
+_MIX = 1_000_003
+
+
+def stable_hash(key: Any) -> int:
+    """Return a hash of *key* that depends on nothing but its value.
+
+    Args:
+        key: str, bytes, number, None, date or time, UUID, Enum, a tuple or frozenset of such, a
+            frozen dataclass or class of attrs of such, or an object of a class with its own
+            ``__hash__``.
+
+    Returns:
+        An integer of at most 64 bits; it may be negative.
+
+    Raises:
+        TypeError: the key is unhashable, NaN, or hashed by its address.
+    """
+    kind = key.__class__
+    if kind is str:
+        return crc32(key.encode("utf-8", "surrogatepass"))
+    if kind is int:
+        return hash(key)  # value modulo 2**61 - 1: part of the language's definition of numbers
+    if kind is tuple:
+        return _combine(key, 0x345678)
+    return _hash_other(key)
+
+
+def stable_hashes(keys: list[Any]) -> list[int]:
+    """Return :func:`stable_hash` of each key, for many at once and the commonest kind faster."""
+    if set(map(type, keys)) == {str}:
+        try:
+            return list(map(crc32, map(str.encode, keys)))
+        except UnicodeEncodeError:  # half of a pair of surrogates
+            pass
+    return list(map(stable_hash, keys))
+
+
+def _combine(items: Any, start: int) -> int:
+    mixed = start
+    for item in items:
+        mixed = (mixed * _MIX ^ stable_hash(item)) & _MASK
+    # Low bits come from low bits alone: fold, or round numbers in tuples share few partitions.
+    return mixed ^ mixed >> 32
+
+
+def _hash_other(key: Any) -> int:  # noqa: PLR0911 - one return for each kind of key
+    if key is None:
+        return 0x6E6F6E65
+    if isinstance(key, Number):  # before Enum: an IntEnum equals its number
+        return _hash_number(key)
+    if isinstance(key, (str, bytes, tuple, frozenset)):
+        return _hash_object(key) if _says_what_is_equal(type(key)) else _hash_builtin(key)
+    if isinstance(key, UUID):
+        return hash(key.int)
+    if isinstance(key, (date, time, timedelta)):
+        return _hash_time(key)
+    if isinstance(key, Enum):
+        # Versions of Python differ in the names of combined flags.
+        member = key.value if isinstance(key, Flag) else key.name
+        return _combine((type(key).__module__, type(key).__qualname__, member), 0x656E756D)
+    return _hash_object(key)
+
+
+def _says_what_is_equal(kind: type) -> bool:
+    """Whether a subclass of a builtin type has its own ``__hash__``, or none."""
+    return not isinstance(kind.__hash__, WrapperDescriptorType)
+
+
+def _hash_builtin(key: Any) -> int:
+    if isinstance(key, str):
+        return crc32(str.encode(key, "utf-8", "surrogatepass"))
+    if isinstance(key, bytes):
+        return crc32(key, 1)
+    if isinstance(key, tuple):
+        return _combine(key, 0x345678)
+    # A sum does not depend on the order of iteration.
+    return _combine([sum(map(stable_hash, key)) & _MASK, len(key)], 0x66736574)
+
+
+def _hash_number(key: Any) -> int:
+    is_nan = key.is_nan() if isinstance(key, Decimal) else key != key  # noqa: PLR0124
+    if is_nan:
+        raise TypeError(
+            "NaN cannot be a key, because it does not equal itself; map it to None first"
+        )
+    if isinstance(key, (bool, int, float, complex, Decimal, Fraction)) or math.isfinite(abs(key)):
+        return hash(key)
+    return hash(float(key))
+
+
+def _hash_time(key: date | time | timedelta) -> int:
+    if isinstance(key, timedelta):
+        return _hash_timedelta(key)
+    if not isinstance(key, (datetime, time)):
+        return crc32(key.isoformat().encode(), 2)
+    key = key.replace(fold=0)  # which == does not look at
+    offset = key.utcoffset()
+    if offset is None:
+        return crc32(key.replace(tzinfo=None).isoformat().encode())
+    # Not by a conversion to UTC: it fails for the first and the last hours of all.
+    wall = timedelta(
+        days=key.toordinal() if isinstance(key, datetime) else 0,
+        hours=key.hour,
+        minutes=key.minute,
+        seconds=key.second,
+        microseconds=key.microsecond,
+    )
+    return _hash_timedelta(wall - offset)
+
+
+def _hash_timedelta(key: timedelta) -> int:
+    return crc32(b"%d %d %d" % (key.days, key.seconds, key.microseconds), 1)
+
+
+def _hash_object(key: Any) -> int:
+    kind: Any = type(key)
+    if kind.__hash__ is None:
+        raise TypeError(
+            f"a key of type {kind.__name__} is unhashable; use an immutable value, for example "
+            "tuple(key) for a list or frozenset(key) for a set"
+        )
+    if vars(object)["__hash__"] is kind.__hash__:
+        raise TypeError(
+            f"a key of type {kind.__module__}.{kind.__qualname__} is hashed by its address, which "
+            "differs in every process; use a value, or make the class a frozen dataclass"
+        )
+    names = _fields_of_generated_hash(kind)
+    if names is None:
+        return hash(key)
+    return _combine([getattr(key, name) for name in names], 0x64617461)
+
+
+@lru_cache(maxsize=256)
+def _fields_of_generated_hash(kind: type) -> list[str] | None:
+    """Return the fields that a dataclass, or a class of attrs, is hashed by.
+
+    None if it has a hash written by hand, or one that looks at something else.
+    """
+    owner: Any = next(base for base in kind.__mro__ if "__hash__" in vars(base))
+    if "__attrs_attrs__" in vars(owner):
+        return _fields_of_attrs(owner)
+    if "__dataclass_params__" not in vars(owner):
+        return None
+    # Not dataclasses.fields: what marks a field for it is a copy where PySpark 3.5 has sent the
+    # class to a worker.
+    fields = [f for f in owner.__dataclass_fields__.values() if f._field_type.name == "_FIELD"]
+    names = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
+    code = getattr(owner.__hash__, "__code__", None)
+    generated = isinstance(code, CodeType) and set(code.co_names) == {"hash", *names}
+    return names if generated else None
+
+
+def _fields_of_attrs(owner: Any) -> list[str] | None:
+    code = getattr(owner.__hash__, "__code__", None)
+    if not isinstance(code, CodeType) or not code.co_filename.startswith("<attrs generated"):
+        return None
+    fields = owner.__attrs_attrs__
+    hashed = [each for each in fields if (each.eq if each.hash is None else each.hash)]
+    if any(getattr(each, "eq_key", None) is not None for each in hashed):
+        return None
+    return [each.name for each in hashed]

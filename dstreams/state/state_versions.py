@@ -1,0 +1,337 @@
+"""The state versions of a stream or a query: which there are, and the one place that makes them.
+
+A batch has a :class:`StateUpdate` for each operator, which runs nothing. The runner of the batch
+makes a version of it, in one job, before anything asks for its rows (:meth:`StateVersions.make`). A
+version counts when a commit record names it; a restart begins with the newest that does
+(:meth:`StateVersions.restore`).
+
+Batches are known by a number that grows: the batch time of a stream, the batch id of a query.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JError
+from pyspark import RDD, SparkContext
+from pyspark.rdd import PipelinedRDD
+
+from checkpoint import CheckpointError, CommitLog
+from checkpoint.state_store import (
+    LmdbBackend,
+    SnapshotRule,
+    StateReader,
+    StateStore,
+    StoreId,
+    delete_local,
+)
+from dstreams.errors import InvalidStreamError
+from dstreams.spark.empty_partitions import empty_partitions, pinned_partitions
+from dstreams.spark.job_labels import label_jobs
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.state_store_rdd import StateStoreRDD, StoreFunction
+from dstreams.spark.state_version import StateVersion
+from dstreams.spark.worker_gc import settle_worker
+from dstreams.state.store_maintenance import StoreUpkeep, maintain_stores
+
+logger = logging.getLogger(__name__)
+
+ReadStore = Callable[[StateReader], Iterator[tuple[Any, ...]]]
+"""What a task reads of the store of a partition."""
+
+
+@dataclass(frozen=True)
+class StateUpdate:
+    """What a batch does to the state of an operator.
+
+    *delay_ms* is how far the watermark is behind the latest event time, None for no watermark.
+    """
+
+    before: StateVersion
+    data: RDD[Any]
+    function: StoreFunction
+    delay_ms: int | None = None
+
+
+class _Known(NamedTuple):
+    """A version, and the RDD that made it; None if another run did."""
+
+    version: StateVersion
+    rdd: StateStoreRDD | None = None
+
+
+class _Temporary(NamedTuple):
+    """A version that no record names: its stores go with the rows that are made from it."""
+
+    uid: str
+    batch: int
+    version: StateVersion
+
+
+class StateVersions:
+    """The state versions of the operators of a stream or a query, by uid and batch.
+
+    *is_local_temporary* says that nobody has chosen the directory of local replicas.
+    """
+
+    def __init__(
+        self,
+        spark: SparkContext,
+        store: StateStore,
+        stream_id: str = "stream",
+        *,
+        is_local_temporary: bool = False,
+    ) -> None:
+        self.store = store
+        self._spark = spark
+        self._stream_id = stream_id
+        self._is_local_temporary = is_local_temporary
+        self._known: dict[str, dict[int, _Known]] = {}
+        self._upkeep: defaultdict[str, StoreUpkeep] = defaultdict(StoreUpkeep)
+        self._temporary: list[_Temporary] = []
+        # Who looks at a state from a notebook does so in another thread than that of the batches.
+        self._lock = Lock()
+
+    @property
+    def local_directory(self) -> str | None:
+        """Path at which each host keeps its replicas; None where they are not on disk."""
+        backend = self.store.backend
+        return backend.local_directory if isinstance(backend, LmdbBackend) else None
+
+    def empty(
+        self, uid: str, partitioner: StablePartitioner, store: str = "default"
+    ) -> StateVersion:
+        """Return the state of an operator before its first batch, in the store of a name."""
+        store_id = StoreId(self._stream_id, uid, store, 0, partitioner.numPartitions)
+        return StateVersion.empty(store_id, partitioner)
+
+    def make(self, uid: str, batch: int, update: StateUpdate) -> RDD[Any]:
+        """Make the version of a batch, in one job, and return the batch's rows.
+
+        If the version was restored, the rows are made again and the version stays what it is.
+        """
+        rdd = StateStoreRDD(update.data, self.store, update.before, update.function)
+        try:
+            version = rdd.force()
+        except BaseException:
+            _unpersist([rdd])
+            raise
+        if update.delay_ms is not None:
+            latest_ms = version.event_time_max_ms - update.delay_ms
+            version = replace(version, watermark_ms=max(version.watermark_ms, latest_ms, 0))
+        with self._lock:
+            known = self._known.setdefault(uid, {})
+            is_restored = batch in known and known[batch].rdd is None
+            known[batch] = _Known(known[batch].version if is_restored else version, rdd)
+        if not is_restored:
+            self._upkeep[uid].made(version)
+        return rdd.rows()
+
+    def restore(
+        self, uid: str, batch: int, version: StateVersion, *, is_temporary: bool = False
+    ) -> None:
+        """Set the version that a batch of an earlier run made; its rows are not there.
+
+        No record will ever name a version that *is_temporary*. Its stores are deleted when the rows
+        of the next batch, which are made from it, are forgotten.
+        """
+        with self._lock:
+            if is_temporary:
+                self._temporary.append(_Temporary(uid, batch, version))
+            self._known.setdefault(uid, {})[batch] = _Known(version)
+
+    def reuse(self, uid: str, made: int, batch: int) -> None:
+        """Let the version of one batch stand for that of a later one, before which none ran."""
+        with self._lock:
+            known = self._known.get(uid, {})
+            if made in known and batch not in known:
+                known[batch] = _Known(known[made].version)
+                self._temporary = [
+                    kept._replace(batch=batch) if kept[:2] == (uid, made) else kept
+                    for kept in self._temporary
+                ]
+
+    def at(self, uid: str, batch: int) -> StateVersion | None:
+        """Return the version that a batch made, None if it made none."""
+        with self._lock:
+            known = self._known.get(uid, {}).get(batch)
+        return None if known is None else known.version
+
+    def batches(self, uid: str) -> list[int]:
+        """Return the batches of which the version is known, sorted."""
+        with self._lock:
+            return sorted(self._known.get(uid, ()))
+
+    def newest(self, upto: int | None = None) -> dict[str, tuple[int, StateVersion]]:
+        """Return the newest version of each operator that has one, with the batch that made it.
+
+        Batches after *upto* do not count: one that was cut off may have made a version.
+        """
+        found: dict[str, tuple[int, StateVersion]] = {}
+        with self._lock:
+            for uid, known in self._known.items():
+                batches = [batch for batch in known if upto is None or batch <= upto]
+                if batches:
+                    found[uid] = max(batches), known[max(batches)].version
+        return found
+
+    def entries(self, uid: str, operation: str, batch: int | None = None) -> RDD[Any] | None:
+        """Return the RDD of (key, value, timeout in ms) after a batch or the newest one, None for
+        none.
+
+        Raises:
+            InvalidStreamError: the state after that batch is not kept.
+        """
+        with self._lock:
+            known = self._known.get(uid, {})
+            wanted = max(known, default=None) if batch is None else batch
+            found = None if wanted is None else known.get(wanted)
+        if found is None and batch is not None:
+            found = _Known(self._committed(uid, operation, batch))
+        return None if found is None else self._read(found, _entries)
+
+    def look(self, uid: str, upto: int, read: ReadStore) -> tuple[int, RDD[Any]] | None:
+        """Return the batch of the newest version up to one, and the RDD of what is read of it.
+
+        The RDD has the partitioner that has placed the keys, where this run knows it. None where no
+        version is known.
+        """
+        with self._lock:
+            known = self._known.get(uid, {})
+            batch = max((each for each in known if each <= upto), default=None)
+            found = None if batch is None else known[batch]
+        return None if batch is None or found is None else (batch, self._read(found, read))
+
+    def _read(self, known: _Known, read: ReadStore) -> RDD[Any]:
+        version, made_by = known
+        if made_by is None:
+            partitions = empty_partitions(self._spark, StablePartitioner(len(version.version_ids)))
+        else:
+            partitions = pinned_partitions(self._spark, made_by.partitioner)
+        placed_by = partitions.partitioner
+        is_placed = isinstance(placed_by, StablePartitioner) and version.is_placed_by(placed_by)
+        rdd: RDD[Any] = PipelinedRDD(partitions, _ReadState(self.store, version, read), is_placed)
+        return rdd
+
+    def pairs(self, uid: str, batch: int, partitioner: StablePartitioner) -> RDD[Any]:
+        """Return the RDD of all keys and values of a version, placed by *partitioner* as it is."""
+        task = _ReadState(self.store, self._known[uid][batch].version, StateReader.items)
+        pairs: RDD[Any] = PipelinedRDD(empty_partitions(self._spark, partitioner), task, True)
+        return pairs
+
+    def maintain(self, rule: SnapshotRule | None = None) -> int:
+        """Write snapshots that are due, shrink local replicas, and return how many snapshots there
+        were.
+
+        It takes one job for each operator that has something due, on the hosts that have its
+        replicas, and runs between two batches.
+        """
+        newest = {uid: known[max(known)] for uid, known in self._known.items() if known}
+        label_jobs("upkeep of state")
+        return sum(
+            maintain_stores(
+                self.store,
+                version,
+                pinned_partitions(self._spark, rdd.partitioner),
+                self._upkeep[uid],
+                rule,
+            )
+            for uid, (version, rdd) in newest.items()
+            if rdd is not None and (rule is not None or self._upkeep[uid].is_due())
+        )
+
+    def forget(self, uid: str, upto: int) -> None:
+        """Give up the rows and versions of batches up to *upto*, the newest version excepted."""
+        with self._lock:
+            known = self._known.get(uid, {})
+            batches = sorted(known)
+            passed = [
+                kept
+                for kept in self._temporary
+                if kept.uid == uid and any(kept.batch < after <= upto for after in batches)
+            ]
+            self._temporary = [kept for kept in self._temporary if kept not in passed]
+            forgotten = [known.pop(batch).rdd for batch in batches[:-1] if batch <= upto]
+        _unpersist(forgotten)
+        self._delete(passed)
+
+    def close(self, *, is_scratch: bool = False, in_order: bool = False) -> None:
+        """Delete what was for this run alone, and local replicas that are not worth their room.
+
+        These are the replicas of a scratch checkpoint and, if the run has ended *in_order*, those
+        in a temporary directory, which is often small: the next run makes them again.
+        """
+        with self._lock:
+            passed, self._temporary = self._temporary, []
+        self._delete(passed)
+        is_passed = is_scratch or (in_order and self._is_local_temporary)
+        if is_passed and isinstance(self.store.backend, LmdbBackend):
+            delete_local(self.store.backend, self._stream_id)
+
+    def release(self) -> None:
+        """Give up the rows of all batches."""
+        with self._lock:
+            known = [known for batches in self._known.values() for known in batches.values()]
+        _unpersist(one.rdd for one in known)
+
+    def _committed(self, uid: str, operation: str, batch: int) -> StateVersion:
+        """Read the version that the commit record of a batch names."""
+        backend = self.store.backend
+        log = CommitLog(backend.files) if isinstance(backend, LmdbBackend) else None
+        times = [] if log is None else log.times()
+        if log is not None and batch in times:
+            record = log.read(batch)
+            for commit in record.stores:
+                if commit.operator_uid == uid:
+                    return StateVersion.committed(record.stream_id, commit)
+        kept = f"those of the batches from {times[0]} to {times[-1]} ms are" if times else "none is"
+        raise InvalidStreamError(
+            f"the state of {operation} after the batch at {batch} ms is not kept; {kept}"
+        )
+
+    def _delete(self, passed: Iterable[_Temporary]) -> None:
+        """Delete the stores of versions, which have them for themselves."""
+        backend = self.store.backend
+        if not isinstance(backend, LmdbBackend):
+            return
+        try:
+            for commit in (commit for kept in passed for commit in kept.version.commits):
+                if commit.file is not None:
+                    for name in backend.files.list(f"{commit.file.name.rpartition('/')[0]}/"):
+                        backend.files.delete(name)
+        except CheckpointError as error:
+            logger.warning("state of an earlier batch could not be deleted: %s", error)
+
+
+def _unpersist(rdds: Iterable[StateStoreRDD | None]) -> None:
+    """Give up rows; where Spark has stopped, nothing is kept any more."""
+    with suppress(Py4JError, OSError):
+        for rdd in rdds:
+            if rdd is not None:
+                rdd.unpersist()
+
+
+@dataclass(frozen=True)
+class _ReadState:
+    """Task: what *read* finds in the store of a partition."""
+
+    store: StateStore
+    version: StateVersion
+    read: ReadStore
+
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
+        settle_worker()
+        for _ in frames:  # a worker whose input is left unread is not used again
+            pass
+        with self.version.open(self.store, split) as reader:
+            yield from self.read(reader)
+
+
+def _entries(reader: StateReader) -> Iterator[tuple[Any, ...]]:
+    return ((key, value, reader.timeout_ms(key)) for key, value in reader.items())

@@ -1,0 +1,158 @@
+"""State stores on the hosts: how they are opened, and what is done for them between batches."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from pyspark import RDD, SparkContext
+from pyspark.rdd import PipelinedRDD
+
+from checkpoint import CheckpointError, Files, require_trusted
+from checkpoint.state_store import (
+    EMPTY,
+    STORE_PREFIX,
+    Classes,
+    DataValues,
+    LmdbBackend,
+    LocalSettings,
+    PickleValues,
+    ReplicaMeta,
+    SnapshotRule,
+    StateStore,
+    maintain_store,
+    sweep_local_once,
+)
+from dstreams.common.settings import STATE_LOCAL_ENCRYPTED, StateSettings
+from dstreams.errors import InvalidStreamError
+from dstreams.spark.state_version import StateVersion
+from dstreams.spark.worker_gc import settle_worker
+
+_IO_ENCRYPTION = "spark.io.encryption.enabled"
+
+
+def open_store(
+    files: Files, epoch: int, settings: StateSettings, classes: Classes | None = None
+) -> StateStore:
+    """Return the state stores of a checkpoint; now and then, delete replicas that nobody uses."""
+    directory = settings.state_local_directory
+    if directory is None:
+        directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
+    is_pickled = settings.state_values == "pickle"
+    codec = PickleValues() if is_pickled else DataValues(classes or Classes())
+    local = LocalSettings(unused_ms=settings.state_local_retention_ms)
+    backend = LmdbBackend(files, directory, epoch, local)
+    with suppress(CheckpointError):  # then the tasks say what is wrong there
+        sweep_local_once(backend)
+    return StateStore(backend, codec, checksums=settings.state_checksums)
+
+
+def require_trusted_values(files: Files, settings: StateSettings) -> Files:
+    """Return the files of state, unless somebody else could have written values that run code.
+
+    Raises:
+        UntrustedFileError: values are pickles of any kind, and others can write the checkpoint.
+    """
+    return require_trusted(files, STORE_PREFIX) if settings.state_values == "pickle" else files
+
+
+def require_encrypted(spark: SparkContext, settings: StateSettings) -> None:
+    """Refuse stored state if Spark is to encrypt local files and nothing encrypts those of state.
+
+    Raises:
+        InvalidStreamError: ``spark.io.encryption.enabled`` is set, and the program does not say
+            that the disks are encrypted.
+    """
+    is_asked = spark.getConf().get(_IO_ENCRYPTION, "false").lower() == "true"
+    if is_asked and not settings.state_local_encrypted:
+        raise InvalidStreamError(
+            f"{_IO_ENCRYPTION}: stored state has copies on the local disk of each host "
+            f"({settings.state_local_directory or 'below the directory of temporary files'}), and "
+            "rows of large batches wait in temporary files, which Spark does not encrypt; put "
+            "spark.dstreams.state.localDirectory and TMPDIR on disks that the operating system "
+            f"encrypts, and set {STATE_LOCAL_ENCRYPTED}=true"
+        )
+
+
+class StoreUpkeep:
+    """Decides on the driver when a job is worth it that maintains the stores of an operator.
+
+    Commits tell how many changelogs there are since the last snapshot. Only the hosts know the size
+    of their local replicas: they are asked every *ask_every* times, and after a restart.
+    """
+
+    def __init__(self, rule: SnapshotRule | None = None, ask_every: int = 10) -> None:
+        self._rule = rule or SnapshotRule()
+        self._ask_every = ask_every
+        self._progress: list[ReplicaMeta | None] = []
+        self._times = 0
+
+    def made(self, version: StateVersion) -> None:
+        """A batch made *version*."""
+        first = ReplicaMeta(EMPTY) if version.version == 1 else None
+        known = self._progress or [first] * len(version.commits)
+        self._progress = [
+            None
+            if before is None or before.version_id.version != commit.version_id.version - 1
+            else before.after(commit.version_id, {}, commit.size_bytes, None)
+            for before, commit in zip(known, version.commits, strict=True)
+        ]
+
+    def is_due(self) -> bool:
+        """Whether to run :func:`maintain_stores` now; called now and then."""
+        self._times += 1
+        return self._times % self._ask_every == 0 or any(
+            progress is None or self._rule.is_due(progress) for progress in self._progress
+        )
+
+    def done(self, told: Sequence[ReplicaMeta | None]) -> None:
+        """The hosts said where their replicas stand."""
+        self._progress = list(told)
+
+
+def maintain_stores(
+    store: StateStore,
+    version: StateVersion,
+    partitions: RDD[bytes],
+    upkeep: StoreUpkeep,
+    rule: SnapshotRule | None = None,
+) -> int:
+    """Write snapshots and shrink replicas of a version, in one job; return how many snapshots.
+
+    *partitions* has a partition on each host that has the replica of one.
+    """
+    if not isinstance(store.backend, LmdbBackend):
+        return 0
+    done = PipelinedRDD(partitions, _Maintain(store.backend, version, rule)).collect()
+    by_partition = {split: progress for split, _, progress in done}
+    upkeep.done([by_partition[split] for split in sorted(by_partition)])
+    return sum(count for _, count, _ in done)
+
+
+@dataclass(frozen=True)
+class _Maintain:
+    """Task: what is due for the store of a partition.
+
+    It yields the partition, how many snapshots it wrote, and where the local replica stands then;
+    None where that is at another version, or there is none.
+    """
+
+    backend: LmdbBackend
+    version: StateVersion
+    rule: SnapshotRule | None
+
+    def __call__(
+        self, split: int, frames: Iterable[bytes]
+    ) -> Iterator[tuple[int, int, ReplicaMeta | None]]:
+        settle_worker()
+        for _ in frames:  # a worker whose input is left unread is not used again
+            pass
+        store_id = replace(self.version.store_id, partition=split)
+        version_id = self.version.version_ids[split]
+        count = int(maintain_store(self.backend, store_id, version_id, self.rule) is not None)
+        progress = self.backend.replica(store_id).meta()
+        stands_here = progress is not None and progress.version_id == version_id
+        yield split, count, progress if stands_here else None

@@ -1,1 +1,0 @@
-"""Running a frozen graph: one batch, its parts, and the threads that drive it."""

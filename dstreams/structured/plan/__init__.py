@@ -1,0 +1,1 @@
+"""Logical plans of queries, the checks they must pass, and their planning."""

@@ -1,0 +1,80 @@
+"""The names of aggregates and keys on disk, by which a restart notices another one.
+
+>>> from operator import itemgetter
+>>> from dstreams.structured.api.aggregates import Count, First, Sum
+>>> [name_of(one) for one in (Count(), Sum(itemgetter("price")), First(ignore_none=True))]
+['Count()', "Sum(of=operator.itemgetter('price'))", 'First(ignore_none=True)']
+
+A function that can be imported, or that the program defines at its top, goes by its name: its code
+may be mended. A lambda or nested function goes by a digest of its code and of the plain values that
+it uses; digests are compared only where one version of Python made both.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import partial
+from operator import attrgetter, itemgetter, methodcaller
+from types import FunctionType
+from typing import Any
+
+from dstreams.spark.function_fingerprint import digest_of
+from dstreams.structured.operators import aggregate_functions
+from dstreams.structured.operators.aggregate_functions import Several, UserAggregator
+from dstreams.structured.selectors import Field
+
+_DIGEST = re.compile(r"#(\d+\.\d+)-[0-9a-f]+")
+
+
+def names_of(aggregate: Any) -> list[str]:
+    """Return the names of all functions in one."""
+    functions = aggregate.functions if isinstance(aggregate, Several) else (aggregate,)
+    return [name_of(function) for function in functions]
+
+
+def name_of(aggregate: Any) -> str:
+    """Return the name of an aggregate function: with parameters for those of this package."""
+    kind = type(aggregate)
+    if kind.__module__ != aggregate_functions.__name__ or not is_dataclass(aggregate):
+        return _qualified(kind)
+    # What becomes of a buffer at the end does not matter to the state.
+    left_out = ("finish",) if isinstance(aggregate, UserAggregator) else ()
+    given = [
+        f"{field.name}={value_name(getattr(aggregate, field.name))}"
+        for field in fields(aggregate)
+        if field.name not in left_out and getattr(aggregate, field.name) != field.default
+    ]
+    return f"{kind.__name__}({', '.join(given)})"
+
+
+def are_same(before: str, now: str) -> bool:
+    """Whether two names are those of one aggregate function, as far as can be known."""
+    if set(_DIGEST.findall(before)) == set(_DIGEST.findall(now)):
+        return before == now
+    return _DIGEST.sub("", before) == _DIGEST.sub("", now)
+
+
+def value_name(value: Any) -> str:
+    """Return the name of a parameter of an aggregate, or of a function that gives keys."""
+    if isinstance(value, Field):
+        return repr(value.name)
+    if isinstance(value, (itemgetter, attrgetter, methodcaller)) or not callable(value):
+        return repr(value)
+    if isinstance(value, partial):
+        given = [value_name(value.func), *map(value_name, value.args)]
+        given += [f"{name}={value_name(one)}" for name, one in value.keywords.items()]
+        return f"partial({', '.join(given)})"
+    name = _qualified(value if hasattr(value, "__qualname__") else type(value))
+    if not isinstance(value, FunctionType) or "<" not in value.__qualname__:
+        return name
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"{name.rpartition('.')[2]}#{python}-{digest_of(value)}"
+
+
+def _qualified(named: Callable[..., Any]) -> str:
+    module = getattr(named, "__module__", None)
+    name: str = named.__qualname__
+    return name if module in (None, "__main__", "builtins") else f"{module}.{name}"

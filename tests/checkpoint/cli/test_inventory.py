@@ -1,0 +1,193 @@
+"""list and show: which streams there are, and what is known of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint import (
+    BeginRecord,
+    CommitRecord,
+    DriverProcess,
+    GraphSnapshot,
+    RecordId,
+    open_files,
+    take_over,
+    write_graph,
+)
+from checkpoint.cli.main import main
+from tests.checkpoint.cli.conftest import Run
+from tests.support.stream_model import STREAM, Driver, World
+
+
+def test_streams_are_listed_oldest_first(run: Run, url: Path) -> None:
+    """With their last batch, and what their driver does."""
+    Driver(open_files(url / "stream-9000-00000002"), World())
+    status, data, _ = run("list", url)
+    assert status == 0
+    first, second = data["streams"]
+    assert first == {
+        "stream": STREAM, "zero_ms": 0, "last": 7000, "epochs": 2, "driver": "stopped"
+    }  # fmt: skip
+    assert (second["stream"], second["last"]) == ("stream-9000-00000002", None)
+    assert "process" in second["driver"]
+    assert second["driver"].endswith("running")
+    status, lines, _ = run("list", url, as_json=False)
+    assert lines[0].startswith("stream-0-00000001: began 1970-01-01T00:00:00Z (0 ms), last batch ")
+
+
+def test_an_empty_place_has_no_streams(run: Run, tmp_path: Path) -> None:
+    """And a place that is not there is none at all, and is not made."""
+    assert run("list", tmp_path, as_json=False) == (0, [f"{tmp_path} has no streams"], "")
+    status, _, error = run("list", tmp_path / "missing", as_json=False)
+    assert status == 2
+    assert "missing is no directory; give the location of a checkpoint" in error
+    assert not (tmp_path / "missing").exists()
+    assert run("show", tmp_path)[0] == 2
+
+
+def test_one_stream_is_listed_alone(run: Run, url: Path) -> None:
+    """Where the location is that of one stream, as it is of a query."""
+    status, data, _ = run("list", url / STREAM)
+    assert status == 0
+    assert [(each["stream"], each["last"]) for each in data["streams"]] == [
+        (str(url / STREAM), 7000)
+    ]
+    assert run("show", url / STREAM)[0] == 0
+
+
+def test_directories_of_any_name_are_listed(run: Run, url: Path) -> None:
+    """After the streams of the location itself; they began when they were first taken over."""
+    for name in ("queries/counts", "sums"):
+        take_over(
+            open_files(url / name), "an id", DriverProcess.of_this_process(5000)
+        ).lease.release()
+    _, data, _ = run("list", url)
+    found = [(each["stream"], each["zero_ms"], each["driver"]) for each in data["streams"]]
+    assert found == [
+        (STREAM, 0, "stopped"), ("queries/counts", 5000, "stopped"), ("sums", 5000, "stopped")
+    ]  # fmt: skip
+
+
+def test_a_stream_is_shown(run: Run, url: Path) -> None:
+    """Its epochs, operators, progress, and graph."""
+    status, data, _ = run("show", url)
+    assert status == 0
+    assert data["last_batch"] == {
+        "batch_id": 6,
+        "time_ms": 7000,
+        "epoch": 2,
+        "writer": {},
+        "facts": {},
+    }
+    assert [(each["epoch"], each["counts"], each["ended"]) for each in data["epochs"]] == [
+        (1, True, True), (2, True, True)
+    ]  # fmt: skip
+    snapshots = [(each["operator"], each["snapshot_ms"]) for each in data["operators"]]
+    assert snapshots == [("counts", 6000), ("sums", 6000)]
+    assert data["watermarks"] == {"w": 7000}
+    assert set(data["graph"]["description"]["operators"]) == {"counts", "sums"}
+    status, lines, _ = run("show", url, as_json=False)
+    assert "last batch: 6 at 1970-01-01T00:00:07Z (7000 ms), epoch 2" in lines
+
+
+def test_stores_are_shown(run: Run, stored: Path) -> None:
+    """With version and keys; and the batch that was in flight."""
+    _, data, _ = run("show", stored)
+    assert [(each["store"], each["version"], each["keys"]) for each in data["stores"]] == [
+        ("default", 4, 10)
+    ]
+    assert data["in_flight_ms"] == [5000]
+    _, lines, _ = run("show", stored, as_json=False)
+    assert "operator sessions, store default: version 4, 10 keys, 2 partitions by stable" in lines
+
+
+def test_a_stream_is_chosen_by_its_id(run: Run, url: Path) -> None:
+    """By default it is the newest one that can be gone on with."""
+    newer = "stream-9000-00000002"
+    take_over(open_files(url / newer), newer, DriverProcess.of_this_process(0))
+    assert run("show", url)[1]["stream"] == STREAM
+    assert run("show", url, "--stream", newer)[1]["stream"] == newer
+    status, _, error = run("show", url, "--stream", "x")
+    assert status == 2
+    assert f"has no stream 'x'; it has {STREAM}, {newer}" in error
+
+
+def test_names_cannot_change_what_the_terminal_shows(run: Run, tmp_path: Path) -> None:
+    """Control characters in what a program has chosen are written out."""
+    files = open_files(tmp_path)
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
+    description = {"name": "a\x1b[2J\u202eb"}
+    write_graph(owned.lease, GraphSnapshot(STREAM, 0, 1, description, b""))
+    _, lines, _ = run("show", tmp_path, as_json=False)
+    assert "  name: a\\x1b[2J\\u202eb" in lines
+
+
+def test_a_damaged_stream_is_an_error_that_names_the_file(run: Run, url: Path) -> None:
+    """Not a crash."""
+    path = url / STREAM / "epochs" / "0000000002.takeover"
+    path.write_bytes(b"")
+    status, _, error = run("show", url)
+    assert status == 1
+    assert str(path) in error
+
+
+def test_help_documents_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also under another name."""
+    with pytest.raises(SystemExit):
+        main(["--help"], prog="dstreams checkpoint")
+    shown = capsys.readouterr().out
+    assert "usage: dstreams checkpoint" in shown
+    assert "4  refused, because a driver may be at work" in shown
+
+
+def test_looking_changes_nothing(run: Run, url: Path) -> None:
+    """Also where nothing may be written."""
+    before = {path: path.stat().st_mtime_ns for path in url.rglob("*")}
+    for command in (["list", url], ["show", url], ["verify", url]):
+        assert run(*command)[0] == 0
+    assert run("read", url, "--operator", "sums")[0] == 0
+    assert {path: path.stat().st_mtime_ns for path in url.rglob("*")} == before
+
+
+def test_an_object_store_is_looked_at_without_a_probe(run: Run) -> None:
+    """Who looks needs no permission to write."""
+    files = open_files("memory://tools-look/checkpoint")
+    Driver(open_files(f"{files.url}/{STREAM}"), World()).run(3000)
+    names = files.list("")
+    assert run("list", "memory://tools-look/checkpoint")[1]["streams"][0]["last"] == 3000
+    assert run("show", "memory://tools-look/checkpoint")[0] == 0
+    assert run("verify", "memory://tools-look/checkpoint")[0] == 0
+    assert files.list("") == names
+
+
+def test_a_stream_of_many_parts_fits_a_screen(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind of thing is begun, and says how much there is; --all shows all of it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    files = open_files(tmp_path / ("deep" * 30))
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
+    many = {f"operator {number} with a name": {"kind": "state" * 30} for number in range(50)}
+    write_graph(owned.lease, GraphSnapshot(STREAM, 0, 1, {"operators": many}, b""))
+    inputs = {f"topic-{number}": {"end": {"0": number}, "records": 1} for number in range(30)}
+    owned.begins.begin(BeginRecord(STREAM, 0, 1000, 1, inputs, graph=RecordId(0, 1)))
+    watermarks = {f"query-{number}": number for number in range(20)}
+    owned.commits.commit(CommitRecord(STREAM, 0, 1000, 1, {}, {}, watermarks=watermarks))
+    _, lines, _ = run("show", files.root, as_json=False)
+    assert len(lines) == 23
+    assert max(map(len, lines)) == 80
+    assert [line for line in lines if line.endswith("; --all shows them")] == [
+        "25 more inputs; --all shows them",
+        "15 more watermarks; --all shows them",
+        "47 more lines of the graph; --all shows them",
+    ]
+    assert "last batch: 0 at 1970-01-01T00:00:01Z (1000 ms), epoch 1" in lines
+    _, whole, _ = run("show", files.root, "--all", as_json=False)
+    assert len(whole) == 4 + 30 + 20 + 1 + 52
+    assert f"in {files.url}" in whole
+    monkeypatch.setenv("LINES", "300")
+    monkeypatch.setenv("COLUMNS", "300")
+    assert run("show", files.root, as_json=False)[1] == whole

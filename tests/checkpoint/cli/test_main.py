@@ -1,0 +1,247 @@
+"""The command shows what commit records name, reads keys, and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint import CommitLog, CommitRecord, open_files
+from checkpoint.cli.main import main
+from checkpoint.cli.times import time_ms as read_time
+from checkpoint.cli.verify import Verification, verify_stores
+from checkpoint.log.version_records import PartitionCommit, StoreCommit
+from checkpoint.state_store import (
+    EMPTY,
+    DataValues,
+    LmdbBackend,
+    PickleValues,
+    StateStore,
+    StoreId,
+    ValueCodec,
+)
+
+PARTITIONS = 2
+
+
+class Stream:
+    """A stream that commits batches of two stores."""
+
+    def __init__(self, root: Path, values: ValueCodec) -> None:
+        (root / "local").mkdir(parents=True, mode=0o700)
+        self.files = open_files(str(root / "files"))
+        backend = LmdbBackend(self.files, str(root / "local"))
+        self.store = StateStore(backend, values, checksums=True)
+        self.version_ids = dict.fromkeys(range(PARTITIONS), EMPTY)
+
+    def batch(self, number: int, changes: dict[Any, Any]) -> None:
+        """Commit a batch; a key with value None is removed."""
+        partitions: list[PartitionCommit] = []
+        for partition, version_id in self.version_ids.items():
+            store_id = StoreId("stream-1", "counts", "default", partition, PARTITIONS)
+            with self.store.writer(store_id, version_id) as writer:
+                for key, value in changes.items():
+                    if len(repr(key)) % PARTITIONS != partition:
+                        continue
+                    if value is None:
+                        writer.remove(key)
+                    else:
+                        writer.put(key, value, timeout_ms=9 if value == "late" else None)
+                committed = writer.commit()
+            self.version_ids[partition] = committed.version_id
+            partitions.append(committed)
+        stores = (
+            StoreCommit("counts", "default", "stable-hash-1", tuple(partitions)),
+            StoreCommit("other", "default", "stable-hash-1", ()),
+        )
+        record = CommitRecord("stream-1", number, 1000 * (number + 1), 1, {}, {}, stores)
+        CommitLog(self.files).commit(record)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    stream = Stream(tmp_path, DataValues())
+    stream.batch(0, {"a": 1, "bb": (1, [2])})
+    stream.batch(1, {"a": 2, ("u", 1): "late", 17: "n"})
+    stream.batch(2, {"bb": None})
+    return str(tmp_path / "files")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    status = main(["state", *arguments])
+    shown = capsys.readouterr()
+    assert (status, shown.err) == (0, "")
+    return shown.out.splitlines()
+
+
+def test_stores(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without more words, the stores of the last batch are listed, or those of another."""
+    assert run(capsys, url) == [
+        "stream stream-1, batch 2 at 1970-01-01T00:00:03Z (3000 ms)",
+        "operator counts, store default: 2 partitions, version 3, 3 keys",
+        "operator other, store default: 0 partitions, version , 0 keys",
+    ]
+    assert run(capsys, url, "--at", "1000")[1].endswith("version 1, 2 keys")
+
+
+def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are whole have to lead to the content that their writers had."""
+    stream = Stream(tmp_path, DataValues())
+    stream.batch(0, {"a": 1})
+    monkeypatch.setattr("checkpoint.state_store.overlay.moved_checksum", lambda *_: 7)
+    stream.batch(1, {"a": 2})
+    for time_ms, said in ((1000, []), (2000, ["leads to a wrong content"])):
+        found = Verification()
+        verify_stores(stream.files, CommitLog(stream.files).read(time_ms), found)
+        assert [problem.found.partition(":")[0] for problem in found.problems] == said
+
+
+def test_versions(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each committed version of each partition has a line."""
+    lines = [line.split() for line in run(capsys, url, "versions", "--operator", "counts")[1:]]
+    assert [
+        (read_time(t), int(p), int(v), int(keys)) for t, p, v, _, keys, _, _ in lines
+    ] == [
+        (1000, 0, 1, 1), (1000, 1, 1, 1), (2000, 0, 2, 3), (2000, 1, 2, 1), (3000, 0, 3, 2),
+        (3000, 1, 3, 1),
+    ]  # fmt: skip
+    words = ("versions", "--operator", "counts", "--json")
+    rows = [json.loads(line) for line in run(capsys, url, *words)]
+    assert [(row["time_ms"], row["version"]) for row in rows[-2:]] == [(3000, 3), (3000, 3)]
+    of_one = run(capsys, url, "versions", "--operator", "counts", "--partition", "0")
+    assert len(of_one) == 1 + 3
+
+
+def read(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> list[Any]:
+    status = main(["read", url, "--operator", "counts", *arguments])
+    shown = capsys.readouterr()
+    assert (status, shown.err) == (0, "")
+    return [json.loads(line) for line in shown.out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "row"),
+    [
+        (["a"], {"key": "a", "value": 2}),
+        (["'a'"], {"key": "a", "value": 2}),
+        (["a", "--at", "1000"], {"key": "a", "value": 1}),
+        (["bb", "--at", "2000"], {"key": "bb", "value": [1, [2]]}),
+        (
+            ["('u', 1)"],
+            {"key": ["u", 1], "value": "late", "timeout_ms": 9},
+        ),
+        (["17"], {"key": 17, "value": "n"}),
+    ],
+    ids=str,
+)
+def test_a_key_is_read(
+    url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], row: dict[str, Any]
+) -> None:
+    """A key is read from whichever partition has it, after any batch, and with its timeout."""
+    assert read(capsys, url, "--key", *arguments) == [row]
+    assert read(capsys, url, "--key", "nobody") == []
+
+
+def test_one_partition(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys with their values, of all partitions or of one."""
+    assert len(read(capsys, url)) == 3
+    assert len(read(capsys, url, "--limit", "2")) == 2
+    parts = [read(capsys, url, "--partition", partition) for partition in "01"]
+    assert sum(map(len, parts)) == 3
+    assert [row["key"] for row in parts[1]] == ["a"]
+
+
+def test_changes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Changes of the last batch, of another, or since another."""
+
+    def marks(*options: str) -> list[str]:
+        lines = run(capsys, url, "changes", "--operator", "counts", *options)
+        return sorted(line.split("  [")[0] for line in lines)
+
+    assert marks() == ["- 'bb'"]
+    assert marks("--at", "1000") == ["+ 'a'", "+ 'bb'"]
+    assert marks("--from", "1000") == ["+ 'a'", "+ ('u', 1)", "+ 17", "- 'bb'"]
+    assert marks("--from", "1000", "--at", "1000") == []
+    assert len(marks("--from", "1000", "--limit", "1")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["state", "changes"], "2 stores are meant; choose one of: --operator counts --store defa"),
+        (["state", "changes", "--operator", "x"], "0 stores are meant"),
+        (["state", "changes", "--operator", "counts", "--partition", "2"], "must be 0 to 1"),
+        (["state", "stores", "--at", "1500"], "(1500 ms) is committed; near it are "),
+        (["read", "--key", "a"], "are meant; choose an --operator"),
+        (["read", "--operator", "counts", "--partition", "2"], "partition 2 must be 0 to 1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_not_there(
+    url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    """What cannot be shown is said with what could be."""
+    command, *rest = arguments
+    assert main([command, url, *rest]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A place that is no checkpoint is not made one."""
+    missing = tmp_path / "missing"
+    assert main(["state", str(missing)]) == 2
+    assert "is no directory" in capsys.readouterr().err
+    assert not missing.exists()
+    assert main(["state", str(tmp_path)]) == 2
+    assert "holds no commit record" in capsys.readouterr().err
+
+
+def test_damaged_file(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A damaged changelog is refused by name."""
+    for path in Path(url).rglob("*"):
+        if path.is_file() and "commits" not in path.parts:
+            path.write_bytes(path.read_bytes()[:-1])
+    assert main(["read", url, "--operator", "counts"]) == 1
+    assert "expected" in capsys.readouterr().err
+
+
+def test_pickles_are_not_read_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Values that could run code are made only for who says so; others see their parts."""
+    Stream(tmp_path, PickleValues()).batch(0, {"a": Path("x")})
+    arguments = ["read", str(tmp_path / "files"), "--key", "a", "--operator", "counts"]
+    assert main(arguments) == 0
+    unasked = capsys.readouterr().out
+    assert main([*arguments, "--unpickle"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"key": "a", "value": {"PosixPath": "x"}}
+    assert "pathlib.PosixPath" in unasked
+
+
+def test_as_a_program(url: str) -> None:
+    """``python -m checkpoint`` is the command; nothing is left behind, nothing is changed."""
+    before = sorted(os.listdir(url))
+    done = subprocess.run(
+        [sys.executable, "-m", "checkpoint", "state", url],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (
+        done.stdout.splitlines()[0] == "stream stream-1, batch 2 at 1970-01-01T00:00:03Z (3000 ms)"
+    )
+    assert sorted(os.listdir(url)) == before
+
+
+def test_names_in_errors_change_nothing_of_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of streams and files come from whoever can write to the storage."""
+    assert main(["show", str(tmp_path / "\x1b[2J")]) == 2
+    error = capsys.readouterr().err
+    assert "\\x1b[2J" in error
+    assert "\x1b" not in error

@@ -1,0 +1,351 @@
+"""sign: a checkpoint gets a key, another one, or none, and can be read whenever that ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from checkpoint import (
+    CheckpointError,
+    DriverProcess,
+    Files,
+    SignedFiles,
+    SigningKey,
+    open_files,
+    take_over,
+)
+from checkpoint.cli import sign
+from checkpoint.cli.sign import Change, sign_streams
+from checkpoint.cli.verify import verify_stream
+from checkpoint.storage.segments import SignedHead
+from checkpoint.testing import SimulatedCrash, SimulatedDisk
+from tests.checkpoint.cli.conftest import Run
+from tests.support.stream_model import STREAM, Driver, World, require_right
+
+KEYS = {"FIRST": "the first key, of many bytes", "SECOND": "the second key, of many bytes"}
+FIRST, SECOND = SigningKey(variable="FIRST"), SigningKey(variable="SECOND")
+CHANGES = [Change(None, FIRST), Change(FIRST, SECOND), Change(FIRST, None)]
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, key in KEYS.items():
+        monkeypatch.setenv(name, key)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, str]:
+    """Return the paths of files with keys."""
+    (tmp_path / "keys").mkdir(mode=0o700)
+    for name, key in KEYS.items():
+        path = tmp_path / "keys" / name
+        path.write_text(f"{key}\n")
+        path.chmod(0o600)
+    return {name: str(tmp_path / "keys" / name) for name in KEYS}
+
+
+def seen_by(disk: Files, key: SigningKey | None) -> Files:
+    return disk if key is None else SignedFiles(disk, key)
+
+
+def is_whole(disk: Files, key: SigningKey | None) -> bool:
+    """Whether all that there is can be read with a key, or without one."""
+    try:
+        return verify_stream(seen_by(disk, key)).problems == []
+    except CheckpointError:
+        return False
+
+
+def a_disk(world: World, key: SigningKey | None) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    for upto_ms in (2000, 3000):
+        Driver(seen_by(disk, key), world).run(upto_ms)
+    return disk.restart()
+
+
+def crashes(change: Change, stride: int) -> Iterator[tuple[int, SimulatedDisk, World]]:
+    """Yield what a crash at each step leaves behind, by itself and with the power."""
+    for at in range(1, 10_000, stride):
+        world = World()
+        disk = a_disk(world, change.old)
+        disk._crash_at = at
+        with suppress(SimulatedCrash):
+            sign_streams([disk], change)
+        yield at, disk.restart(), deepcopy(world)
+        yield at, disk.power_loss(Random(at).randrange), deepcopy(world)
+        if not disk.has_crashed:
+            return
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["on", "another", "off"])
+def test_it_can_end_anywhere(change: Change) -> None:
+    """All can be read with the old key, or with the new one; the next run finishes; it goes on."""
+    found: set[tuple[bool, bool]] = set()
+    for at, disk, world in crashes(change, 11):
+        readable = is_whole(disk, change.old), is_whole(disk, change.new)
+        assert any(readable), at
+        found.add(readable)
+        sign_streams([disk], change)
+        assert {change.files(disk).head(name) for name in disk.list("")} == {change.after.head}
+        assert is_whole(disk, change.new)
+        assert change.old is None or not is_whole(disk, change.old)
+        driver = Driver(seen_by(disk, change.new), world)
+        driver.run(5000)
+        require_right(world, driver)
+    assert found >= {(True, False), (False, True)}
+
+
+def test_a_stream_may_go_on_before_it_is_finished() -> None:
+    """With the key that still reads all of it; what it writes is signed by the next run."""
+    change = Change(FIRST, SECOND)
+    for at, disk, world in crashes(change, 41):
+        key = change.old if is_whole(disk, change.old) else change.new
+        Driver(seen_by(disk, key), world).run(4000)
+        assert is_whole(disk, key), at
+        sign_streams([disk], change)
+        driver = Driver(seen_by(disk, change.new), world)
+        driver.run(5000)
+        require_right(world, driver)
+
+
+def test_one_round_would_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the first round there are crashes after which no key reads all."""
+    change = Change(FIRST, SECOND)
+    monkeypatch.setattr(Change, "is_begun", lambda *_: True)
+    states = [
+        is_whole(disk, change.old) or is_whole(disk, change.new)
+        for _, disk, _ in crashes(change, 29)
+    ]
+    assert not all(states)
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.tuples(st.sampled_from([None, FIRST, SECOND]), st.integers(1, 400)), max_size=5))
+def test_changes_of_mind(steps: list[tuple[SigningKey | None, int]]) -> None:
+    """Any changes, each cut off anywhere and run again, leave a stream that the last key reads."""
+    world = World()
+    disk, key = a_disk(world, None), None
+    for new, at in steps:
+        if new == key:
+            continue
+        change = Change(key, new)
+        disk._crash_at = len(disk.steps) + at
+        with suppress(SimulatedCrash):
+            sign_streams([disk], change)
+        disk = disk.restart()
+        assert is_whole(disk, key) or is_whole(disk, new)
+        sign_streams([disk], change)
+        key = new
+    driver = Driver(seen_by(disk, key), world)
+    driver.run(4000)
+    require_right(world, driver)
+    assert is_whole(disk, key)
+
+
+def test_the_command(
+    run: Run, url: Path, keys: dict[str, str], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On, to another key, and off; each time the stream goes on with what the environment says."""
+    modes = {path: path.stat().st_mode for path in url.rglob("*.*")}
+    monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["FIRST"])
+    status, data, _ = run("sign", url, "--dry-run")
+    assert (status, data["done"], data["streams"][0]["changed"]) == (0, False, len(modes))
+    assert run("verify", url)[0] == 3
+    status, lines, _ = run("sign", url, as_json=False)
+    assert status == 0
+    first, second = FIRST.key_id, SECOND.key_id
+    assert lines[-1] == f"the checkpoint was not signed, is signed with key {first}"
+    assert run("verify", url)[0] == 0
+    assert run("show", url)[1]["key"] == first
+    Driver(open_files(url / STREAM), world).run(8000)
+    monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["SECOND"])
+    status, _, error = run("sign", url)
+    assert status == 2
+    assert f"is signed with key {first}" in error
+    assert error.endswith("; or name its key in CHECKPOINT_OLD_KEY_FILE\n")
+    monkeypatch.setenv("CHECKPOINT_OLD_KEY_FILE", keys["FIRST"])
+    status, data, _ = run("sign", url)
+    assert (status, data["old_key"], data["key"]) == (0, first, second)
+    epochs = sorted((url / STREAM / "epochs").iterdir())
+    assert run("sign", url)[1]["streams"][0]["changed"] == 0
+    assert sorted((url / STREAM / "epochs").iterdir()) == epochs
+    monkeypatch.delenv("CHECKPOINT_OLD_KEY_FILE")
+    driver = Driver(open_files(url / STREAM), world)
+    driver.run(9000)
+    assert run("sign", url, "--off")[0] == 0
+    monkeypatch.delenv("CHECKPOINT_KEY_FILE")
+    assert run("verify", url)[0] == 0
+    driver = Driver(open_files(url / STREAM), world)
+    driver.run(10_000)
+    require_right(world, driver)
+    assert {path: path.stat().st_mode for path in modes if path.exists()}.items() <= modes.items()
+    assert not list(url.rglob(".*"))
+
+
+def test_all_streams_of_a_checkpoint(
+    run: Run, url: Path, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or one of them."""
+    Driver(open_files(url / "stream-9000-00000002"), World()).run(2000)
+    take_over(open_files(url / "query"), "q", DriverProcess.of_this_process(0)).lease.release()
+    monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["FIRST"])
+    assert len(run("sign", url, "--stream", STREAM)[1]["streams"]) == 1
+    assert run("sign", url, "--stream", "x")[0] == 2
+    status, data, _ = run("sign", url)
+    assert (status, len(data["streams"])) == (0, 3)
+    for directory in (STREAM, "stream-9000-00000002", "query"):
+        assert run("verify", url / directory)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "words", "error"),
+    [
+        ({}, [], "there is no key to sign with: name its file in CHECKPOINT_KEY_FILE"),
+        ({}, ["--off"], "there is no key that the checkpoint could be signed with until now"),
+        (
+            {"CHECKPOINT_KEY_FILE": "FIRST", "CHECKPOINT_OLD_KEY_FILE": "FIRST"},
+            [],
+            "are the same: ",
+        ),
+    ],
+)
+def test_keys_that_are_missing(
+    run: Run,
+    url: Path,
+    keys: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    words: list[str],
+    error: str,
+) -> None:
+    """They are named, and nothing is done."""
+    for name, key in variables.items():
+        monkeypatch.setenv(name, keys[key])
+    status, _, said = run("sign", url, *words)
+    assert status == 2
+    assert error in said
+
+
+def test_while_a_driver_runs(
+    run: Run, url: Path, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused, before anything is changed."""
+    take_over(open_files(url / STREAM), STREAM, DriverProcess.of_this_process(0))
+    before = {path: path.read_bytes() for path in url.rglob("*.*")}
+    monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["FIRST"])
+    status, _, error = run("sign", url)
+    assert status == 4
+    assert "is running; stop it first" in error
+    assert {path: path.read_bytes() for path in url.rglob("*.*")} == before
+
+
+def test_a_driver_that_begins_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is taken from it: the first round ends, with what it wrote, and it is named."""
+    world = World()
+    disk = a_disk(world, FIRST)
+    change = Change(FIRST, SECOND)
+    rewrite = sign._rewrite
+
+    def then_a_driver(*arguments: object) -> None:
+        rewrite(*arguments)  # type: ignore[arg-type]
+        Driver(SignedFiles(disk, FIRST), world).run(4000)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sign, "_rewrite", then_a_driver)
+        with pytest.raises(CheckpointError, match=r"a driver has claimed epoch 4 .* run the same"):
+            sign_streams([disk], change)
+    assert is_whole(disk, FIRST)
+    sign_streams([disk], change)
+    assert is_whole(disk, SECOND)
+
+
+def test_what_others_could_have_written_is_not_signed(
+    run: Run, url: Path, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be taken for genuine from then on."""
+    monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["FIRST"])
+    path = next((url / STREAM / "graph").iterdir())
+    path.chmod(0o666)
+    status, _, error = run("sign", url)
+    assert status == 1
+    assert f"{path} can be written by others (mode 0666)" in error
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def removed_signature(path: Path) -> None:
+    path.write_bytes(b"anything")
+
+
+@pytest.mark.parametrize("damage", [flipped, removed_signature])
+def test_what_is_forged_is_not_signed(
+    run: Run,
+    url: Path,
+    keys: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[Path], None],
+) -> None:
+    """Each file is verified with the key that it has, before the first one is changed."""
+    monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["FIRST"])
+    assert run("sign", url)[0] == 0
+    damage(max((url / STREAM / "state").rglob("*.state")))
+    before = {path: path.read_bytes() for path in url.rglob("*.*")}
+    monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["SECOND"])
+    monkeypatch.setenv("CHECKPOINT_OLD_KEY_FILE", keys["FIRST"])
+    status, _, error = run("sign", url)
+    assert status == 1
+    assert "signature is wrong" in error or "is not signed" in error
+    assert {path: path.read_bytes() for path in url.rglob("*.*")} == before
+
+
+def test_a_file_for_both_keys_can_be_forged_by_neither() -> None:
+    """Each key sees what it has signed; a head is no proof of anything."""
+    disk = SimulatedDisk()
+    Change(FIRST, SECOND).files(disk).create("a/file", [b"content " * 300_000])
+    whole = disk.read("a/file")
+    assert SignedFiles(disk, FIRST).read("a/file") == b"content " * 300_000
+    assert SignedFiles(disk, SECOND).read("a/file") == b"content " * 300_000
+    for at in (0, 9, 11, 14, 25, 30, 70, 100, 2_000_000, len(whole) - 1):
+        disk = SimulatedDisk()
+        disk.create("a/file", [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]])
+        readable = []
+        for key in (FIRST, SECOND):
+            with suppress(CheckpointError):
+                readable.append(SignedFiles(disk, key).read("a/file"))
+        assert set(readable) <= {b"content " * 300_000}
+        assert len(readable) < 2 or at == 10
+
+
+def test_an_export_in_between(run: Run, url: Path, keys: dict[str, str]) -> None:
+    """Of files that need no key yet, it has what they hold, and no signatures."""
+    files = open_files(url / STREAM)
+    change = Change(None, FIRST)
+    for name in files.list(""):
+        whole = change.files(files)
+        files.replace(name, change.both.written(name, [whole.read(name)], name))  # type: ignore[attr-defined]
+    save = url.parent / "save"
+    assert run("export", url, save)[0] == 0
+    assert b"\x89DSG" not in save.read_bytes()
+    assert run("import", save, url.parent / "other")[0] == 0
+
+
+def test_an_open_head_opens_nothing_to_who_has_a_key() -> None:
+    """A file that says that it needs no key is not genuine by that."""
+    disk = SimulatedDisk()
+    other = bytes.fromhex(SECOND.key_id)
+    disk.create("a/file", [SignedHead((other,), is_open=True).to_bytes(), bytes(40)])
+    with pytest.raises(CheckpointError, match="is signed with key"):
+        SignedFiles(disk, FIRST).read("a/file")

@@ -1,0 +1,118 @@
+"""A location opens the right kind of files, or says what is wrong with it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from checkpoint import FilesBelow, LocalFiles, StorageRefusedError, open_existing, open_files
+from checkpoint.storage.files import SomeFiles, location
+from checkpoint.storage.fsspec_files import FsspecFiles
+from checkpoint.testing import check_files
+
+
+@pytest.mark.parametrize(
+    "form", ["{}", "{}/", "{}/.", "file:{}", "file://{}", "file://{}/", "file://localhost{}"]
+)
+def test_a_path_and_its_file_urls_are_one_place(tmp_path: Path, form: str) -> None:
+    """All ways to write a directory open the same files."""
+    path = tmp_path / "a b#c?d"
+    files = open_files(form.format(path))
+    assert files == LocalFiles(str(path))
+    assert path.is_dir()
+
+
+def test_path_objects_are_taken(tmp_path: Path) -> None:
+    """A pathlib path is a location too."""
+    assert open_files(tmp_path / "x") == LocalFiles(str(tmp_path / "x"))
+
+
+def test_a_link_to_the_directory_is_the_directory(tmp_path: Path) -> None:
+    """The root itself may be a symbolic link."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    open_files(tmp_path / "link").create("a", [b"x"])
+    assert open_files(tmp_path / "real").read("a") == b"x"
+
+
+def test_other_urls_open_with_fsspec() -> None:
+    """A URL that is no file is handed to fsspec."""
+    files = open_files("memory://test-open-files/x")
+    assert isinstance(files, FsspecFiles)
+    assert files.url == "memory://test-open-files/x"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "is empty"),
+        ("file://host/path", "names the host 'host'"),
+        ("file:relative", "no absolute path"),
+        ("s3:/bucket/x", "write protocol://host/path"),
+    ],
+)
+def test_a_location_that_means_nothing_is_a_value_error(url: str, said: str) -> None:
+    """A mistyped location is not opened as a directory of that name."""
+    with pytest.raises(ValueError, match=said):
+        open_files(url)
+
+
+def test_a_path_takes_no_options(tmp_path: Path) -> None:
+    """Options that would be ignored are refused, without their values."""
+    with pytest.raises(ValueError, match=r"no storage options, got \['key'\]"):
+        open_files(tmp_path, key="secret")
+
+
+def test_what_cannot_hold_a_checkpoint_is_refused_when_it_is_opened() -> None:
+    """The driver learns it before any task runs."""
+    with pytest.raises(StorageRefusedError, match="sftp is not known to create"):
+        open_files("sftp://host/x")
+
+
+def test_locations_are_for_people(tmp_path: Path) -> None:
+    """A location is the URL and the name."""
+    assert location(LocalFiles(str(tmp_path)), "a/b") == f"file://{tmp_path}/a/b"
+
+
+def test_files_below_a_directory_are_files(tmp_path: Path) -> None:
+    """They keep every promise, and are files of the whole under longer names."""
+    numbers = itertools.count()
+
+    def factory() -> FilesBelow:
+        return FilesBelow(open_files(tmp_path / str(next(numbers))), "in/side")
+
+    check_files(factory)
+    below = factory()
+    below.create("a", [b"x"])
+    assert below.inner.list("") == ["in/side/a"]
+    assert below.url == f"{below.inner.url}/in/side"
+
+
+def test_some_of_the_files(tmp_path: Path) -> None:
+    """The others are missing in every way; nothing can be changed."""
+    inner = open_files(tmp_path)
+    for name in ("a/x", "a/y"):
+        inner.create(name, [name.encode()])
+    files = SomeFiles(inner, lambda name: name != "a/x")
+    assert (files.url, files.list(""), files.directories()) == (inner.url, ["a/y"], ["a"])
+    assert [files.exists(name) for name in ("a/x", "a/y", "a/z")] == [False, True, False]
+    assert files.read("a/y") == b"".join(files.read_chunks("a/y", 1)) == b"a/y"
+    for read in (files.read, lambda name: files.read_chunks(name, 1)):
+        with pytest.raises(FileNotFoundError, match="a/x is taken for missing"):
+            read("a/x")
+    with pytest.raises(ValueError, match="only looked at"):
+        files.create("b", [b""])
+    with pytest.raises(ValueError, match="only looked at"):
+        files.delete("a/y")
+    assert inner.list("") == ["a/x", "a/y"]
+
+
+def test_what_is_opened_to_be_read_is_not_made(tmp_path: Path) -> None:
+    """Nor is anything tried out there."""
+    with pytest.raises(FileNotFoundError, match="missing is no directory"):
+        open_existing(tmp_path / "missing")
+    assert not (tmp_path / "missing").exists()
+    assert open_existing(tmp_path) == LocalFiles(str(tmp_path))
+    assert isinstance(open_existing("s3://bucket/none"), FsspecFiles)

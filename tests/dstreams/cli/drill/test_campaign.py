@@ -1,0 +1,210 @@
+"""The course of a drill, with drivers that have no Spark and so live fast."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from checkpoint.cli.progress import Progress
+from dstreams.cli.drill import campaign, driver_life, targets
+from dstreams.cli.drill.application import Application
+from dstreams.cli.drill.campaign import Campaign, DrillPlan
+from dstreams.cli.drill.results import DrillResult, OutputFindings
+from dstreams.cli.drill.steps import Step, step_named
+from dstreams.cli.drill.targets import WAYS, WORKERS, Kill, other_targets
+from dstreams.common.clock import SystemClock
+
+
+class Counting:
+    """An application that remembers how it was asked."""
+
+    def __init__(self) -> None:
+        self.fed: list[int] = []
+        self.application = Application(
+            setup=lambda directory: pytest.fail("setup is for drivers"),
+            feed=lambda directory, number: self.fed.append(number),
+            is_done=lambda directory: True,
+            check=lambda directory: OutputFindings(records=len(self.fed)),
+        )
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers of the test's own, killed soon."""
+    monkeypatch.setattr(driver_life, "_DRIVER", (str(Path(__file__).with_name("fake_driver.py")),))
+    monkeypatch.setattr(targets, "KILL_WITHIN_S", 0.1)
+    monkeypatch.setattr(campaign, "_FIRST_RECOVERY_MS", 50)
+
+
+def drill(
+    directory: Path, behaviour: str, kills: int = 1, steps: tuple[Step, ...] = (), seed: int = 5
+) -> tuple[DrillResult, Counting, list[str]]:
+    (directory / "behaviour").write_text(behaviour)
+    lines: list[str] = []
+    counting = Counting()
+    plan = DrillPlan(directory, None, kills, steps, seed, feed_s=0.05, patience_s=3)
+    course = Campaign(plan, counting.application, SystemClock(), lines.append)
+    return course.run(), counting, lines
+
+
+@pytest.mark.usefixtures("fast")
+def test_all_kills_are_done_and_then_a_driver_ends(tmp_path: Path) -> None:
+    """As many as asked for, at random moments and at steps; input goes on all the time."""
+    steps = (step_named("commit.start"), step_named("rec.load"))
+    result, counting, lines = drill(tmp_path, "well", kills=9, steps=steps)
+    assert result.is_passed, result
+    assert result.kills == 11
+    assert sorted(result.at_steps) == ["commit.start", "rec.load"]
+    # A driver may die between a batch and the word of it.
+    assert result.batches <= (tmp_path / "count").stat().st_size <= result.batches + 11
+    assert len(result.recovery_ms) >= 5
+    assert counting.fed == list(range(len(counting.fed)))
+    assert len(counting.fed) >= 5
+    assert sum("killed at the step" in line for line in lines) == 2
+    assert lines[-1].endswith("asked to end")
+    assert sum(result.ways.values()) == sum(result.phases.values()) == 11
+    assert (tmp_path / "completed").read_text().count("\n") == result.batches
+
+
+@pytest.mark.usefixtures("fast")
+def test_drivers_lose_their_workers_before_they_are_killed(tmp_path: Path) -> None:
+    """As many as asked for; they go on, and are killed as the others are."""
+    (tmp_path / "behaviour").write_text("well")
+    plan = DrillPlan(tmp_path, None, 6, (), 5, feed_s=0.05, worker_kills=2, patience_s=3)
+    result = Campaign(plan, Counting().application, SystemClock(), lambda line: None).run()
+    assert result.is_passed, result
+    assert (result.kills, result.ways[WORKERS]) == (8, 2)
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_driver_catches_up_before_it_is_killed_in_a_stop(tmp_path: Path) -> None:
+    """A stop with many batches to run has no time left for its own steps."""
+    step = step_named("before the checkpoint at the end")
+    result, _, _ = drill(tmp_path, "behind", steps=(step,))
+    assert result.is_passed, result
+    assert result.at_steps == (step.name,)
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_driver_that_cannot_catch_up(tmp_path: Path) -> None:
+    """The step was not shown, and the drill says what helps."""
+    step = step_named("before the checkpoint at the end")
+    result, _, _ = drill(tmp_path, "further behind", steps=(step,))
+    (problem,) = result.problems
+    assert re.match(r"no driver came to the step: .*; the stop began 1\d\d s behind, .*", problem)
+    assert "--interval" in problem
+
+
+def test_the_seed_decides_when_and_in_which_order() -> None:
+    """Another drill of the same seed does the same; every way to kill is used."""
+    steps = (step_named("rec.load"),)
+    one, same, other = (other_targets(40, steps, random.Random(seed)) for seed in (1, 1, 2))
+    assert one == same != other
+    assert len(one) == 40
+    kills = [target for target in one if isinstance(target, Kill)]
+    assert {kill.way for kill in kills} == set(WAYS)
+    early = [target for target in one if isinstance(target, Kill) and target.moment < 0]
+    assert len(early) == 9
+
+
+def test_early_kills_follow_each_other() -> None:
+    """A driver is killed while it recovers from one that was killed while it recovered."""
+    found = other_targets(40, (), random.Random(3))
+    early = [isinstance(target, Kill) and target.moment < 0 for target in found]
+    assert sum(first and second for first, second in pairwise(early)) >= 4
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("name", ["feed", "is_done", "check"])
+def test_a_function_of_the_application_fails(tmp_path: Path, name: str) -> None:
+    """It is a problem, with its line; what the drill has seen is told nevertheless."""
+    (tmp_path / "behaviour").write_text("well")
+
+    def fail(*_: object) -> bool:
+        raise OSError("the database is not there")
+
+    broken = dataclasses.replace(Counting().application, **{name: fail})
+    plan = DrillPlan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=3)
+    result = Campaign(plan, broken, SystemClock(), lambda line: None).run()
+    assert not result.is_passed
+    wanted = rf"{name}\(directory.*\) of the application failed: OSError: the database is not there"
+    assert re.match(rf"{wanted}, at .*/test_campaign\.py:\d+$", result.problems[0]), result
+    assert (result.batches > 0) == (name != "feed")
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_step_that_no_driver_comes_to(tmp_path: Path) -> None:
+    """It is a problem, not a kill that was survived."""
+    result, _, _ = drill(tmp_path, "well", steps=(Step("never"),))
+    assert result.problems == ("no driver came to the step: never",)
+    assert result.at_steps == ()
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize(
+    ("behaviour", "problem"),
+    [
+        ("ends", r"a driver ended by itself, with status 1; the end of .*driver-\d+\.log:"),
+        ("slow", r"a driver had no batch within 3 s of its start; the end of "),
+        ("stubborn", r"the last driver did not end when it was asked to by SIGTERM"),
+        ("failing", r"a batch failed: it was"),
+        ("forgetful", r"the batch at \d+ ms was completed by driver \d+, and again by driver \d+"),
+        (
+            "unfenced",
+            r"driver \d+, which stood still while another one took over, did not end within 3 s",
+        ),
+    ],
+)
+def test_drivers_that_go_wrong(tmp_path: Path, behaviour: str, problem: str) -> None:
+    """What they did is told, with the end of their log, and no process is left."""
+    result, _, _ = drill(tmp_path, behaviour, kills=60 if behaviour == "ends" else 9)
+    assert not result.is_passed
+    assert any(re.match(problem, told) for told in result.problems), result.problems
+    if behaviour == "ends":
+        assert "    no more\n    of this" in result.problems[0]
+
+
+@pytest.mark.usefixtures("fast")
+def test_input_that_never_comes_through(tmp_path: Path) -> None:
+    """A driver that makes batches and never gets there is given up when the batches end."""
+    (tmp_path / "behaviour").write_text("runs dry")
+    counting = Counting()
+    never = dataclasses.replace(counting.application, is_done=lambda directory: False)
+    plan = DrillPlan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=1)
+    result = Campaign(plan, never, SystemClock(), print).run()
+    (problem,) = result.problems
+    assert problem == "not all input had been through when there was no batch any more for 1 s"
+
+
+class Told(Progress):
+    """Keeps the stages that progress is told, and how much of each is done."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, tuple[int, int | None]] = {}
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        self.stages[stage] = 0, total
+
+    def advance(self, count: int = 1) -> None:
+        stage, (done, total) = list(self.stages.items())[-1]
+        self.stages[stage] = done + count, total
+
+
+@pytest.mark.usefixtures("fast")
+def test_progress(tmp_path: Path) -> None:
+    """Kills at moments and at steps are counted, then the rest is waited for and compared."""
+    (tmp_path / "behaviour").write_text("well")
+    plan = DrillPlan(tmp_path, None, 2, (step_named("rec.load"),), 5, feed_s=0.05, patience_s=3)
+    told = Told()
+    result = Campaign(plan, Counting().application, SystemClock(), lambda line: None, told).run()
+    assert result.kills == 3
+    assert told.stages == {
+        "killing drivers": (3, 3),
+        "finishing the input": (0, None),
+        "comparing": (0, None),
+    }

@@ -1,0 +1,84 @@
+"""The processes of a driver, with one that is called java and is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dstreams.cli.drill import processes
+from tests.support.waiting import wait_for
+
+DRIVER = """
+import subprocess, sys
+jvm = subprocess.Popen([sys.argv[1], "-c", sys.argv[2]], stdin=subprocess.PIPE)
+jvm.wait()
+"""
+JVM = """
+sleep 100 & # a worker has a daemon as its parent
+sh -c 'sleep 100 & wait' &
+cat > /dev/null
+kill 0
+"""
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    shell = shutil.which("sh")
+    assert shell is not None
+    java = tmp_path / "java"
+    java.symlink_to(shell)
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(java), JVM], start_new_session=True
+    )
+    # The driver, its JVM, a daemon with a worker, a process that is none, and what reads the input.
+    wait_for(lambda: len(processes.of_session(process.pid)) == 6)
+    yield process
+    processes.send(processes.of_session(process.pid), signal.SIGKILL)
+    process.wait()
+
+
+def test_processes_of_a_session(driver: subprocess.Popen[bytes]) -> None:
+    """The JVM is found by its name, a worker by the daemon between it and the JVM."""
+    jvm = processes.jvm_of(driver.pid)
+    assert jvm in processes.of_session(driver.pid)
+    assert len(processes.workers_of(driver.pid)) == 1
+    assert processes.send(processes.workers_of(driver.pid), signal.SIGKILL) == 1
+    wait_for(lambda: not processes.workers_of(driver.pid))
+    assert processes.jvm_of(driver.pid) == jvm
+
+
+def test_a_jvm_that_does_not_see_its_driver_go(driver: subprocess.Popen[bytes]) -> None:
+    """Its input stays open as long as somebody holds it, and then it ends."""
+    jvm = processes.jvm_of(driver.pid)
+    assert jvm is not None
+    held = processes.hold_input(driver.pid, jvm)
+    assert held is not None
+    driver.kill()
+    driver.wait()
+    assert processes.jvm_of(driver.pid) == jvm
+    os.close(held)
+    wait_for(lambda: processes.jvm_of(driver.pid) is None)
+
+
+def test_processes_that_are_gone(driver: subprocess.Popen[bytes]) -> None:
+    """They are not counted, and nothing of them can be held."""
+    jvm = processes.jvm_of(driver.pid)
+    assert jvm is not None
+    gone = processes.of_session(driver.pid)
+    # Stopped, so that none ends by itself because another one has gone.
+    assert processes.send(gone, signal.SIGSTOP) == 6
+    assert processes.send(gone, signal.SIGKILL) == 6
+    driver.wait()
+    wait_for(lambda: not processes.of_session(driver.pid))
+    assert processes.send([driver.pid], signal.SIGKILL) == 0
+    assert processes.hold_input(driver.pid, jvm) is None
+    assert processes.workers_of(driver.pid) == []

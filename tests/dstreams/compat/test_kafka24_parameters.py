@@ -1,0 +1,122 @@
+"""Parameters of Kafka 0.8 for consumers of today."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from dstreams.compat.kafka24_parameters import of_direct_stream, of_group
+from dstreams.errors import InvalidStreamError
+
+BROKERS = "one:9092,two:9092"
+
+
+def direct(**given: Any) -> dict[str, Any]:
+    """What a direct stream makes of parameters; ``_`` stands for ``.``."""
+    parameters = {name.replace("_", "."): value for name, value in given.items()}
+    return dict(of_direct_stream(parameters, "here").given)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"metadata_broker_list": BROKERS}, {"bootstrap.servers": BROKERS}),
+        ({"bootstrap_servers": BROKERS}, {"bootstrap.servers": BROKERS}),
+        (
+            {"metadata_broker_list": "old:9092", "bootstrap_servers": BROKERS},
+            {"bootstrap.servers": BROKERS},
+        ),
+        (
+            {"metadata_broker_list": BROKERS, "fetch_message_max_bytes": "2000"},
+            {"bootstrap.servers": BROKERS, "max.partition.fetch.bytes": "2000"},
+        ),
+        (
+            {"metadata_broker_list": BROKERS, "group_id": "group", "auto_commit_enable": "true"},
+            {"bootstrap.servers": BROKERS},
+        ),
+        (
+            {"metadata_broker_list": BROKERS, "socket_timeout_ms": "30000", "client_id": "me"},
+            {"bootstrap.servers": BROKERS, "socket.timeout.ms": "30000", "client.id": "me"},
+        ),
+    ],
+)
+def test_names(given: dict[str, Any], found: dict[str, Any]) -> None:
+    """Older names are translated; a direct stream has no group."""
+    assert direct(**given) == found
+
+
+@pytest.mark.parametrize(
+    ("reset", "found"),
+    [
+        (None, "latest"),
+        ("largest", "latest"),
+        ("smallest", "earliest"),
+        ("Smallest", "earliest"),
+        ("earliest", "earliest"),
+    ],
+)
+def test_where_it_begins(reset: str | None, found: str) -> None:
+    """At the largest offset, unless told otherwise."""
+    given = {"bootstrap.servers": BROKERS, "auto.offset.reset": reset}
+    assert of_direct_stream(given, "here").reset == found
+
+
+def test_what_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    """What was for ZooKeeper and for the consumer of 0.8 is left out, and the log says so."""
+    with caplog.at_level(logging.WARNING, "dstreams"):
+        found = direct(
+            metadata_broker_list=BROKERS,
+            zookeeper_connect="zk:2181",
+            zookeeper_session_timeout_ms="400",
+            auto_commit_interval_ms="1000",
+            rebalance_max_retries="4",
+        )
+    assert found == {"bootstrap.servers": BROKERS}
+    (record,) = caplog.records
+    assert record.message == (
+        "here: zookeeper.connect, zookeeper.session.timeout.ms, auto.commit.interval.ms, "
+        "rebalance.max.retries have no effect with Kafka of today"
+    )
+
+
+def test_no_brokers() -> None:
+    """The words are those of Spark."""
+    with pytest.raises(
+        InvalidStreamError, match=r"Must specify metadata\.broker\.list or bootstrap\.servers"
+    ):
+        direct(zookeeper_connect="zk:2181")
+
+
+def test_a_group_without_brokers() -> None:
+    """ZooKeeper does not say where they are any more; the error says where to put them."""
+    with pytest.raises(InvalidStreamError, match=r"zkQuorum='zk:2181' is where ZooKeeper is") as no:
+        of_group({}, "createStream", "zk:2181", "group")
+    assert "kafkaParams={'metadata.broker.list': 'localhost:9092'}" in str(no.value)
+
+
+def test_brokers_beside_the_program() -> None:
+    """They are taken where a program names none; what it names itself wins."""
+    given = {"metadata.broker.list": "of-the-program:9092"}
+    assert of_group({}, "here", "zk", "group", BROKERS).given["bootstrap.servers"] == BROKERS
+    own = of_group(given, "here", "zk", "group", BROKERS)
+    assert own.given["bootstrap.servers"] == "of-the-program:9092"
+
+
+@pytest.mark.parametrize(
+    ("given", "commits"),
+    [
+        ({}, True),
+        ({"auto.commit.enable": "false"}, False),
+        ({"auto.commit.enable": "true"}, True),
+        ({"enable.auto.commit": "false"}, False),
+    ],
+)
+def test_commits_of_a_group(given: dict[str, str], commits: bool) -> None:
+    """A group commits, unless told not to; its name is the parameter of the call."""
+    parameters = of_group(
+        {"metadata.broker.list": BROKERS, "group.id": "another", **given}, "here", "zk", "group"
+    )
+    assert parameters.group == "group"
+    assert parameters.commits_batches is commits

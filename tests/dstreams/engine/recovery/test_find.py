@@ -1,0 +1,107 @@
+"""Restarting: what a checkpoint directory has, and the SparkContext it is taken up with."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+
+from checkpoint import open_files
+from checkpoint.cli.verify import verify_stream
+from dstreams.engine.recovery import find
+from dstreams.engine.recovery.find import find_stream, spark_for
+from dstreams.errors import RestartError
+from tests.support.stream_model import STREAM, Driver, World
+
+
+class FakeContext:
+    """A SparkContext as far as it can be stopped."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> FakeContext:
+    """The context that is made, in a process that has none."""
+    made = FakeContext()
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(find, "context_like", lambda conf_of: made)
+    return made
+
+
+def test_a_context_that_was_made_in_vain_is_stopped(made: FakeContext) -> None:
+    """So that who begins anew can make another one, and nobody is left with two."""
+    with pytest.raises(ValueError, match="in vain"), spark_for({}):
+        raise ValueError("in vain")
+    assert made.is_stopped
+
+
+def test_a_context_that_was_made_stays(made: FakeContext) -> None:
+    """For the streams that were taken up with it."""
+    with spark_for({}) as spark:
+        assert spark is made
+    assert not made.is_stopped
+
+
+def test_the_context_of_the_process_stays(sc: SparkContext) -> None:
+    """It is that of the program, whatever happens."""
+    with pytest.raises(ValueError, match="in vain"), spark_for({}):
+        raise ValueError("in vain")
+    with spark_for({}) as spark:
+        assert spark is sc
+    assert sc.parallelize([1]).count() == 1
+
+
+PARTS = ("batches", "commits", "epochs", "graph", "state")
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a stream that has had two lives, up to 7000 ms."""
+    root = tmp_path_factory.mktemp("stream")
+    world = World()
+    for upto_ms in (5000, 7000):
+        Driver(open_files(root / STREAM), world).run(upto_ms)
+    return root / STREAM
+
+
+@pytest.mark.parametrize("count", range(1, len(PARTS)))
+def test_directories_that_are_lost_together_are_missed(
+    stream: Path, tmp_path: Path, count: int
+) -> None:
+    """What is left of a stream is refused, or all that was committed is known; verify sees it."""
+    for lost in combinations(PARTS, count):
+        shutil.copytree(stream, tmp_path / STREAM)
+        for part in lost:
+            shutil.rmtree(tmp_path / STREAM / part)
+        with suppress(RestartError):
+            found = find_stream(str(tmp_path))
+            assert found is not None, lost
+            assert found.recovery.last_ms == 7000, lost
+        findings = verify_stream(open_files(tmp_path / STREAM))
+        assert findings.problems or findings.notes, lost
+        shutil.rmtree(tmp_path / STREAM)
+
+
+def test_a_stream_without_its_graph_is_refused_with_what_can_be_done(
+    stream: Path, tmp_path: Path
+) -> None:
+    """Also for code that has changed: lost or damaged, where it was, and where the state is."""
+    shutil.copytree(stream, tmp_path / STREAM)
+    *_, newest = sorted((tmp_path / STREAM / "graph").iterdir())
+    remedy = "read shows it, and a stream in another directory can have it as its initial state"
+    newest.chmod(0o600)
+    newest.write_bytes(newest.read_bytes()[:-3])
+    with pytest.raises(RestartError, match=rf"{newest.name} ends after .*; restore .*{remedy}"):
+        find_stream(str(tmp_path))
+    shutil.rmtree(tmp_path / STREAM / "graph")
+    with pytest.raises(RestartError, match=rf"{STREAM}/graph/.* is missing; .*{remedy}"):
+        find_stream(str(tmp_path))

@@ -1,0 +1,62 @@
+"""Which batches of an earlier run are read again after a restart. No Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checkpoint import BeginRecord
+from dstreams.engine.recovery.committed_state import CommittedState
+from dstreams.engine.recovery.replay import Replay
+from dstreams.graph.input import InputDStream
+from dstreams.sources.queue import QueueSource
+from dstreams.sources.source import PlannedInput
+
+STREAM = InputDStream(0, QueueSource([], replayable=True), 1000, "receiverStream at a.py:1")
+
+
+@dataclass
+class Reader:
+    """A reader that keeps what it is asked for again.
+
+    Args:
+        forgets: why what batches have read is gone with the driver before.
+    """
+
+    forgets: str | None
+    read_again: list[PlannedInput] = field(default_factory=list)
+
+    def read(self, planned: PlannedInput) -> None:
+        self.read_again.append(planned)
+
+
+@pytest.mark.parametrize("forgets", [None, "it cannot replay"])
+@pytest.mark.parametrize(("after_ms", "times"), [(1000, [2000, 3000]), (3000, [])])
+def test_what_is_read_again(
+    forgets: str | None, after_ms: int, times: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is asked for; nothing of what is gone, and nobody is told of a loss that matters not."""
+    reader = Reader(forgets)
+    plan: Any = SimpleNamespace(zero_ms=0, batch_ms=1000, input_uids={STREAM: "input"})
+    owned: Any = SimpleNamespace(
+        plan=SimpleNamespace(
+            begins={
+                time_ms: BeginRecord("stream-1", 0, time_ms, 1, {"input": said})
+                for time_ms in (1000, 2000, 3000)
+                for said in [{"start": time_ms - 1000, "end": time_ms, "records": 7}]
+            },
+            missing_begins=lambda after_ms: [],
+        )
+    )
+    history: Any = SimpleNamespace(feed=lambda *given: None)
+    committed = CommittedState(3000, {}, {}, {}, frozenset(), {STREAM: after_ms})
+    opened: Any = {STREAM: reader}
+    Replay(plan, history, owned, committed, True).feed(opened)
+    assert [planned.time_ms for planned in reader.read_again] == times
+    starts = [planned.end if forgets else planned.end - 1000 for planned in reader.read_again]
+    assert [planned.start for planned in reader.read_again] == starts
+    assert len(caplog.messages) == (len(times) if forgets else 0)
+    assert all("7 records of the batch at" in message for message in caplog.messages)

@@ -1,0 +1,106 @@
+"""What stands in for the batches of a gap. No Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dstreams.engine.recovery.skipped_batches import bridge
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.output import OutputOperation
+from dstreams.graph.plan import StreamGraph
+from dstreams.graph.state import StateDStream
+from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.graph.window_times import WindowTimes
+from dstreams.graph.windowed import WindowedDStream
+from dstreams.sources.queue import QueueSource
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.state.update_function import UpdateFunction
+
+INPUT = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
+PARTITIONER = StablePartitioner(2)
+
+
+def update(values: list[Any], state: Any) -> Any:
+    return state
+
+
+def window(slide_s: int) -> Node:
+    times = WindowTimes(1000 * slide_s, 1000 * slide_s, 1000)
+    return WindowedDStream(INPUT, times, "window at a.py:2")
+
+
+@dataclass
+class Made:
+    """States as the seconds that they were made for, in the place of a history.
+
+    Args:
+        newest_s: the second of the newest one.
+    """
+
+    newest_s: int
+    restored: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def states(self) -> Made:
+        return self
+
+    def times(self, node: Node) -> list[int]:
+        return [1000 * self.newest_s]
+
+    def reuse(self, uid: str, made_ms: int, time_ms: int) -> None:
+        self.restored[time_ms // 1000] = self.at(uid, made_ms)
+
+    def at(self, node: Node | str, time_ms: int) -> Any:
+        self.newest_s = max(self.newest_s, time_ms // 1000)
+        return f"of {time_ms // 1000} s"
+
+    def restore(self, node: Node, time_ms: int, made: Any) -> None:
+        self.restored[time_ms // 1000] = made
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize(
+    ("slide_s", "after_s", "restored"),
+    [
+        (1, 4, {9: "of 4 s"}),
+        (2, 4, {8: "of 4 s"}),
+        (3, 4, {9: "of 6 s"}),  # a window that ends at 6 s had begun
+        (4, 3, {8: "of 4 s"}),
+        (5, 4, {5: "of 5 s"}),
+        (12, 4, {}),  # the window goes on after the gap
+    ],
+)
+def test_what_the_batch_after_a_gap_stands_on(
+    is_stored: bool, slide_s: int, after_s: int, restored: dict[int, str]
+) -> None:
+    """The gap ends with the batch at 10 s; no batch before it is left out of a state."""
+    node: Node
+    if is_stored:
+        node = StateStoreDStream(window(slide_s), lambda _: None, PARTITIONER, None, "a", None)
+    else:
+        checked = UpdateFunction.checked(update, "values", "a")
+        node = StateDStream(window(slide_s), checked, PARTITIONER, True, None, "a")
+    graph = StreamGraph(1000)
+    graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4"))
+    plan = graph.freeze(0, has_checkpoint_directory=True)
+    made = Made(after_s - after_s % slide_s)
+    history: Any = made
+    bridge(plan, history, 1000 * after_s, 10_000)
+    assert made.restored == restored
+
+
+def test_what_nobody_asks_for_is_not_made() -> None:
+    """A restart that finds a copy of a state from after the gap does not look before it."""
+    checked = UpdateFunction.checked(update, "values", "a")
+    node = StateDStream(INPUT, checked, PARTITIONER, True, None, "a")
+    graph = StreamGraph(1000)
+    graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4"))
+    plan = graph.freeze(0, has_checkpoint_directory=True)
+    for asked_ms, restored in ((10_000, {}), (4000, {9: "of 4 s"}), (0, {9: "of 4 s"})):
+        history: Any = Made(4)
+        bridge(plan, history, 4000, 10_000, dict.fromkeys(plan.nodes, asked_ms))
+        assert history.restored == restored

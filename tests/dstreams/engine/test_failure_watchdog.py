@@ -1,0 +1,79 @@
+"""A stream that failed for good: who notices keeps the process, who does not is asked to end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from dstreams.engine import failure_watchdog
+from dstreams.engine.failure_watchdog import FailureWatchdog
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def signals() -> Iterator[list[int]]:
+    """SIGTERMs that this process was sent."""
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    yield seen
+    signal.signal(signal.SIGTERM, before)
+    failure_watchdog._unseen.clear()
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "dstreams-unseen"]
+
+
+def test_a_failure_that_nobody_notices_ends_the_process(signals: list[int]) -> None:
+    """By SIGTERM, which the program may handle as any other; and it will not end well."""
+    failure = FailureWatchdog(attention_s=0.01)
+    failure.happened()
+    wait_for(lambda: signals == [signal.SIGTERM])
+    assert failure in failure_watchdog._unseen
+
+
+def test_a_failure_that_is_noticed_ends_nothing(signals: list[int]) -> None:
+    """Not the process, and its exit status is the program's."""
+    failure = FailureWatchdog(attention_s=60)
+    failure.happened()
+    assert failure in failure_watchdog._unseen
+    failure.seen()
+    wait_for(lambda: threads() == [])
+    assert signals == []
+    assert failure not in failure_watchdog._unseen
+
+
+def test_a_failure_may_be_noticed_before_it_is_told(signals: list[int]) -> None:
+    """Who stops the streams expects their end."""
+    failure = FailureWatchdog(attention_s=0.01)
+    failure.seen()
+    failure.happened()
+    assert threads() == []
+    assert signals == []
+
+
+def test_an_interactive_session_goes_on(
+    signals: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody sits there and reads the log."""
+    app = SimpleNamespace(initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=app))
+    FailureWatchdog(attention_s=0.01).happened()
+    assert threads() == []
+    assert signals == []
+
+
+def test_a_program_that_runs_notebooks_is_not_interactive(
+    signals: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs kernels imports parts of theirs."""
+    app = SimpleNamespace(initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=app))
+    FailureWatchdog(attention_s=0.01).happened()
+    wait_for(lambda: signals == [signal.SIGTERM])

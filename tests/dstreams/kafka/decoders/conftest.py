@@ -1,0 +1,18 @@
+"""What the tests of decoders share: a Schema Registry that answers on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dstreams.kafka.decoders import schema_registry
+from tests.support.schema_registry import LocalRegistry, running
+
+
+@pytest.fixture
+def registry() -> Iterator[LocalRegistry]:
+    """A registry without schemas; what this process has fetched of it is forgotten."""
+    with running(LocalRegistry()) as answering:
+        yield answering
+    schema_registry._schema.cache_clear()

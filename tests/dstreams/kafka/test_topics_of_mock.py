@@ -1,0 +1,88 @@
+"""What the driver finds out about topics of a cluster that describes none: librdkafka's mock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from dstreams.cli.demo.mock_cluster import PARTITIONS, MockCluster
+from dstreams.common.clock import SystemClock
+from dstreams.kafka.offsets import TopicPartition
+from dstreams.kafka.parameters import KafkaParameters
+from dstreams.kafka.topics import EARLIEST, LATEST, Selection, Topics, UnknownTopicError
+from tests.support.kafka_cluster import KafkaCluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockCluster]:
+    with MockCluster() as cluster:
+        yield cluster
+
+
+def topics_of(cluster: MockCluster, selection: Selection) -> Topics:
+    parameters = KafkaParameters.of({"bootstrap.servers": cluster.brokers}, "test")
+    return Topics(parameters, selection, SystemClock(), "test", lambda *_: None)
+
+
+@pytest.mark.parametrize("selection", [Selection(("words",)), Selection(pattern="w.*")])
+def test_partitions_without_ids(cluster: MockCluster, selection: Selection) -> None:
+    """Partitions and where they end are found as consumers find them, and topics have no id."""
+    KafkaCluster(cluster.brokers).produce("words", ["to", "be"], partition=2)
+    topics = topics_of(cluster, selection)
+    seen = topics.look()
+    assert seen.ids == {}
+    assert seen.ends == {TopicPartition("words", n): 2 * (n == 2) for n in range(PARTITIONS)}
+    KafkaCluster(cluster.brokers).produce("words", ["or"], partition=0)
+    again = topics.look(seen.ends)
+    assert again.ends == {**seen.ends, TopicPartition("words", 0): 1}
+    assert set(topics.offsets(dict.fromkeys(seen.ends, EARLIEST)).values()) == {0}
+    topics.close()
+
+
+class NewBrokers:
+    """A consumer whose brokers do not know a topic yet when they are asked for offsets."""
+
+    def __init__(self, consumer: Any, *errors: int) -> None:
+        self._consumer = consumer
+        self.errors = list(errors)
+
+    def offsets_for_times(self, asked: Any, timeout: float) -> Any:
+        if self.errors:
+            raise KafkaException(KafkaError(self.errors.pop()))
+        return self._consumer.offsets_for_times(asked, timeout=timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ],
+)
+def test_just_after_a_topic_was_made(cluster: MockCluster, error: int) -> None:
+    """Brokers that do not know yet what is theirs are asked again: an input starts all the same."""
+    KafkaCluster(cluster.brokers).produce("words", ["to", "be"], partition=2)
+    topics = topics_of(cluster, Selection(("words",)))
+    brokers = topics._consumer = NewBrokers(topics.consumer(), *[error] * 3)
+    ends = topics.look().ends
+    assert ends == {TopicPartition("words", n): 2 * (n == 2) for n in range(PARTITIONS)}
+    brokers.errors = [error] * 3
+    assert topics.offsets(dict.fromkeys(ends, LATEST)) == ends
+    assert brokers.errors == []
+    topics.close()
+
+
+def test_what_stays_unknown(cluster: MockCluster) -> None:
+    """A partition that is not there a moment later is an error that says so."""
+    KafkaCluster(cluster.brokers).produce("words", ["to"])
+    topics = topics_of(cluster, Selection(("words",)))
+    with pytest.raises(UnknownTopicError, match=r"have no such topic.*create it, or give the name"):
+        topics.offsets({TopicPartition("words", PARTITIONS): LATEST})
+    topics.close()

@@ -1,0 +1,478 @@
+"""The page in a real Chromium, over streams and queries that a test feeds. No Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from dstreams.monitoring.application import Application
+from dstreams.monitoring.status import GraphNode
+from dstreams.monitoring.web.server import Address, PageServer
+from tests.support.browser import Tab, running_browser, sync_api
+from tests.support.pages import serving
+from tests.support.shown_streams import Shown, ShownStream
+
+IMAGE = "<img src=x onerror=alert(1)>"
+SCRIPT = "</script><script>alert(2)</script>"
+TURNED = "\u202etxt.exe\u202c"
+ERROR = """ValueError: no such currency: 'XXX'
+  in foreachRDD, function write at shop.py:48
+    rate = rates[order.currency]
+"""
+
+expect = sync_api.expect
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture
+def application() -> Application:
+    return Application()
+
+
+@pytest.fixture
+def server(application: Application) -> Iterator[PageServer]:
+    with serving(application) as running:
+        yield running
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Tab]:
+    """A tab that has nothing to complain of at the end."""
+    opened = Tab(browser)
+    yield opened
+    opened.close()
+    assert opened.complaints == []
+
+
+def figure(page: Any, term: str) -> Any:
+    """The number below a term at the top of the page."""
+    row = page.locator(".figures > div").filter(has=page.get_by_text(term, exact=True))
+    return row.locator(".figure")
+
+
+def test_a_stream_fills_the_page(application: Application, server: PageServer, tab: Tab) -> None:
+    """Header, timelines, sources, batches, graph, state and checkpoint have its numbers."""
+    stream = ShownStream(application)
+    stream.run(40)
+    stream.begin()
+    page = tab.open(server.url)
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    expect(page.locator(".badge")).to_have_text("Stable")
+    expect(page.locator(".headline")).to_contain_text("Running batches of 1 second for")
+    expect(page.locator(".headline")).to_contain_text("40 completed batches")
+    expect(page.locator(".headline")).to_contain_text("36,780 records")
+    expect(figure(page, "State")).to_have_text("1,000")
+    for title in ("Input rate", "Scheduling delay", "Processing time", "Total delay"):
+        chart = page.locator("figure.chart").filter(has=page.get_by_text(title, exact=True))
+        chart.scroll_into_view_if_needed()
+        expect(chart.locator(".numbers")).to_contain_text("median")
+        expect(chart.locator("canvas")).to_be_visible()
+    expect(page.get_by_text("100 % of the batches are within the interval of 1 s.")).to_have_count(
+        2
+    )
+    active = page.get_by_role("table", name="Active batches")
+    expect(active.get_by_role("link")).to_have_text("40")
+    source = page.locator("article.source")
+    expect(source).to_contain_text("80 left in 1 partition")
+    expect(source).to_contain_text("5,000 records/s")
+    expect(page.locator(".graph g.step")).to_have_count(5)
+    expect(page.locator(".graph g.step.state")).to_contain_text("1,000 keys, 50 kB")
+    expect(page.locator(".graph g.step.state .where")).to_have_text("totals at shop.py:36")
+    expect(page.locator(".state .numbers").first).to_have_text(
+        "250 keys in a partition on average; most, 700 keys, in partition 1: 2.8 times as much."
+    )
+    expect(page.locator(".restart")).to_have_text(
+        "A restart now would compute the state of batches 36 to 39 again, and run batch 40 again."
+    )
+    expect(page.locator("#part-checkpoint + .card")).to_contain_text(
+        "process 4121 on host worker-7"
+    )
+
+
+def test_of_many_waiting_batches_the_next_ones_are_shown(
+    application: Application, server: PageServer, tab: Tab
+) -> None:
+    """A stream that is far behind does not push the rest of the page out of sight."""
+    stream = ShownStream(application)
+    stream.run()
+    stream.begin(waiting=300)
+    page = tab.open(server.url)
+    rows = page.get_by_role("table", name="Active batches").get_by_role("link")
+    expect(rows).to_have_text([str(batch_id) for batch_id in range(11, 0, -1)])
+    expect(page.get_by_text("290 more wait, up to the batch of")).to_be_visible()
+
+
+def test_a_query_fills_the_page(application: Application, server: PageServer, tab: Tab) -> None:
+    """With the charts and rows that only queries have."""
+    ShownStream(application, Shown("counts", "query")).run(30)
+    page = tab.open(server.url)
+    expect(page.locator(".badge")).to_have_text("Keeps up")
+    for title in (
+        "Input rate",
+        "Process rate",
+        "Input rows",
+        "Batch duration",
+        "Operation duration",
+        "Watermark gap",
+        "Total state rows",
+        "Updated state rows",
+        "Removed state rows",
+        "State memory",
+        "Rows dropped by watermark",
+    ):
+        chart = page.locator("figure.chart").filter(has=page.get_by_text(title, exact=True))
+        expect(chart.locator(".average")).to_contain_text("average")
+    legend = page.locator(".legend:visible li")
+    expect(legend).to_have_text(
+        ["latestOffset 8 ms", "walCommit 12 ms", "addBatch 150 ms", "commitOffsets 14 ms"]
+    )
+    late = page.get_by_role("table", name="Lateness by operator").locator("tbody tr")
+    expect(late).to_contain_text("12 s")
+    expect(late.locator("td").nth(2)).to_have_text("30")
+
+
+def test_it_follows_twenty_batches(application: Application, server: PageServer, tab: Tab) -> None:
+    """Each of them becomes the newest one by itself; batches that are looked at stand still."""
+    stream = ShownStream(application)
+    stream.run(30)
+    page = tab.open(server.url)
+    completed = page.get_by_role("table", name="Completed batches")
+    newest = completed.get_by_role("link").first
+    for number in range(30, 50):
+        stream.run()
+        expect(newest).to_have_text(str(number))
+        expect(figure(page, "Newest batch")).to_have_text(str(number))
+    expect(completed.locator("tbody tr")).to_have_count(20)
+    expect(page.locator(".headline")).to_contain_text("50 completed batches")
+    page.get_by_role("button", name="Older").click()
+    expect(newest).to_have_text("29")
+    stream.run(3)
+    expect(figure(page, "Newest batch")).to_have_text("52")
+    expect(newest).to_have_text("29")
+    page.get_by_role("button", name="Newer").click()
+    page.get_by_role("button", name="Newer").click()
+    expect(newest).to_have_text("52")
+
+
+def test_a_paused_page_stands_still(application: Application, server: PageServer, tab: Tab) -> None:
+    """It shows what has happened since when it goes on."""
+    stream = ShownStream(application)
+    stream.run(5)
+    page = tab.open(server.url)
+    pause = page.get_by_role("button", name="Pause")
+    expect(figure(page, "Newest batch")).to_have_text("4")
+    pause.press("Enter")
+    expect(page.locator("#connection")).to_contain_text("Paused")
+    stream.run(5)
+    with page.expect_response("**/status.json*"):
+        page.get_by_label("Show the").select_option("1000")  # the newest are asked for besides
+    expect(figure(page, "Newest batch")).to_have_text("4")
+    pause.press("Enter")
+    expect(figure(page, "Newest batch")).to_have_text("9")
+    expect(page.locator("#connection")).to_have_text("Connected to the driver")
+
+
+def test_a_failure_stands_on_top(application: Application, server: PageServer, tab: Tab) -> None:
+    """With the user's own line, and the way to the batch, its outputs and their jobs."""
+    stream = ShownStream(application)
+    stream.run(10)
+    stream.run(failure=ERROR)
+    page = tab.open(server.url)
+    problem = page.locator(".problem")
+    expect(problem.get_by_role("heading")).to_contain_text("The newest batch failed: batch 10")
+    expect(problem).to_contain_text("in foreachRDD, function write at shop.py:48")
+    expect(page.locator(".badge")).to_have_text("Failing")
+    expect(page).to_have_title(re.compile("^Failed: "))
+    problem.get_by_role("link", name="Look at batch 10").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Batch 10")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    outputs = page.get_by_role("table", name="Output operations of the batch").locator("tbody tr")
+    expect(outputs).to_have_count(2)
+    expect(outputs.first).to_contain_text("Failed")
+    expect(outputs.first).to_contain_text("rate = rates[order.currency]")
+    expect(outputs.last).to_contain_text("Succeeded")
+    job = outputs.first.get_by_role("link", name="Job 7 in Spark's page")
+    expect(job).to_have_attribute("href", "http://localhost:4040/jobs/job/?id=7")
+    offsets = page.get_by_role("table", name="Offsets by partition").locator("tbody td")
+    expect(offsets).to_have_text(["0", "9,000", "9,910", "910", "50"])
+    page.get_by_role("link", name="Batch before").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Batch 9")
+    page.get_by_role("link", name="All of orders").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    stream.run()
+    stream.receiver_failed("connection refused")
+    expect(problem.get_by_role("heading")).to_have_text([
+        re.compile("^1 batch of the newest 12 failed, the last one was batch 10"),
+        re.compile("^Receiver clicks stopped at "),
+    ])  # fmt: skip
+    stream.failed("StreamError: the disk is full")
+    stream.ended()
+    expect(problem.get_by_role("heading").first).to_have_text("The stream failed")
+    expect(page.locator(".badge")).to_have_text("Failed")
+
+
+def test_what_is_unstable_is_said(application: Application, server: PageServer, tab: Tab) -> None:
+    """In words, not by colour alone."""
+    stream = ShownStream(application)
+    stream.run(3)
+    page = tab.open(server.url)
+    expect(page.locator(".badge")).to_have_text("Stable")
+    took = stream.recent()[-1].started_ms
+    stream.run(20, started_ms=took, completed_ms=took + 1500)
+    expect(page.locator(".badge")).to_have_text("Unstable")
+    expect(page.locator(".verdict")).to_contain_text(
+        "batches take 1.5 s on average, longer than the interval of 1 second"
+    )
+
+
+def test_a_key_is_looked_up(application: Application, server: PageServer, tab: Tab) -> None:
+    """Its state is shown as of the last commit; so is that there is none."""
+    stream = ShownStream(application, Shown(values={"customer-1": 41, ("a", 1): {"n": IMAGE}}))
+    stream.run(2)
+    page = tab.open(server.url)
+    field, answer = page.get_by_label("State of one key"), page.locator(".answer").first
+    field.fill("customer-1")
+    field.press("Enter")
+    expect(answer).to_contain_text("State of customer-1 (partition 3, after the batch of")
+    expect(answer.locator("pre")).to_have_text("41")
+    expect(answer).to_be_focused()
+    field.fill("nobody")
+    page.get_by_role("button", name="Look up", exact=True).click()
+    expect(answer).to_contain_text("No state for nobody")
+    field.fill("refused")
+    field.press("Enter")
+    expect(answer).to_contain_text("operator 'totals' has no state yet; wait for a batch")
+    tab.complaints.remove(
+        "error: Failed to load resource: the server responded with a status of 400 (Bad Request)"
+    )
+    page.get_by_role("button", name="Show the largest keys").click()
+    largest = page.get_by_role("table", name="The keys with the largest states").locator("tbody tr")
+    expect(largest).to_have_count(2)
+    largest.last.get_by_role("button").click()
+    expect(answer.locator("pre")).to_have_text("{'n': '<img src=x onerror=alert(1)>'}")
+
+
+def test_it_survives_a_restart_of_the_driver(browser: Any, application: Application) -> None:
+    """It says that the driver is gone, comes back by itself, and shows the new run."""
+    tab = Tab(browser)
+    before = ShownStream(application)
+    before.run(5)
+    with serving(application) as server:
+        port = server.port
+        page = tab.open(f"{server.url}/#/orders-run-1")
+        expect(page.locator("#connection")).to_have_text("Connected to the driver")
+    expect(page.locator("#connection")).to_contain_text("The driver does not answer, since")
+    expect(figure(page, "Newest batch")).to_have_text("4")
+    again = Application()
+    after = ShownStream(again, run=2)
+    after.next_id = 5
+    after.run(2)
+    with serving(again, Address(port=port)):
+        expect(page.locator("#connection")).to_have_text("Connected to the driver")
+        expect(figure(page, "Newest batch")).to_have_text("6")
+        expect(page.locator(".headline")).to_contain_text("2 completed batches")
+        expect(page).to_have_url(re.compile("#/orders-run-2$"))
+        after.run()
+        expect(figure(page, "Newest batch")).to_have_text("7")
+    tab.close()
+    assert {one for one in tab.complaints if "net::ERR_" not in one} == set()
+
+
+@pytest.mark.parametrize("kind", ["stream", "query"])
+def test_what_strangers_name_does_no_harm(
+    application: Application, server: PageServer, tab: Tab, kind: Any
+) -> None:
+    """Markup is text, what turns text around is shown, and what is too long ends."""
+    name = f"{IMAGE}{SCRIPT}{TURNED}"
+    graph = (
+        GraphNode(0, "input", f"{IMAGE} at {SCRIPT}", name),
+        GraphNode(1, "state", SCRIPT * 50, "totals", (0,), IMAGE),
+    )
+    shown = Shown(name, kind, graph, values={IMAGE: SCRIPT, "x" * 50_000: TURNED})
+    stream = ShownStream(application, shown)
+    stream.run(5)
+    stream.run(failure=f"{IMAGE}\n" * 9)
+    stream.receiver_failed(SCRIPT)
+    stream.failed(SCRIPT)
+    page = tab.open(server.url)
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_have_text(f"{IMAGE}{SCRIPT}\\u202etxt.exe\\u202c")
+    page.get_by_text("The same as a table").click()
+    page.get_by_label("State of one key").fill(IMAGE)
+    page.get_by_label("State of one key").press("Enter")
+    expect(page.locator(".answer pre").first).to_have_text(repr(SCRIPT))
+    page.get_by_role("button", name="Show the largest keys").click()
+    keys = page.get_by_role("table", name="The keys with the largest states").locator("tbody th")
+    expect(keys.first).to_have_text(repr(IMAGE))
+    expect(keys.last).to_contain_text("xxx…")
+    harmless(page)
+    page.get_by_role("link", name="Look at batch 5").first.click()
+    expect(heading).to_have_text("Batch 5")
+    expect(page.locator(".problem")).to_contain_text(IMAGE)
+    harmless(page)
+    page.goto(f"{server.url}/#/{IMAGE}/batch/1")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Streams and queries")
+    harmless(page)
+
+
+def harmless(page: Any) -> None:
+    assert page.locator("img, script:not([src]), iframe, object, [onerror]").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_several_streams_are_found_by_keyboard(
+    application: Application, server: PageServer, tab: Tab
+) -> None:
+    """Nothing needs a mouse."""
+    ShownStream(application).run(5)
+    ShownStream(application, Shown("counts", "query")).run(5)
+    page = tab.open(server.url)
+    table = page.get_by_role("table", name="Streams and queries of this driver")
+    expect(table.locator("tbody tr")).to_have_count(2)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(table.get_by_role("link", name="orders")).to_be_focused()
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate(outline) == "solid"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("counts")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    here = page.get_by_role("navigation", name="Streams and queries").locator("[aria-current]")
+    expect(here).to_have_text("countsKeeps up")
+    page.go_back()
+    expect(table).to_be_visible()
+
+
+# For whoever does not see it as the author does ---------------------------------------------------
+
+CONTRAST = """() => {
+  const luminance = ([red, green, blue]) => [red, green, blue]
+    .map((one) => one / 255)
+    .map((one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
+  const parsed = (colour) => (colour.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number);
+  const behind = (node) => {
+    for (let at = node; at !== null; at = at.parentElement) {
+      const colour = parsed(getComputedStyle(at).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return colour;
+      if (at.namespaceURI.endsWith("svg") && at.localName === "g") {
+        return parsed(getComputedStyle(at.querySelector("rect")).fill);
+      }
+    }
+    return [255, 255, 255];
+  };
+  const found = new Map();
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text !== null; text = texts.nextNode()) {
+    const node = text.parentElement;
+    if (!text.data.trim() || !node.checkVisibility() || node.localName === "title") continue;
+    const isDrawn = node.namespaceURI.endsWith("svg");
+    const colour = parsed(getComputedStyle(node)[isDrawn ? "fill" : "color"]);
+    const [low, high] = [luminance(colour), luminance(behind(node))].sort((a, b) => a - b);
+    const ratio = (high + 0.05) / (low + 0.05);
+    if (ratio < 4.5) found.set(`${text.data.trim().slice(0, 40)} ${colour}`, ratio);
+  }
+  return [...found];
+}"""
+
+ANATOMY = """async () => {
+  const drawn = () => new Promise((done) => requestAnimationFrame(done));
+  for (const _ of [1, 2]) await drawn();
+  const names = [];
+  const all = (query) => [...document.querySelectorAll(query)];
+  const labelled = (node) => node.labels?.length || node.getAttribute("aria-label");
+  for (const node of all("input, select, textarea")) if (!labelled(node)) names.push("label");
+  for (const node of all("button, a[href], summary")) {
+    if (!(node.textContent.trim() || node.getAttribute("aria-label"))) names.push("name");
+  }
+  for (const node of all("table")) {
+    if (!node.caption?.textContent.trim()) names.push("caption");
+    if (node.querySelector("th:not([scope])")) names.push("scope");
+    if (node.querySelector("tbody tr > :first-child:not(th):not(.empty)")) names.push("row head");
+  }
+  const ids = all("[id]").map((node) => node.id);
+  if (new Set(ids).size !== ids.length) names.push("ids");
+  for (const name of ["aria-labelledby", "aria-describedby", "for"]) {
+    for (const node of all(`[${name}]`)) {
+      if (!document.getElementById(node.getAttribute(name))) names.push(name);
+    }
+  }
+  const levels = all("h1, h2, h3, h4").filter((node) => node.checkVisibility())
+    .map((node) => Number(node.localName[1]));
+  if (levels.filter((level) => level === 1).length !== 1) names.push("one h1");
+  levels.forEach((level, at) => { if (at && level > levels[at - 1] + 1) names.push("levels"); });
+  for (const query of ["header", "nav", "main", "footer"]) {
+    if (!all(query).length) names.push(query);
+  }
+  for (const node of all("canvas")) if (!node.closest("[aria-hidden]")) names.push("canvas");
+  if (all("[aria-live], [role=status], [role=alert]").length !== 1) names.push("live");
+  for (const node of all(".scroll")) {
+    if (node.scrollWidth > node.clientWidth && node.tabIndex !== 0) names.push("scroll");
+  }
+  if (all("[tabindex]").some((node) => node.tabIndex > 0)) names.push("tabindex");
+  for (const node of all("button, select, .runs a")) {
+    if (node.checkVisibility() && node.getBoundingClientRect().height < 24) names.push("small");
+  }
+  return names;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1440, 2560])
+def test_everybody_can_use_it(
+    browser: Any, application: Application, server: PageServer, scheme: str, width: int
+) -> None:
+    """Contrast, names, captions, headings and landmarks; nothing is wider than the window."""
+    stream = ShownStream(application)
+    stream.run(30)
+    stream.run(failure=ERROR)
+    stream.receiver_failed("connection refused")
+    ShownStream(application, Shown("counts", "query")).run(5)
+    tab = Tab(
+        browser,
+        color_scheme=scheme,
+        viewport={"width": width, "height": 900},
+        reduced_motion="reduce",
+    )
+    views = {
+        "": "Streams and queries",
+        "orders-run-1": "orders",
+        "counts-run-1": "counts",
+        "orders-run-1/batch/30": "Batch 30",
+        "application": "Application",
+    }
+    for place, title in views.items():
+        page = tab.open(f"{server.url}/#/{place}")
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+        for folded in page.locator("summary:visible").all():
+            folded.click()
+        assert page.evaluate(CONTRAST) == []
+        assert page.evaluate(ANATOMY) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    tab.close()
+    assert tab.complaints == []
+
+
+def test_its_files_have_nothing_that_runs_text() -> None:
+    """Neither markup of data nor scripts in markup; the policy of the server refuses them."""
+    for file in files("dstreams.monitoring.web").joinpath("static").iterdir():
+        if file.name.endswith((".js", ".html")) and not file.name.startswith("uplot"):
+            text = file.read_text(encoding="utf-8")
+            refused = (
+                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|\bstyle=|\bon\w+="
+            )
+            assert re.findall(refused, text) == [], file.name

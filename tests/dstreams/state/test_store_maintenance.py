@@ -1,0 +1,210 @@
+"""Stores are maintained when there is something to do, which the driver knows from commits."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from checkpoint import FileRef, PartitionCommit, open_files
+from checkpoint.state_store import (
+    EMPTY,
+    LmdbBackend,
+    ReplicaMeta,
+    SnapshotRule,
+    StateStore,
+    StoreId,
+    VersionId,
+)
+from dstreams import StateSpec, StreamingContext
+from dstreams.common.settings import Settings, StateSettings
+from dstreams.errors import InvalidStreamError
+from dstreams.spark.state_version import StateVersion
+from dstreams.state.state_versions import StateVersions
+from dstreams.state.store_maintenance import StoreUpkeep, open_store, require_encrypted
+from dstreams.structured import StreamSession
+from tests.dstreams.conftest import MakeContext
+from tests.support.temporary import PREFIX
+
+RULE = SnapshotRule(min_changelogs=3, max_changelogs=6)
+
+
+def uid(version: int) -> str:
+    return f"{version:08x}"
+
+
+def made(version: int, *sizes: int) -> StateVersion:
+    """A version whose changelogs have these sizes, a partition each."""
+    commits = tuple(
+        PartitionCommit(
+            number,
+            VersionId(version, uid(version)),
+            FileRef(f"p{number}/{version}", size, "0" * 32, 1),
+            1,
+        )
+        for number, size in enumerate(sizes)
+    )
+    version_ids = tuple(VersionId(version, uid(version)) for _ in sizes)
+    store_id = StoreId("stream-1", "counts", "default", 0, len(sizes))
+    return StateVersion(store_id, "stable", version_ids, commits)
+
+
+def snapshot(version: int, size_bytes: int) -> ReplicaMeta:
+    """Where a copy stands of which a snapshot was just written."""
+    version_id = VersionId(version, uid(version))
+    return ReplicaMeta(version_id, {}, version_id, size_bytes)
+
+
+def test_a_new_state_is_due_by_its_changelogs() -> None:
+    """The first snapshot once there are enough of them."""
+    upkeep = StoreUpkeep(RULE, ask_every=100)
+    due = []
+    for version in range(1, 5):
+        upkeep.made(made(version, 10, 10))
+        due.append(upkeep.is_due())
+    assert due == [False, False, True, True]
+
+
+def test_the_next_one_is_due_when_changelogs_are_as_large() -> None:
+    """As large as the last snapshot of a partition, or too many."""
+    upkeep = StoreUpkeep(RULE, ask_every=100)
+    upkeep.made(made(1, 10, 10))
+    upkeep.done([snapshot(1, 1000), snapshot(1, 40)])
+    due = []
+    for version in range(2, 7):
+        upkeep.made(made(version, 10, 10))
+        due.append(upkeep.is_due())
+    assert due == [False, False, False, True, True]
+    upkeep.done([snapshot(6, 1000), snapshot(6, 1000)])
+    due = []
+    for version in range(7, 13):
+        upkeep.made(made(version, 10, 10))
+        due.append(upkeep.is_due())
+    assert due == [False, False, False, False, False, True]
+
+
+def test_what_an_earlier_run_has_left_is_asked_for() -> None:
+    """Until the hosts have said where their copies stand."""
+    upkeep = StoreUpkeep(RULE, ask_every=100)
+    upkeep.made(made(8, 10, 10))
+    assert upkeep.is_due()
+    upkeep.done([snapshot(8, 1000), None])
+    upkeep.made(made(9, 10, 10))
+    assert upkeep.is_due()
+    upkeep.done([snapshot(8, 1000).after(VersionId(9, uid(9)), {}, 10, None), snapshot(9, 1000)])
+    upkeep.made(made(10, 10, 10))
+    assert not upkeep.is_due()
+
+
+def test_a_batch_that_made_nothing_of_what_is_known_is_asked_for() -> None:
+    """As after a state that was restored meanwhile."""
+    upkeep = StoreUpkeep(RULE, ask_every=100)
+    upkeep.made(made(1, 10))
+    upkeep.made(made(5, 10))
+    assert upkeep.is_due()
+
+
+def test_hosts_are_asked_now_and_then() -> None:
+    """Only they know how large their copies have become."""
+    upkeep = StoreUpkeep(RULE, ask_every=4)
+    assert ReplicaMeta(EMPTY).changelogs == 0
+    assert [upkeep.is_due() for _ in range(8)] == [False, False, False, True] * 2
+
+
+def test_where_replicas_are(tmp_path: Path) -> None:
+    """With the temporary files of this user, which tests have for themselves, or where it is said.
+
+    What a stream of one run alone deletes of them is its own.
+    """
+    files = open_files(tmp_path / "files")
+    usual, said = (
+        open_store(files, 1, StateSettings(state_local_directory=directory)).backend
+        for directory in (None, str(tmp_path / "here"))
+    )
+    assert isinstance(usual, LmdbBackend)
+    assert isinstance(said, LmdbBackend)
+    assert os.path.dirname(usual.local_directory) == tempfile.gettempdir()
+    assert PREFIX in usual.local_directory
+    for stream in ("one", "two", "other"):
+        with StateStore(said).writer(StoreId(stream, "o", "default", 0, 1), EMPTY) as writer:
+            writer.put("a", 1)
+            version_id = writer.commit().version_id
+        said.open(StoreId(stream, "o", "default", 0, 1), version_id).close()
+    spark: Any = None
+    StateVersions(spark, StateStore(said), "one").close(is_scratch=True)
+    assert sorted(os.listdir(tmp_path / "here")) == ["other", "two"]
+    # In a temporary directory also of a stream that was stopped; one that failed goes on soon.
+    StateVersions(spark, StateStore(said), "two", is_local_temporary=True).close()
+    StateVersions(spark, StateStore(said), "other").close(in_order=True)
+    assert sorted(os.listdir(tmp_path / "here")) == ["other", "two"]
+    StateVersions(spark, StateStore(said), "two", is_local_temporary=True).close(in_order=True)
+    assert os.listdir(tmp_path / "here") == ["other"]
+
+
+def test_replicas_that_nobody_uses(tmp_path: Path) -> None:
+    """A driver that opens stores deletes what others have left a week ago, once."""
+    left, found = tmp_path / "local" / "stream" / "boot", []
+    for _ in range(2):
+        left.mkdir(parents=True)
+        for path in (left, left.parent):
+            os.utime(path, (0, 0))
+        settings = StateSettings(state_local_directory=str(tmp_path / "local"))
+        open_store(open_files(tmp_path / "files"), 1, settings)
+        found.append(left.exists())
+    assert found == [False, True]
+
+
+@pytest.fixture
+def encrypting(sc: SparkContext, monkeypatch: pytest.MonkeyPatch) -> SparkContext:
+    """The context of all tests as if Spark encrypted its local files."""
+    conf = sc.getConf().set("spark.io.encryption.enabled", "true")
+    monkeypatch.setattr(sc, "getConf", lambda: conf)
+    return sc
+
+
+def test_stored_state_is_refused_where_local_files_are_to_be_encrypted(
+    encrypting: SparkContext, tmp_path: Path
+) -> None:
+    """Streams and queries name the setting, what would be in the clear, and what to do."""
+    local = str(tmp_path / "local")
+    ssc = StreamingContext(encrypting, 1, settings=Settings(state_local_directory=local))
+    ssc.checkpoint(str(tmp_path / "stream"))
+    words = ssc.queueStream([["a"]], replayable=True).map(lambda word: (word, 1))
+    words.mapWithState(StateSpec.function(lambda key, value, state: key)).pprint()
+    with pytest.raises(InvalidStreamError) as of_stream:
+        ssc.step()
+    session = StreamSession(encrypting, {"spark.dstreams.state.localDirectory": local})
+    counts = session.memoryStream().toDS().groupByKey(str).count()
+    writer = counts.writeStream.format("noop").outputMode("update")
+    with pytest.raises(InvalidStreamError) as of_query:
+        writer.start()
+    session.stop()
+    assert str(of_stream.value) == str(of_query.value)
+    assert str(of_stream.value).startswith(
+        "spark.io.encryption.enabled: stored state has copies on the local disk of each host "
+        f"({local})"
+    )
+    assert str(of_stream.value).endswith("and set spark.dstreams.state.localEncrypted=true")
+    assert not Path(local).exists()
+
+
+def test_encryption_by_the_system_is_enough_for_stored_state(encrypting: SparkContext) -> None:
+    """The program vouches for the disks; without encryption by Spark nothing is asked."""
+    require_encrypted(encrypting, StateSettings(state_local_encrypted=True))
+    encrypting.getConf().set("spark.io.encryption.enabled", "false")
+    require_encrypted(encrypting, StateSettings())
+
+
+def test_a_state_rdd_is_encrypted_by_spark(
+    encrypting: SparkContext, make_ssc: MakeContext, tmp_path: Path
+) -> None:
+    """updateStateByKey has no local copies of its own, and is not refused."""
+    ssc = make_ssc()
+    ssc.checkpoint(str(tmp_path))
+    words = ssc.queueStream([["a"]], replayable=True).map(lambda word: (word, 1))
+    words.updateStateByKey(lambda new, count: sum(new) + (count or 0)).pprint()
+    ssc.step()
