@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dstreams.cli.main import main as cli
+from dstreams.cli import main as cli
 from dstreams.common.configuration import COUNT, FLAG, Configuration, Kind
 from dstreams.common.settings import Settings
 from dstreams.structured.api import reader, writer

@@ -72,6 +72,8 @@ from dstreams.state.state_classes import AllowedClasses, Upgrade, classes_of_pro
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = ["StreamingContext"]
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "dstreams" / "ui" / "static"
+PAGE = ROOT / "dstreams" / "monitoring" / "web" / "static"
 
 
 def main(python: str, file: str) -> None:

@@ -140,7 +140,8 @@ for package in (checkpoint, dstreams, dstreams.structured):
     [getattr(package, name) for name in package.__all__]
 load(None), load(None, query=True)
 assert context._QUIET_LOGGING.is_file()
-assert pathlib.Path(dstreams.__file__).with_name("ui").joinpath("static", "index.html").is_file()
+web = pathlib.Path(dstreams.__file__).with_name("monitoring") / "web"
+assert (web / "static" / "index.html").is_file()
 print("all there")
 """
     done = alone(installed, "-c", program, empty=tmp_path)

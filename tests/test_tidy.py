@@ -14,9 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 # Says where dstreams stands when a program imports pyspark.streaming.
-STANDS_IN = {ROOT / "dstreams" / "legacy" / "modules.py"}
+STANDS_IN = {ROOT / "dstreams" / "compat" / "modules.py"}
 # Says what programs use of it, and runs nothing.
-READS = set((ROOT / "dstreams" / "migration").glob("*.py"))
+READS = set((ROOT / "dstreams" / "compat" / "check").glob("*.py"))
 
 STREAMING_OF_SPARK = re.compile(
     r"""org\.apache\.spark\.streaming|["']pyspark\.streaming[\w.]*["']"""
@@ -24,7 +24,7 @@ STREAMING_OF_SPARK = re.compile(
 
 # hash differs between processes, so that stable_hash alone says where a key belongs.
 BUILTIN_HASH = re.compile(r"(?<![\w.])hash\(")
-MAY_HASH = {ROOT / "dstreams" / "rdd" / name for name in ("partitioner.py", "stable_hash.py")}
+MAY_HASH = {ROOT / "dstreams" / "spark" / name for name in ("partitioner.py", "stable_hash.py")}
 
 
 def code_of(path: Path) -> str:

@@ -3,7 +3,7 @@
 A driver takes a stream by claiming the next epoch: it creates a file that nobody else can create::
 
     epochs/0000000001.claim     who it is: host, process, versions
-    epochs/0000000001.takeover  what it builds on (checkpoint.lineage)
+    epochs/0000000001.takeover  what it builds on (checkpoint.log.lineage)
     epochs/0000000001.released  it has stopped by itself, nothing of it is running
 
 Every name that a driver writes holds its epoch, so a late driver damages nothing of another one,

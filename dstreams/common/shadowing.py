@@ -11,10 +11,11 @@ import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
+from pathlib import Path
 
-_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_HOME = str(Path(__file__).absolute().parents[2])
 
-_PARTS = {"checkpoint": "state_store", "dstreams": "streaming_context"}
+_PARTS = {"checkpoint": "state_store", "dstreams": "context"}
 """What each package of dstreams has, and another one of its name has not."""
 
 

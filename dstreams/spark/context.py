@@ -173,8 +173,8 @@ def tuned_conf(
     ``spark.python.unix.domain.socket.dir``  a directory that only this user can enter; where there
                                              can be none, workers talk over TCP, with a secret
     ``spark.python.daemon.module``           ``dstreams.spark.worker_daemon`` with a local master,
-                                             where workers run the driver's Python: about 20 ms less a
-                                             task
+                                             where workers run the driver's Python: about 20 ms less
+                                             per task
     ``spark.shuffle.compress``               ``false`` with a local master, where what is shuffled
                                              stays on the machine: up to a fifth less CPU time
     ``spark.python.task.killTimeout``        ``200ms``: a cancelled task stops in half a second

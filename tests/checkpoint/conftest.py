@@ -134,8 +134,8 @@ def faulty_os(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FaultyO
 
     def install(at: int, error: BaseException, only: str | None = None) -> FaultyOs:
         faulty = FaultyOs(at, error, only)
-        monkeypatch.setattr(checkpoint.local_files, "os", faulty)
-        monkeypatch.setattr(checkpoint.local_files, "_durable_directories", set())
+        monkeypatch.setattr(checkpoint.storage.local_files, "os", faulty)
+        monkeypatch.setattr(checkpoint.storage.local_files, "_durable_directories", set())
         return faulty
 
     yield install

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 _MODULES = (
-    "dstreams.dstream.",
+    "dstreams.dstream.dstream.",
     "dstreams.structured.api.dataset.",
     "dstreams.structured.api.dataset.",
     "builtins.",

@@ -229,7 +229,7 @@ def test_as_a_program(url: str) -> None:
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert (
         done.stdout.splitlines()[0] == "stream stream-1, batch 2 at 1970-01-01T00:00:03Z (3000 ms)"

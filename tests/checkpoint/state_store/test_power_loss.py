@@ -152,7 +152,7 @@ def test_a_flipped_bit_is_refused_or_not_read() -> None:
 
 def test_a_missing_checksum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it some flipped bit is taken for a content."""
-    monkeypatch.setattr(checkpoint.framing, "crc32", lambda data, start=0: 7)
+    monkeypatch.setattr(checkpoint.storage.framing, "crc32", lambda data, start=0: 7)
     assert any(flipped(seed) for seed in range(150))
 
 

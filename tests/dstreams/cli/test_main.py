@@ -29,7 +29,7 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from tests.support.kafka_cluster import KafkaCluster
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LIMIT_S = 240
 
 

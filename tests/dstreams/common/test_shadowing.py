@@ -14,7 +14,7 @@ from dstreams.common.shadowing import require_own_checkpoint, shadow_in
 from dstreams.compat.run import run_program
 from dstreams.errors import InvalidStreamError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 PROGRAM = "import dstreams, sys; print('pyspark' in sys.modules, 'checkpoint' in sys.modules)"
 

@@ -26,7 +26,7 @@ def manager():
     seen["path"] = sys.path
     seen["spark"] = sys.modules["pyspark"].__file__
 pyspark.daemon.manager = manager
-from dstreams import worker_daemon
+from dstreams.spark import worker_daemon
 sys.path.insert(0, sys.argv[1])
 worker_daemon.main()
 print(json.dumps(seen))

@@ -15,7 +15,7 @@ from dstreams.common import faults
 from dstreams.errors import RestartError
 from dstreams.structured import StreamingDataset, StreamingQuery, StreamSession, window
 from dstreams.structured.api.session import MemoryStreamHandle
-from dstreams.structured.execution.micro_batch import active_queries
+from dstreams.structured.execution import active_queries
 from dstreams.structured.sources.committed_files import committed_lines
 from tests.dstreams.structured.runs import QueryRun
 

@@ -124,7 +124,7 @@ def test_a_drill_at_one_step(plans: Callable[[OutputFindings], Plans], tmp_path:
     seen = plans(OutputFindings())
     assert main(["drill", "--step", "commit.start"]) == 0
     assert main(["drill", "--step", "out.done", "--step", "rec.load", "--kills", "2"]) == 0
-    app = str(Path(__file__).parents[3] / "examples" / "exactly_once_database.py")
+    app = str(Path(__file__).parents[4] / "examples" / "exactly_once_database.py")
     assert main(["drill", "--app", app, "--step", "rec.load"]) == 0
     planned = [(plan.kills, [step.name for step in plan.steps]) for plan in seen]
     assert planned == [(0, ["commit.start"]), (2, ["out.done", "rec.load"]), (1, ["rec.load"])]

@@ -19,7 +19,7 @@ from dstreams.cli.drill.steps import STEPS, STEPS_OF_A_QUERY, step_named
 from dstreams.common.clock import SystemClock
 from tests.dstreams.cli.drill import broken_driver
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def drill(*arguments: str, limit_s: float) -> tuple[int, dict[str, Any]]:

@@ -13,7 +13,7 @@ import pytest
 
 from dstreams.cli.main import main
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 LEGACY = sorted((ROOT / "examples" / "legacy").glob("*.py"))
 
 PROGRAM = """\

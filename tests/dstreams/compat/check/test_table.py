@@ -24,7 +24,7 @@ from dstreams.compat.modules import NAMES, OLD_LEVELS
 from dstreams.context import JavaCalls
 from tests.support.surface import public
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 GONE = {f"{PACKAGE}.{name}" for name in ("flume", "kafka", "mqtt")}
 """Modules that no Spark has that can be installed here."""
 

@@ -37,7 +37,7 @@ from dstreams.monitoring.status import GraphNode, Kind
 from dstreams.testing import ManualClock
 from tests.support.promtool import Scrapes, firing, promtool
 
-RULES = Path(__file__).parents[3] / "docs" / "monitoring" / "alerts.yml"
+RULES = Path(__file__).parents[4] / "docs" / "monitoring" / "alerts.yml"
 ALERTS = re.findall(r"- alert: (\w+)", RULES.read_text(encoding="utf-8"))
 MINUTES, BATCH_MS, SAVE = 40, 10_000, "foreachRDD at app.py:20"
 SOCKET = ReceiverInfo(1, "socketTextStream(localhost:9999)", True, "here", "driver")

@@ -20,7 +20,7 @@ from dstreams.monitoring.totals import Totals
 from tests.support.promtool import Expected, Scrapes
 from tests.support.statuses import a_batch, a_status
 
-PATH = Path(__file__).parents[3] / "docs" / "monitoring" / "grafana.json"
+PATH = Path(__file__).parents[4] / "docs" / "monitoring" / "grafana.json"
 DASHBOARD = json.loads(PATH.read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 VARIABLES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dstreams.monitoring.metrics.catalogue import METRICS, PARTITIONS, SERIES, Metric
 
-DIRECTORY = Path(__file__).parents[3] / "docs" / "monitoring"
+DIRECTORY = Path(__file__).parents[4] / "docs" / "monitoring"
 PAPER = (DIRECTORY / "README.md").read_text(encoding="utf-8")
 
 

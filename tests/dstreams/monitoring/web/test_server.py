@@ -34,7 +34,7 @@ from tests.support.pages import (
 )
 from tests.support.waiting import wait_for
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_a_status_has_everything_and_events_what_is_new() -> None:
@@ -406,7 +406,7 @@ def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_files_of_the_page_are_packaged_and_served() -> None:
     """By their names alone, with a type that a browser takes at its word; none is left out."""
-    directory = ROOT / "dstreams" / "ui" / "static"
+    directory = ROOT / "dstreams" / "monitoring" / "web" / "static"
     there = {path.name for path in directory.iterdir()}
     assert set(static_files()) == there
     setup = configparser.ConfigParser()

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 import dstreams.structured
 from dstreams.errors import InvalidStreamError
 from dstreams.monitoring import progress
-from dstreams.structured import StreamSession, session_window, window
-from dstreams.structured.api import aggregates, session, window_function
-from dstreams.structured.execution.micro_batch import watermarks
+from dstreams.structured import StreamSession, session_window, window, window_function
+from dstreams.structured.api import aggregates, session
+from dstreams.structured.execution import watermarks
 
 MODULES = (dstreams.structured, session, aggregates, progress, watermarks, window_function)
 
