@@ -85,15 +85,9 @@ from dstreams.state.state_spec import StateSpec
 from dstreams.state.update_function import UpdateFunction
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dstreams.context import StreamingContext
     from dstreams.dstream.block_dstream import (
         BlockDStream,
-        BlockStateDStream,
-        BlockStateFunc,
-        BlockUpdateFunc,
-        MapStateBlocksDStream,
     )
 
 __all__ = ["DStream"]
@@ -1162,19 +1156,6 @@ class DStream(Generic[T_co]):
         uid: str | None = None,
     ) -> UpdateStateDStream[K, S]: ...
 
-    @overload
-    def updateStateByKey(
-        self,
-        updateFunc: BlockUpdateFunc,
-        numPartitions: int | None = None,
-        initialRDD: pa.Table | pa.RecordBatch | None = None,
-        *,
-        form: Literal["blocks"],
-        schema: BlockSchema,
-        state: BlockSchema,
-        uid: str | None = None,
-    ) -> BlockStateDStream: ...
-
     def updateStateByKey(
         self,
         updateFunc: Callable[..., Any],
@@ -1184,10 +1165,8 @@ class DStream(Generic[T_co]):
         partitionFunc: PartitionFunc[Any] = None,
         preservePartitioning: bool = True,
         form: str = "values",
-        schema: BlockSchema | None = None,
-        state: BlockSchema | None = None,
         uid: str | None = None,
-    ) -> UpdateStateDStream[Any, Any] | BlockStateDStream:
+    ) -> UpdateStateDStream[Any, Any]:
         """Return the stream of the state of every key, updated by each batch.
 
         The function is called for *every* key that has a state or new values, in every batch: also
@@ -1198,9 +1177,7 @@ class DStream(Generic[T_co]):
                 ``"values"``: ``f(values, state) -> state``, None drops the key;
                 ``"keyed"``: ``f(time, key, values, state) -> state``, None drops the key, the time
                 being the batch time as a datetime;
-                ``"iterator"``: ``f(iterator of (key, values, state)) -> iterator of (key, state)``;
-                ``"blocks"``: ``f(keys, values, state) -> state`` over Arrow blocks
-                (:meth:`BlockDStream.updateStateByKey`).
+                ``"iterator"``: ``f(iterator of (key, values, state)) -> iterator of (key, state)``.
                 *values* is a new list, in no defined order, empty without new values; *state* is
                 None when there is none. Both may be changed in place.
             numPartitions: partitions of the state. None: the default parallelism.
@@ -1212,10 +1189,6 @@ class DStream(Generic[T_co]):
                 lets ``"iterator"`` functions change keys, and costs a shuffle of the whole state in
                 every batch.
             form: how *updateFunc* is called.
-            schema: with ``"blocks"`` the columns of a pair, that of the key first, as for
-                :meth:`toBlocks`.
-            state: with ``"blocks"`` the columns of the state, likewise. *initialRDD* is a table of
-                Arrow then, and *partitionFunc* is not taken.
             uid: name under which the state is kept, so that a changed program finds it
                 (:meth:`StreamingContext.restore`). None: one from its place.
 
@@ -1238,20 +1211,6 @@ class DStream(Generic[T_co]):
         [[('a', 1)], [('a', 3), ('b', 1)], [('a', 3), ('b', 1)]]
         """
         operation = self._operation("updateStateByKey")
-        if form == "blocks":
-            if partitionFunc is not None or not preservePartitioning:
-                raise InvalidStreamError(
-                    f"{operation} places the keys of blocks itself; leave partitionFunc and "
-                    "preservePartitioning out"
-                )
-            blocks, key = self._blocks_of_pairs(schema, state, operation)
-            return blocks.updateStateByKey(
-                updateFunc, numPartitions, initialRDD, key=key, state=state, uid=uid
-            )
-        if schema is not None or state is not None:
-            raise InvalidStreamError(
-                f"schema and state of {operation} are columns of blocks; add form='blocks'"
-            )
         update = UpdateFunction.checked(updateFunc, form, operation)
         require_picklable(updateFunc, operation)
         node = StateDStream(
@@ -1264,64 +1223,6 @@ class DStream(Generic[T_co]):
         )
         self._ssc._require_initialized("transformations cannot be added")
         return UpdateStateDStream(node, self._ssc)._named(uid)
-
-    def mapStateBlocks(
-        self,
-        f: BlockStateFunc,
-        numPartitions: int | None = None,
-        initial: pa.Table | pa.RecordBatch | None = None,
-        *,
-        schema: BlockSchema,
-        state: BlockSchema,
-        output: BlockSchema,
-        uid: str | None = None,
-    ) -> MapStateBlocksDStream:
-        """Return what a function over blocks says of the keys of each batch, which have a state.
-
-        The same as ``toBlocks(schema).mapStateBlocks(...)``, by the first column.
-
-        Args:
-            f: ``f(keys, values, state) -> (state, output)``
-                (:meth:`BlockDStream.mapStateBlocks`).
-            numPartitions: partitions of the state. None: the default parallelism.
-            initial: keys and state to begin with, each key once: a table with columns of both.
-            schema: columns of a pair, that of the key first, as for :meth:`toBlocks`.
-            state: columns of the state, likewise.
-            output: columns of the output, likewise.
-            uid: name under which the state is kept. None: one from its place.
-
-        Raises:
-            As :meth:`updateStateByKey`.
-
-        >>> import pyarrow as pa
-        >>> import pyarrow.compute as pc
-        >>> def add(keys, values, state):
-        ...     total = pc.add(pc.fill_null(state.column("total"), 0), values.sum("number"))
-        ...     return pa.record_batch({"total": total}), keys.append_column("now", total)
-        >>> columns = {"word": str, "number": int}
-        >>> now = {"word": str, "now": pa.int64()}
-        >>> batches = [[("a", 1), ("b", 1)], [("a", 2)]]
-        >>> run(batches, lambda pairs: pairs.mapStateBlocks(
-        ...     add, schema=columns, state={"total": int}, output=now).toRows())
-        [[('a', 1), ('b', 1)], [('a', 3)]]
-        """
-        operation = self._operation("mapStateBlocks")
-        blocks, key = self._blocks_of_pairs(schema, state, operation)
-        return blocks.mapStateBlocks(
-            f, numPartitions, initial, key=key, state=state, output=output, uid=uid
-        )
-
-    def _blocks_of_pairs(
-        self, schema: BlockSchema | None, state: BlockSchema | None, operation: str
-    ) -> tuple[BlockDStream, str]:
-        """Return the blocks of pairs, and the column of their key."""
-        if schema is None or state is None:
-            raise InvalidStreamError(
-                f"{operation} in blocks needs schema=, the columns of a pair with that of the key "
-                "first, and state=, the columns that are kept for a key"
-            )
-        blocks = self.toBlocks(schema)
-        return blocks, schema_of(schema, operation).names[0]
 
     def mapWithState(
         self: DStream[tuple[K, V]], spec: StateSpec, *, uid: str | None = None

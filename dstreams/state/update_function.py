@@ -51,7 +51,8 @@ class UpdateFunction:
             known = UpdateForm(form)
         except ValueError:
             raise InvalidStreamError(
-                f"form of {operation} is {form!r}; use 'values', 'keyed', 'iterator' or 'blocks'"
+                f"form of {operation} must be 'values', 'keyed' or 'iterator', got {form!r}; for "
+                "functions over blocks write toBlocks(schema).updateStateByKey(...)"
             ) from None
         count, shape = _SHAPES[known]
         require_arity(func, (count,), operation, shape)

@@ -67,10 +67,8 @@ def define():
     ssc.checkpoint(checkpoint)
     pairs = ssc.queueStream(BATCHES, replayable=True)
     func, state, partitions = ((add, Total, 2), (add_and_label, Grown, 3))[version - 1]
-    states = pairs.updateStateByKey(
-        func, partitions, form="blocks", schema={"text": str, "number": int}, state=state,
-        uid="totals",
-    )
+    blocks = pairs.toBlocks({"text": str, "number": int})
+    states = blocks.updateStateByKey(func, partitions, key="text", state=state, uid="totals")
     states.toRows().foreachRDD(lambda rdd: print(sorted(rdd.collect()), flush=True))
     return ssc
 
@@ -253,58 +251,6 @@ def test_a_default_that_does_not_fit() -> None:
     """It is refused where it is declared."""
     with pytest.raises(InvalidStreamError, match="default 'none' of the column 'total' of here"):
         defaults_of(Wrong, pa.schema([("total", pa.int64())]), "here")
-
-
-BATCHES = [[("a", 1), ("b", 2)], [("a", 3)]]
-
-
-def test_pairs_have_their_own_way_to_blocks(sc: SparkContext) -> None:
-    """By the first column of their schema."""
-    seen = run_batches(
-        sc,
-        BATCHES,
-        lambda pairs: pairs.updateStateByKey(
-            add, 2, form="blocks", schema=PAIRS, state={"total": int}
-        ).toRows(),
-    )
-    assert [sorted(batch) for batch in seen] == [[("a", 1), ("b", 2)], [("a", 4), ("b", 2)]]
-    said = run_batches(
-        sc,
-        BATCHES,
-        lambda pairs: pairs.mapStateBlocks(
-            touched, 2, schema=PAIRS, state={"total": int}, output={"text": str, "now": pa.int64()}
-        ).toRows(),
-    )
-    assert [sorted(batch) for batch in said] == [[("a", 1), ("b", 2)], [("a", 4)]]
-
-
-WRONG: dict[str, tuple[Define, str]] = {
-    "no columns": (
-        lambda pairs: pairs.updateStateByKey(add, form="blocks", schema=PAIRS),  # type: ignore[call-overload]
-        "in blocks needs schema=.* and state=",
-    ),
-    "columns of another form": (
-        lambda pairs: pairs.updateStateByKey(add, schema=PAIRS),  # type: ignore[call-overload]
-        "are columns of blocks; add form='blocks'",
-    ),
-    "a partition function": (
-        lambda pairs: pairs.updateStateByKey(  # type: ignore[call-overload]
-            add, form="blocks", schema=PAIRS, state={"total": int}, partitionFunc=hash
-        ),
-        "places the keys of blocks itself",
-    ),
-}
-
-
-@pytest.mark.parametrize(("define", "says"), WRONG.values(), ids=list(WRONG))
-def test_what_cannot_be_defined(sc: SparkContext, define: Define, says: str) -> None:
-    """What does not go with blocks is said in the definition."""
-    ssc = StreamingContext(sc, 1)
-    try:
-        with pytest.raises(InvalidStreamError, match=says):
-            define(ssc.queueStream(BATCHES))
-    finally:
-        ssc.stop(stopSparkContext=False)
 
 
 def test_blocks_as_they_come(sc: SparkContext) -> None:
