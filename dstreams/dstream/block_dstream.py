@@ -237,7 +237,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
             operation, updateFunc, numPartitions, initial, key, state, None, uid
         )
 
-    def mapStateBlocks(  # type: ignore[override] # the columns are known by then
+    def mapStateBlocks(
         self,
         f: BlockStateFunc,
         numPartitions: int | None = None,

@@ -163,8 +163,8 @@ def test_an_unknown_form(sc: SparkContext) -> None:
     """The message lists those that there are."""
     message = message_of_definition(sc, lambda s: s.updateStateByKey(add, form="value"))
     assert re.fullmatch(
-        rf"form of updateStateByKey at {HERE}:\d+ is 'value'; use 'values', 'keyed', 'iterator' "
-        "or 'blocks'",
+        rf"form of updateStateByKey at {HERE}:\d+ must be 'values', 'keyed' or 'iterator', got "
+        r"'value'; for functions over blocks write toBlocks\(schema\)\.updateStateByKey\(\.\.\.\)",
         message,
     )
 

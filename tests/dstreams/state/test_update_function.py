@@ -145,10 +145,10 @@ def test_none_drops_a_key_and_nothing_else_does(form: str, falsy: Any) -> None:
         (
             add,
             "value",
-            "form of updateStateByKey at app.py:12 is 'value'; use 'values', 'keyed'",
+            "form of updateStateByKey at app.py:12 must be .* got 'value'; for functions over blocks",
         ),
-        (add, None, "is None; use 'values', 'keyed', 'iterator' or 'blocks'"),
-        (add, ["values"], r"is \['values'\]; use"),
+        (add, None, "must be 'values', 'keyed' or 'iterator', got None"),
+        (add, ["values"], r"got \['values'\]"),
     ],
 )
 def test_functions_that_cannot_work_are_refused(func: Any, form: Any, message: str) -> None:
