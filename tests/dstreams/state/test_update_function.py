@@ -145,7 +145,7 @@ def test_none_drops_a_key_and_nothing_else_does(form: str, falsy: Any) -> None:
         (
             add,
             "value",
-            "form of updateStateByKey at app.py:12 must be .* got 'value'; for functions over blocks",
+            "form of updateStateByKey at app.py:12 must be .* got .value.; for functions",
         ),
         (add, None, "must be 'values', 'keyed' or 'iterator', got None"),
         (add, ["values"], r"got \['values'\]"),
