@@ -1,4 +1,4 @@
-"""StreamingContext: where a streaming program begins and ends."""
+"""StreamingContext, the entry point of a streaming program."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ Self = TypeVar("Self", bound="StreamingContext")
 
 
 class StreamingContext:
-    """Defines streams on a SparkContext, and runs them batch by batch::
+    """Entry point of a streaming program: defines streams and runs them in batches::
 
         ssc = StreamingContext(sc, 1)
         ssc.checkpoint("checkpoints")
@@ -94,14 +94,15 @@ class StreamingContext:
     Args:
         sparkContext: the context that runs the jobs; :func:`dstreams.tuned_context` makes a fast
             one.
-        batchDuration: seconds from one batch to the next, also fractions.
-        clock: the driver's clock; a :class:`dstreams.testing.ManualClock` drives the stream by
-            hand. None: the machine's clock.
-        settings: settings to use instead of those that the SparkConf says.
+        batchDuration: interval between batches in seconds; may be fractional.
+        clock: the driver's clock; use a :class:`dstreams.testing.ManualClock` to drive the
+            stream by hand. None: the system clock.
+        settings: settings that replace those of the SparkConf.
 
     Raises:
-        InvalidStreamError: *sparkContext* is none, or *batchDuration* is no positive duration.
-        EnvironmentNotReadyError: Spark is too old, or *sparkContext* has been stopped.
+        InvalidStreamError: if *sparkContext* is not a SparkContext or *batchDuration* is not a
+            positive duration.
+        EnvironmentNotReadyError: if Spark is too old or *sparkContext* has been stopped.
 
     Semantics: pyspark.streaming.StreamingContext (4.3).
     """
@@ -182,26 +183,26 @@ class StreamingContext:
         *,
         createOnError: bool = False,
     ) -> Self:
-        """Return the context that an earlier run left in *checkpointPath*, else a new one.
+        """Recreate the context saved in *checkpointPath*, or create a new one.
 
-        The streams of the earlier run are made again as they were, with their functions;
-        *setupFunc* is not called, and new code has no effect (:meth:`restore` is for that).
-        Started, they go on where that run ended: no output of a batch that it committed runs again,
-        batches that it had begun run again with the same input, and then those whose time has
-        passed. Without an active SparkContext one is made as that of the earlier run was, with the
-        master and the addresses of this process.
+        The streams of the earlier run are recreated with the functions they had; *setupFunc* is
+        not called and new code has no effect (use :meth:`restore` for that). After ``start()`` they
+        resume where that run ended: outputs of committed batches do not run again, unfinished
+        batches run again with the same input, and then the batches that were missed. If there is
+        no active SparkContext, one is created with the settings of the earlier run and the master
+        and addresses of this process.
 
         Args:
             checkpointPath: path or URL of the checkpoint directory.
-            setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
-                Called when nothing was left there; the context gets the directory.
-            createOnError: begin anew, with a warning, where what was left cannot be taken up.
+            setupFunc: ``f() -> StreamingContext``; defines the streams without starting them.
+                Called only if the directory holds no checkpoint; the context then uses it.
+            createOnError: start from scratch, with a warning, if the checkpoint cannot be used.
 
         Raises:
-            InvalidStreamError: the directory cannot be used, or what *setupFunc* returned is no
+            InvalidStreamError: if the directory cannot be used, or *setupFunc* does not return a
                 StreamingContext.
-            RestartError: what the earlier run left cannot be taken up: it is damaged, others could
-                have written it, an input cannot be read again, or its code is not there.
+            RestartError: if the checkpoint cannot be resumed: it is damaged, writable by other
+                users, an input cannot be read again, or the code it refers to is missing.
         """
         require_arity(setupFunc, (0,), "getOrCreate", "f() -> StreamingContext")
         try:
@@ -211,7 +212,9 @@ class StreamingContext:
         except RestartError as error:
             if not createOnError:
                 raise
-            logger.warning("beginning anew; what is there stays as it is: %s", error)
+            logger.warning(
+                "starting from scratch; the existing checkpoint is left in place: %s", error
+            )
         return _with_directory(_set_up(setupFunc), checkpointPath)
 
     @overload
@@ -245,33 +248,35 @@ class StreamingContext:
         dryRun: bool = False,
         allowRemoved: Iterable[str] = (),
     ) -> Self | RestoreReport:
-        """Return the context that *setupFunc* sets up, with the state that an earlier run left.
+        """Create the context with *setupFunc* and give it the state of an earlier run.
 
-        For code that has changed: functions may be others, stateful operators and inputs may be
-        added, and the number of partitions of a state may change. State and progress find their
-        operators by uid: that given by ``uid=``, else one derived from the place among the
-        operators of its kind. Where nothing was left, the streams begin anew.
+        Use this after a code change: functions may differ, stateful operators and inputs may be
+        added, and the number of partitions of a state may change. State and progress are matched
+        to operators by uid: the one given by ``uid=``, or one derived from the operator's position
+        among those of its kind. If the directory holds no checkpoint, the streams start from
+        scratch.
 
-        After a graceful stop the new code gets the state as the old code left it. After any other
-        end the state stands on its newest copy (at every checkpoint interval; stored state has one
-        of every batch): the batches since then are computed again, by the new functions, though
-        their outputs ran with the old ones. To keep them apart, stop gracefully before an upgrade.
-        What has changed otherwise, such as a parameter of an input, is in the log, as a warning.
+        After a graceful stop the new code gets the state exactly as the old code left it. After any
+        other end the state comes from its newest snapshot (one per checkpoint interval; stored
+        state has one per batch), and the new functions recompute the batches since then, although
+        the outputs of those batches ran with the old functions. To avoid the mix, stop gracefully
+        before an upgrade. Other changes, such as a parameter of an input, are logged as warnings.
 
         Args:
             checkpointPath: path or URL of the checkpoint directory.
-            setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
-            dryRun: only return what would happen, and why it cannot. Nothing is left behind: what
-                *setupFunc* has made is stopped again, but for a SparkContext that was there before.
-            allowRemoved: uids of operators and inputs whose state or progress may be left behind.
+            setupFunc: ``f() -> StreamingContext``; defines the streams without starting them.
+            dryRun: only report what would happen and what prevents it. Everything that
+                *setupFunc* creates is stopped again; an existing SparkContext is left running.
+            allowRemoved: uids of operators and inputs whose state or progress may be discarded.
 
         Returns:
-            The context, to be started; with *dryRun* a report, which prints.
+            The context, ready to start; with *dryRun*, a printable report.
 
         Raises:
-            InvalidStreamError: as in :meth:`getOrCreate`, or the streams cannot run.
-            RestartError: what was left is damaged, or does not fit the streams; all that does not
-                is named, nothing was touched, and a SparkContext that *setupFunc* made is stopped.
+            InvalidStreamError: as in :meth:`getOrCreate`, or if the streams cannot run.
+            RestartError: if the checkpoint is damaged or does not match the streams. The error
+                lists every mismatch; nothing was changed, and a SparkContext that *setupFunc*
+                created is stopped.
         """
         require_arity(setupFunc, (0,), "restore", "f() -> StreamingContext")
         found = find_stream(checkpointPath)
@@ -290,7 +295,7 @@ class StreamingContext:
 
     @classmethod
     def getActive(cls: type[Self]) -> Self | None:
-        """Return the context of this process that is started and not stopped, if there is one."""
+        """Return the running context of this process, or None."""
         life = LifeCycle.active
         active: Self | None = None if life is None else life.context
         return active
@@ -299,12 +304,12 @@ class StreamingContext:
     def getActiveOrCreate(
         cls: type[Self], checkpointPath: str | None, setupFunc: Callable[[], Self]
     ) -> Self:
-        """Return the active context if there is one, else that of :meth:`getOrCreate`.
+        """Return the active context, or the result of :meth:`getOrCreate`.
 
         Args:
-            checkpointPath: path or URL of the checkpoint directory. None: *setupFunc* is called in
-                any case, and sets a directory where it needs one.
-            setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
+            checkpointPath: path or URL of the checkpoint directory. None: always call
+                *setupFunc*, which sets a directory if it needs one.
+            setupFunc: ``f() -> StreamingContext``; defines the streams without starting them.
 
         Raises:
             InvalidStreamError: as in :meth:`getOrCreate`.
@@ -328,49 +333,49 @@ class StreamingContext:
         return JavaCalls(self)
 
     def start(self) -> None:
-        """Start the streams; returns at once.
+        """Start the streams and return immediately.
 
         Raises:
-            InvalidStreamError: there is no output, or a stream cannot run as it is defined. The
-                context stays as it was: define what is missing, and start again.
-            EnvironmentNotReadyError: the Python workers lack what dstreams needs.
-            StreamLifecycleError: the context was stopped, or another one is active.
+            InvalidStreamError: if there is no output, or a stream cannot run as defined. The
+                context is unchanged: define what is missing and start again.
+            EnvironmentNotReadyError: if the Python workers lack something dstreams needs.
+            StreamLifecycleError: if the context was stopped, or another one is active.
         """
         if self._life.start(self._clock) and self._checkpoint_directory is not None:
             warn_of_refusals(self._graph)
 
     def step(self, n: int = 1) -> BatchInfos:
-        """Run the next *n* batches on the calling thread, without waiting for their times.
+        """Run the next *n* batches on the calling thread without waiting for their batch times.
 
-        For notebooks, tests and drills, on a context that was not started: the first step freezes
-        the graph. Batch times are consecutive multiples of the batch duration. Listeners have been
-        told of each batch before the next one runs, and before this returns.
+        For notebooks, tests and drills, on a context that was not started; the first step freezes
+        the graph. Batch times are consecutive multiples of the batch duration. Listeners have
+        received all events of a batch before the next one runs, and before this method returns.
 
         Args:
-            n: how many batches.
+            n: number of batches.
 
         Returns:
-            What is known of each batch, in order, as a list that shows itself as a table; a batch
-            in which the context was stopped, by a listener or an output, is the last.
+            One :class:`dstreams.BatchInfo` per batch, in order; the list displays as a table. It
+            ends early if a listener or an output stops the context.
 
         Raises:
-            BatchFailedError: a batch failed; its ``batch_infos`` tell of the batches of this call.
-                With ``spark.dstreams.onFailure=continue`` the batch is committed, without the
-                outputs that failed, and a further step runs the batch after it. With ``stop`` the
-                batch ends there and is not committed, the context is stopped, and a restart from
-                the checkpoint directory runs the batch again, whole.
-            DurabilityError: state could not be made durable; the context is stopped.
-            KeyboardInterrupt: Ctrl-C was pressed; the job was cancelled, the batch has the outcome
-                ``cancelled`` and is not committed, and a further step runs the batch after it.
-            InvalidStreamError: the first step found that there is no output, or that a stream
-                cannot run as it is defined. Nothing has begun: the context is as it was before, so
-                that more can be defined, and stepped again. An output whose function is refused
-                stays; let what the function uses be something else, or define a new context.
-            EnvironmentNotReadyError: as in :meth:`start`, with the same context afterwards.
-            StreamLifecycleError: the context was started or stopped, another one is active, or
-                another step is running.
-            Exception: whatever keeps a source from being opened, or the checkpoint directory from
-                being taken; the context is stopped.
+            BatchFailedError: if a batch fails; ``batch_infos`` has the batches of this call. With
+                ``spark.dstreams.onFailure=continue`` the batch is committed without the failed
+                outputs, and another step runs the next batch. With ``stop`` the batch is not
+                committed and the context is stopped; a restart from the checkpoint directory runs
+                the whole batch again.
+            DurabilityError: if state cannot be made durable; the context is stopped.
+            KeyboardInterrupt: on Ctrl-C. The job is cancelled, the batch has the outcome
+                ``cancelled`` and is not committed; another step runs the next batch.
+            InvalidStreamError: if, on the first step, there is no output or a stream cannot run as
+                defined. Nothing has started and the context is unchanged, so more can be defined.
+                An output whose function is refused stays defined: change what the function uses,
+                or create a new context.
+            EnvironmentNotReadyError: as in :meth:`start`; the context is unchanged.
+            StreamLifecycleError: if the context was started or stopped, another context is active,
+                or another step is running.
+            Exception: any error that prevents opening a source or taking over the checkpoint
+                directory; the context is stopped.
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
@@ -380,23 +385,23 @@ class StreamingContext:
         """Wait until the streams are stopped.
 
         Args:
-            timeout: seconds to wait at most. None: no limit.
+            timeout: maximum wait in seconds. None: no limit.
 
         Raises:
-            BatchFailedError: a batch failed, now or before; with several, the first.
-            IncompleteStopError: a graceful stop left out batches or received records.
+            BatchFailedError: if a batch failed, now or earlier; the first one if several did.
+            IncompleteStopError: if a graceful stop skipped batches or received records.
         """
         self._life.wait(timeout)
 
     def awaitTerminationOrTimeout(self, timeout: float | None = None) -> bool:
-        """Wait until the streams are stopped, and say whether they are.
+        """Wait until the streams are stopped. Return whether they are.
 
         Args:
-            timeout: seconds to wait at most. None: no limit.
+            timeout: maximum wait in seconds. None: no limit.
 
         Raises:
-            BatchFailedError: a batch failed, now or before; with several, the first.
-            IncompleteStopError: a graceful stop left out batches or received records.
+            BatchFailedError: if a batch failed, now or earlier; the first one if several did.
+            IncompleteStopError: if a graceful stop skipped batches or received records.
         """
         return self._life.wait(timeout)
 
@@ -404,65 +409,64 @@ class StreamingContext:
         """Stop the streams.
 
         Args:
-            stopSparkContext: stop the SparkContext too, also when the streams were stopped before.
-            stopGraceFully: run what was received to its end first: the running batch, those that
-                are planned, and what is in no batch yet. After
-                ``spark.dstreams.stop.waitForBatches`` (an hour) the running batch is cancelled, and
-                so it is two seconds after a stop at once that is asked for meanwhile. False: let
-                the running batch finish within two seconds, else cancel it, and run no other.
+            stopSparkContext: also stop the SparkContext, even if the streams were already stopped.
+            stopGraceFully: first process everything that was received: the running batch, planned
+                batches, and records that are not in a batch yet. The running batch is cancelled
+                after ``spark.dstreams.stop.waitForBatches`` (one hour), or two seconds after an
+                immediate stop is requested in the meantime. False: give the running batch two
+                seconds to finish, then cancel it; run no other.
 
-        What is left out is named in the log, with its batches and the number of records of each
-        input: what is lost, and what the next start from the checkpoint directory runs again.
+        Unprocessed batches are logged with the number of records per input: how many are lost, and
+        how many the next start from the checkpoint directory will process.
 
-        With a checkpoint directory a last copy of the state is written, within ten seconds: after a
-        graceful stop, so that the next start has it at once, and after every stop where that could
-        not read again what the state was made of, as with sockets.
+        With a checkpoint directory, a final snapshot of the state is written within ten seconds:
+        after a graceful stop, so that the next start finds it ready, and after any stop if the
+        inputs of the state cannot be read again, as with sockets.
 
-        Called inside a batch, or by a listener, it returns at once, and the context stops after the
-        running batch. Otherwise listeners have been told of all batches when it returns; a
-        listener that takes more than five seconds for that is left behind, with a warning.
+        Called inside a batch or by a listener, this returns immediately and the context stops after
+        the running batch. Otherwise listeners have received all events when it returns; a listener
+        that needs more than five seconds is abandoned with a warning.
 
-        A context that is stepped by hand runs no further batch in a stop.
+        Stopping a context that is stepped by hand runs no further batch.
 
         Raises:
-            IncompleteStopError: a graceful stop left out batches or received records; the context,
-                and the SparkContext where that was asked for, are stopped nevertheless. Where stop
-                was called inside a batch, by a listener or by a signal,
-                :meth:`awaitTermination` raises it.
+            IncompleteStopError: if a graceful stop skipped batches or received records; the
+                context, and the SparkContext if requested, are stopped anyway. If stop was called
+                inside a batch, by a listener or by a signal, :meth:`awaitTermination` raises it.
 
-        Semantics: pyspark.streaming.StreamingContext.stop (4.3), which waits for batches as long.
+        Semantics: pyspark.streaming.StreamingContext.stop (4.3), which waits as long.
         """
         self._life.failure.seen()
         self._life.stop(stopSparkContext, stopGraceFully)
 
     def getState(self) -> StreamingContextState:
-        """Return where the context is in its life."""
+        """Return the lifecycle state of the context."""
         if self._life.state is StreamingContextState.STOPPED:
             self._life.failure.seen()
         return self._life.state
 
     def status(self) -> StreamStatus:
-        """Return how the streams do: batches, delays, state, checkpoint, as plain values.
+        """Return the status of the streams: batches, delays, state, checkpoint, as plain values.
 
-        It costs no job and waits for no batch; it can be called from any thread, before the start
-        and after the end. :class:`dstreams.monitoring.status.StreamStatus` says what is in it.
+        Runs no job and waits for no batch. Can be called from any thread, also before the start
+        and after the end. See :class:`dstreams.monitoring.status.StreamStatus` for the fields.
         """
         return self._monitor.status()
 
     def progress(self) -> StreamingProgress | None:
-        """Return what the newest batch did, None before the first; as in :attr:`recentProgress`."""
+        """Return the progress of the newest batch (see :attr:`recentProgress`), or None."""
         newest = self._monitor.newest()
         return None if newest is None else self._progress_of(newest)
 
     @property
     def recentProgress(self) -> RecentProgress[StreamingProgress]:
-        """What the newest batches did, the newest last: dicts by the names of Spark's queries.
+        """Progress of recent batches, newest last, as dicts with the keys of Spark's queries.
 
-        As many batches are kept as ``spark.streaming.ui.retainedBatches`` says. Of topics with very
-        many partitions the older ones have no offsets any more (None).
+        Keeps ``spark.streaming.ui.retainedBatches`` batches. For topics with very many partitions,
+        older entries have no offsets (None).
 
-        Semantics: StreamingQuery.recentProgress (Spark 4.3), for batches of streams; failed and
-        empty batches are among them.
+        Semantics: StreamingQuery.recentProgress (Spark 4.3), for batches of streams, including
+        failed and empty batches.
         """
         return RecentProgress(map(self._progress_of, self._monitor.recent()))
 
@@ -470,9 +474,9 @@ class StreamingContext:
         return stream_progress(batch, self._monitor.id, self._monitor.run_id, self._monitor.name)
 
     def explain(self) -> None:
-        """Print the graph, what of it is durable and when, and what each output promises.
+        """Print the graph, its durable parts, and the delivery guarantee of each output.
 
-        It runs nothing, and can be called at any time, also before everything is defined.
+        Runs nothing and can be called at any time, even before everything is defined.
 
         >>> ssc.queueStream([[1, 2]], uid="numbers").map(abs).pprint()
         >>> ssc.explain()
@@ -494,10 +498,10 @@ class StreamingContext:
 
     @property
     def uiWebUrl(self) -> str | None:
-        """Address of the live page of this process, without a token; None where there is none.
+        """Address of the live page of this process, without a token, or None.
 
-        The page is there from the start, or first step, of the first streams or query that have
-        ``spark.dstreams.ui.enabled``, until the process ends. Semantics: SparkContext.uiWebUrl.
+        The page is served from the first start or step of a stream or query with
+        ``spark.dstreams.ui.enabled`` until the process ends. Semantics: SparkContext.uiWebUrl.
         """
         return page.url
 
@@ -505,8 +509,8 @@ class StreamingContext:
         """Keep the RDDs of output streams for at least *duration* seconds, for queries and slices.
 
         Raises:
-            InvalidStreamError: *duration* is no positive duration.
-            StreamLifecycleError: it was set before, or the context has started.
+            InvalidStreamError: if *duration* is not a positive duration.
+            StreamLifecycleError: if it was already set, or the context has started.
         """
         self._require_initialized("the remember duration cannot be set")
         if self._graph.remember_ms is not None:
@@ -516,22 +520,22 @@ class StreamingContext:
         self._graph.remember_ms = require_duration_ms(duration, "duration")
 
     def checkpoint(self, directory: str) -> None:
-        """Set the directory where state is made durable; needed by every stateful stream.
+        """Set the directory for durable state; every stateful stream needs one.
 
         Args:
-            directory: path or URL that the driver and every executor reach, on a file system that
-                can create a file only if it is absent.
+            directory: path or URL that the driver and all executors can reach, on a file system
+                that can create a file only if it is absent.
 
         Raises:
-            InvalidStreamError: *directory* is no path, or cannot be written to.
-            StreamLifecycleError: the context has started.
+            InvalidStreamError: if *directory* is not a path or URL, or is not writable.
+            StreamLifecycleError: if the context has started.
         """
         self._require_initialized("the checkpoint directory cannot be set")
         if not isinstance(directory, str) or not directory:
             raise InvalidStreamError(f"directory must be a path or URL, got {directory!r}")
         try:
             files = open_files(directory)
-            # A path without a scheme would be one of Hadoop's default file system, such as HDFS.
+            # Spark would look for a path without a scheme on Hadoop's default file system.
             is_local = files.url.startswith("file:")
             set_checkpoint_directory(self._sc, files.url if is_local else directory)
         except Exception as error:
@@ -541,21 +545,22 @@ class StreamingContext:
         self._checkpoint_directory = directory
 
     def stateClasses(self, *classes: type, upgrade: Upgrade | None = None) -> None:
-        """Name classes of data that stored state may hold, beside those that the program uses.
+        """Allow additional data classes in stored state.
 
-        Dataclasses, classes of attrs, named tuples and enums are stored by their fields, where a
-        function of the stream, its module or what that imports names them. Others are named here.
+        Dataclasses, attrs classes, named tuples and enums are stored field by field. They are
+        allowed automatically if a function of the stream, its module, or a module that it imports
+        refers to them. Register all others here.
 
         Args:
             classes: the classes.
-            upgrade: ``f(name, fields) -> value``, called for a stored instance whose class is gone,
-                or has lost or renamed a field: with module and name of the class, and its fields
-                by their name, as they were stored. It returns what stands in its place. None: such
-                an instance is refused.
+            upgrade: ``f(name, fields) -> value``, called for a stored instance whose class no
+                longer exists or has lost or renamed a field. *name* is the module and name of the
+                class, *fields* its stored fields. Returns the replacement. None: refuse such an
+                instance.
 
         Raises:
-            InvalidStreamError: one of them is no class of data.
-            StreamLifecycleError: the context has started.
+            InvalidStreamError: if one of them is not a data class.
+            StreamLifecycleError: if the context has started.
         """
         self._require_initialized("classes of state cannot be named")
         self._allowed_classes = self._allowed_classes.and_more(classes, upgrade)
@@ -568,20 +573,19 @@ class StreamingContext:
         *,
         uid: str | None = None,
     ) -> DStream[str]:
-        """Create a stream of the lines of UTF-8 text that a TCP server sends.
+        """Create a stream of UTF-8 text lines from a TCP server.
 
-        The driver connects, and connects again when the connection ends.
+        The driver connects, and reconnects when the connection ends.
 
         Args:
             hostname: host to connect to.
             port: port to connect to.
-            storageLevel: taken for compatibility; lines wait in the driver until they are in a
-                batch.
-            uid: name under which its progress is kept, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: one from its place.
+            storageLevel: accepted for compatibility; lines wait in the driver until their batch.
+            uid: name under which its progress is stored, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: derived from its position.
 
         Raises:
-            InvalidStreamError: *hostname* or *port* cannot be an address.
+            InvalidStreamError: if *hostname* and *port* are not a valid address.
         """
         return self._input(SocketTextSource(hostname, port), "socketTextStream", uid)
 
@@ -594,23 +598,22 @@ class StreamingContext:
         *,
         uid: str | None = None,
     ) -> DStream[T]:
-        """Create a stream of the records that *converter* makes of what a TCP server sends.
+        """Create a stream of the records that *converter* decodes from a TCP server.
 
-        The driver connects, and connects again when the connection ends or *converter* fails.
+        The driver connects, and reconnects when the connection ends or *converter* fails.
 
         Args:
             hostname: host to connect to.
             port: port to connect to.
-            converter: from a binary file, which ends with the connection, to an iterator of
-                records; called for each connection, on a thread of the driver. How long a record
-                may be, and what becomes of bytes that are no text, is up to it.
-            storageLevel: taken for compatibility; records wait in the driver until they are in a
-                batch.
+            converter: ``f(binary file) -> iterable of records``; the file ends with the
+                connection. Called once per connection, on a thread of the driver. It decides the
+                maximum length of a record and how to treat undecodable bytes.
+            storageLevel: accepted for compatibility; records wait in the driver until their batch.
             uid: as in :meth:`receiverStream`.
 
         Raises:
-            InvalidStreamError: *hostname* or *port* cannot be an address, or *converter* is no
-                function of a file.
+            InvalidStreamError: if *hostname* and *port* are not a valid address, or *converter* is
+                not a function of one argument.
         """
         try:
             SocketTextSource(hostname, port)
@@ -625,13 +628,13 @@ class StreamingContext:
     def textFileStream(self, directory: str, *, uid: str | None = None) -> DStream[str]:
         """Create a stream of the lines of UTF-8 text files that appear in *directory*.
 
-        Files must be moved there, complete, from elsewhere on the file system. Names that begin
-        with ``.`` or ``_``, or end in ``._COPYING_`` or ``.tmp``, are left out.
+        Move complete files there from elsewhere on the same file system. Names that begin with
+        ``.`` or ``_``, or end in ``._COPYING_`` or ``.tmp``, are ignored.
 
         Args:
-            directory: path, URL, or pattern of Hadoop's for several directories.
-            uid: name under which its progress is kept, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: one from its place.
+            directory: path, URL, or Hadoop glob pattern for several directories.
+            uid: name under which its progress is stored, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: derived from its position.
         """
         source = FileSource(directory, "textFileStream", new_since_ms=self._clock.now_ms())
         return self._input(source, "textFileStream", uid)
@@ -639,18 +642,18 @@ class StreamingContext:
     def binaryRecordsStream(
         self, directory: str, recordLength: int, *, uid: str | None = None
     ) -> DStream[bytes]:
-        """Create a stream of the records of binary files that appear in *directory*.
+        """Create a stream of the fixed-length records of binary files that appear in *directory*.
 
-        A file whose size is no multiple of *recordLength* fails the batch that would have read it,
-        and is left out; the next batch reads the other files.
+        A file whose size is not a multiple of *recordLength* fails its batch and is then skipped;
+        the next batch reads the other files.
 
         Args:
             directory: as in :meth:`textFileStream`.
-            recordLength: bytes of each record.
-            uid: likewise.
+            recordLength: length of a record in bytes.
+            uid: as in :meth:`textFileStream`.
 
         Raises:
-            InvalidStreamError: *recordLength* is no whole number of at least 1.
+            InvalidStreamError: if *recordLength* is not a positive integer.
         """
         name = "binaryRecordsStream"
         now_ms = self._clock.now_ms()
@@ -668,7 +671,7 @@ class StreamingContext:
         maxFileAge: float | None = None,
         uid: str | None = None,
     ) -> DStream[Any]:
-        """Create a stream of what is in the files that appear in *directory*.
+        """Create a stream of the contents of files that appear in *directory*.
 
         >>> import math, pathlib
         >>> csv = ssc.fileStream(directory, lambda path: path.endswith(".csv"), maxFileAge=math.inf)
@@ -682,27 +685,27 @@ class StreamingContext:
 
         Args:
             directory: as in :meth:`textFileStream`.
-            filter: ``f(path) -> bool``, called on the driver once for each file whose name is not
-                left out anyway. None: all of them.
-            newFilesOnly: leave out files that were there when the stream was defined.
+            filter: ``f(path) -> bool``, called on the driver once per file that is not ignored
+                anyway. None: accept all.
+            newFilesOnly: skip files that existed when the stream was defined.
             read: ``textFile`` for lines, ``wholeTextFiles`` or ``binaryFiles`` for pairs (path,
                 content), or ``f(spark, paths) -> RDD``, called on the driver for each batch that
-                has files, with their paths as they are: patterns and commas are not escaped.
-            maxFilesPerBatch: files in a batch at most; the oldest first, the others in later
-                batches. None: ``spark.dstreams.fileStream.maxFilesPerBatch``, without it no limit.
-            maxFileAge: seconds that a file's modification time may lie back when it appears,
-                ``math.inf`` for no limit. None: ``spark.dstreams.fileStream.maxFileAge``; without
-                that the remember window, as in Spark, where a file moved in with an old time is not
-                new.
+                has files. Paths are passed as they are: glob characters and commas are not escaped.
+            maxFilesPerBatch: maximum files per batch, oldest first; the rest follow in later
+                batches. None: ``spark.dstreams.fileStream.maxFilesPerBatch``, by default unlimited.
+            maxFileAge: maximum age in seconds of a file's modification time when the file appears;
+                ``math.inf`` for no limit. None: ``spark.dstreams.fileStream.maxFileAge``, by
+                default the remember window, as in Spark: a file moved in with an older modification
+                time is not new.
             uid: as in :meth:`textFileStream`.
 
         Raises:
-            InvalidStreamError: a function does not take these arguments, *read* is unknown, or a
-                limit is not positive.
+            InvalidStreamError: if a function does not accept these arguments, *read* is unknown,
+                or a limit is not positive.
 
-        State: the driver remembers the files that are in the directory.
-        Semantics: org.apache.spark.streaming.StreamingContext.fileStream (4.3), with *read* in the
-            place of a Hadoop InputFormat.
+        State: the driver remembers the files in the directory.
+        Semantics: org.apache.spark.streaming.StreamingContext.fileStream (4.3), with *read*
+            instead of a Hadoop InputFormat.
         """
         source = FileSource(
             directory,
@@ -726,19 +729,20 @@ class StreamingContext:
     ) -> DStream[T]:
         """Create a stream from a queue of RDDs or lists, for tests and experiments.
 
-        The queue and its items are copied here: what is done to them later is not seen.
+        The queue and its items are copied; later changes to them have no effect.
 
         Args:
-            rdds: RDDs, or collections of records; None stands for a batch without an RDD.
-            oneAtATime: one item for each batch; False: all that are there.
-            default: RDD or records for batches when the queue is empty. None: an empty RDD.
-            replayable: keep the records in the checkpoint, so that a restart goes on with them.
-                Otherwise a checkpoint of this stream cannot be taken up, as in Spark.
-            uid: name under which its progress is kept, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: one from its place.
+            rdds: RDDs or collections of records; None is a batch without an RDD.
+            oneAtATime: consume one item per batch; False: all of them.
+            default: RDD or records for batches after the queue is empty. None: an empty RDD.
+            replayable: store the records in the checkpoint, so that a restart resumes with them.
+                Otherwise a checkpoint of this stream cannot be resumed, as in Spark.
+            uid: name under which its progress is stored, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: derived from its position.
 
         Raises:
-            InvalidStreamError: an item is none of these; a *replayable* queue has an RDD.
+            InvalidStreamError: if an item is neither an RDD nor a collection, or a *replayable*
+                queue contains an RDD.
         """
         source = QueueSource(rdds, oneAtATime, default, replayable)
         return self._input(source, "queueStream", uid)
@@ -751,25 +755,25 @@ class StreamingContext:
         *,
         uid: str | None = None,
     ) -> DStream[tuple[datetime, int]]:
-        """Create a stream of numbered rows at a steady rate, for trials and measurements.
+        """Create a stream of numbered rows at a steady rate, for experiments and measurements.
 
-        Rows are ``(timestamp, value)``: values count from 0 at the start of the stream, timestamps
-        are naive datetimes in the driver's time zone, spread evenly over the batch. A batch that is
-        made again has the same rows. With ``spark.streaming.receiver.maxRate`` or backpressure, a
-        batch leaves out its last rows when they are too many.
+        Rows are ``(timestamp, value)``: values count from 0 at the start of the stream; timestamps
+        are naive datetimes in the driver's time zone, spread evenly over the batch. A replayed
+        batch has the same rows. ``spark.streaming.receiver.maxRate`` and backpressure drop the last
+        rows of a batch that exceeds the limit.
 
         Args:
-            rowsPerSecond: rows a second, at least 1.
-            rampUpTime: seconds in which the rate grows evenly from none to *rowsPerSecond*.
+            rowsPerSecond: rows per second, at least 1.
+            rampUpTime: seconds over which the rate grows linearly from 0 to *rowsPerSecond*.
             numPartitions: partitions of each batch's RDD. None: one for small batches, up to
                 ``defaultParallelism`` for large ones.
-            uid: name under which its progress is kept, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: one from its place.
+            uid: name under which its progress is stored, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: derived from its position.
 
         Raises:
-            InvalidStreamError: a parameter is no such number.
+            InvalidStreamError: if a parameter is out of range.
 
-        Semantics: the rate source of Structured Streaming; pyspark.streaming has none.
+        Semantics: the rate source of Structured Streaming; not part of pyspark.streaming.
         """
         ramp_up_ms = require_duration_ms(rampUpTime, "rampUpTime") if rampUpTime != 0 else 0
         source = RateSource(rowsPerSecond, ramp_up_ms, numPartitions)
@@ -778,21 +782,21 @@ class StreamingContext:
     def receiverStream(self, receiver: Receiver, *, uid: str | None = None) -> DStream[Any]:
         """Create a stream of the records that *receiver* stores.
 
-        The receiver runs in the driver, its threads beside the batches; it takes no core of Spark.
+        The receiver runs in threads of the driver and occupies no core of Spark.
 
-        What it stores waits in blocks for a batch, at most
-        ``spark.dstreams.receiver.maxBufferBytes``; then the receiver waits. With
-        ``spark.streaming.receiver.writeAheadLog.enable`` and a checkpoint directory the blocks are
-        written there first.
+        Stored records wait in blocks for their batch. When the blocks reach
+        ``spark.dstreams.receiver.maxBufferBytes``, the receiver is blocked. With
+        ``spark.streaming.receiver.writeAheadLog.enable`` and a checkpoint directory, blocks are
+        first written there.
 
         Args:
-            receiver: see :class:`dstreams.Receiver`; one for each stream.
-            uid: name under which its progress is kept, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: one from its place.
+            receiver: a :class:`dstreams.Receiver`; each stream needs its own.
+            uid: name under which its progress is stored, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: derived from its position.
 
         Raises:
-            InvalidStreamError: *receiver* is no receiver, or is in another stream already. At
-                start: with a checkpoint directory, it cannot be pickled.
+            InvalidStreamError: if *receiver* is not a Receiver, or already belongs to a stream. At
+                start: if there is a checkpoint directory and it cannot be pickled.
         """
         if not isinstance(receiver, Receiver):
             raise InvalidStreamError(
@@ -802,8 +806,8 @@ class StreamingContext:
         for stream in self._graph.inputs:
             if isinstance(stream.source, ReceiverSource) and stream.source.receiver is receiver:
                 raise InvalidStreamError(
-                    f"this {type(receiver).__name__} is the receiver of {stream.operation} "
-                    "already; create one for each stream"
+                    f"this {type(receiver).__name__} already is the receiver of "
+                    f"{stream.operation}; create one for each stream"
                 )
         name = f"receiverStream({type(receiver).__name__})"
         return self._receive(receiver, name, "receiverStream", uid)
@@ -813,15 +817,15 @@ class StreamingContext:
         dstreams: Sequence[DStream[Any]],
         transformFunc: Callable[..., RDD[T] | None],
     ) -> DStream[T]:
-        """Create a stream by a function of the RDDs of several streams.
+        """Create a stream from a function of the RDDs of several streams.
 
         Args:
             dstreams: streams of one slide duration.
             transformFunc: ``f(list of RDDs) -> RDD``, called on the driver for each batch.
 
         Raises:
-            InvalidStreamError: there is no stream, contexts or slides differ, or the function does
-                not take one argument.
+            InvalidStreamError: if *dstreams* is empty, contexts or slides differ, or the function
+                does not take one argument.
         """
         if not dstreams:
             raise InvalidStreamError("transform needs at least one DStream, got none")
@@ -831,10 +835,10 @@ class StreamingContext:
         return self._combine(dstreams, lambda _, rdds: transformFunc(list(rdds)), operation)
 
     def union(self, *dstreams: DStream[T]) -> DStream[T]:
-        """Unite streams of one element type and one slide duration.
+        """Create the union of streams with the same slide duration.
 
         Raises:
-            InvalidStreamError: there is none, or contexts or slides differ.
+            InvalidStreamError: if no stream is given, or contexts or slides differ.
         """
         if not dstreams:
             raise InvalidStreamError("union needs at least one DStream, got none")
@@ -844,19 +848,19 @@ class StreamingContext:
         return self._combine(dstreams, lambda _, rdds: self._sc.union(list(rdds)), operation)
 
     def addStreamingListener(self, streamingListener: object) -> None:
-        """Tell *streamingListener* of everything that happens from now on.
+        """Send all future events to *streamingListener*.
 
         Args:
-            streamingListener: a :class:`dstreams.StreamingListener`, or anything that has some of
-                its methods.
+            streamingListener: a :class:`dstreams.StreamingListener`, or any object with some of its
+                methods.
 
         Raises:
-            InvalidStreamError: it has none of them, or is a class.
+            InvalidStreamError: if it has none of these methods, or is a class.
         """
         self._bus.add(streamingListener)
 
     def removeStreamingListener(self, streamingListener: object) -> None:
-        """Tell *streamingListener* nothing more; harmless when it was never added.
+        """Stop sending events to *streamingListener*; has no effect if it was not added.
 
         Semantics: Spark's StreamingContext (4.3); pyspark.streaming has no such method.
         """
@@ -909,7 +913,7 @@ class StreamingContext:
         return stream
 
     def _remembered(self, node: Node, begin_ms: int, end_ms: int) -> list[RDD[Any]]:
-        """The RDDs of *node* from the batch at *begin_ms* to the one at *end_ms*, both included."""
+        """Return the RDDs of *node* from *begin_ms* to *end_ms*, both inclusive."""
         if self._engine is None or node not in self._engine.plan.nodes:
             raise StreamLifecycleError(
                 f"{node.operation} has not been initialized: slice() needs a context that runs "
@@ -919,7 +923,7 @@ class StreamingContext:
         begin, end = (time_ms - (time_ms - zero) % slide for time_ms in (begin_ms, end_ms))
         if (begin, end) != (begin_ms, end_ms):
             logger.warning(
-                "slice of %s: times that are no batch times are floored, to %s and %s",
+                "slice of %s: rounded down to the batch times %s and %s",
                 node.operation,
                 batch_datetime(begin),
                 batch_datetime(end),
@@ -927,45 +931,42 @@ class StreamingContext:
         return self._engine.history.remembered(node, begin - slide, end)
 
     def _newest(self, node: Node) -> tuple[int, RDD[Any]] | None:
-        """The newest RDD of *node* as of the last batch that ran, after its batch time."""
+        """Return the batch time and RDD of the newest batch of *node*."""
         engine = self._engine
         ran_ms = 0 if engine is None else engine.runner.ran_ms
         if engine is None or not ran_ms:
             has_ended = self._life.state is StreamingContextState.STOPPED
             why = "the context has stopped" if has_ended else "no batch has run yet"
             raise StreamLifecycleError(
-                f"{node.operation} has no RDD to be looked at: {why}; "
+                f"{node.operation} has no RDD yet: {why}; "
                 + ("create a new one" if has_ended else "run one with step(), or start()")
             )
         if node not in engine.plan.nodes:
             raise StreamLifecycleError(
-                f"{node.operation} has no RDD to be looked at: no output uses it, so no batch "
-                "makes one; end it with an output such as pprint() before the first batch"
+                f"{node.operation} has no RDD: no output uses it, so no batch computes it; add an "
+                "output such as pprint() before the first batch"
             )
         return engine.history.newest(node, ran_ms)
 
     def _plan(self, *others: Node) -> tuple[Plan, bool]:
-        """The plan that runs, else as far as it is defined; and whether it is durable.
-
-        Streams that no output uses are in a plan that runs only where *others* has none of them.
-        """
+        """Return the running plan, or a draft that includes *others*, and whether it is durable."""
         engine = self._engine
         if engine is not None and all(node in engine.plan.nodes for node in others):
             return engine.plan, engine.log is not None
         draft = self._graph.draft(0, *others)
         if self._checkpoint_directory is not None or self._sc._jsc is None:
             return draft, self._checkpoint_directory is not None
-        # Spark's own directory alone is for the state that needs one.
+        # Spark's own directory is used only for state that needs one.
         has_state = bool(draft.checkpointed() or draft.in_state_store())
         return draft, has_state and self._sc.getCheckpointDir() is not None
 
     def _shown(self, *others: Node) -> StreamStatus:
-        """How the streams do, with the graph also where they do not run."""
+        """Return the status with the graph, even if the streams are not running."""
         plan, is_durable = self._plan(*others)
         return replace(self.status(), graph=graph_nodes(plan, is_durable=is_durable))
 
     def _picture(self, node: Node) -> str:
-        """A picture of one stream: what it is made of, and its state where it has one."""
+        """Render one stream: its graph, and its state if it has one."""
         plan, is_durable = self._plan(node)
         nodes = graph_nodes(plan, is_durable=is_durable)
         number = node_numbers(plan)[node]
@@ -974,7 +975,7 @@ class StreamingContext:
         return stream_html(nodes, number, state)
 
     def _problem(self) -> str | None:
-        """Say why the streams cannot run as they are defined; None where nothing is known."""
+        """Return why the streams cannot run as defined, or None."""
         if self._life.state is not StreamingContextState.INITIALIZED:
             return None
         if self._sc._jsc is None:
@@ -988,7 +989,7 @@ class StreamingContext:
 
     @classmethod
     def _recovered(cls: type[Self], directory: str, found: FoundStream) -> Self:
-        """Make the context of an earlier run again."""
+        """Recreate the context of an earlier run."""
         found = found.trusted()
         make: Callable[..., Self] = cls
         with spark_for(found.description) as spark:
@@ -1001,7 +1002,7 @@ class StreamingContext:
             return _with_directory(ssc, directory)
 
     def _check_graph(self) -> Callable[[], Engine]:
-        """Refuse streams that cannot run, and return what opens them; nothing is touched before."""
+        """Check the graph and return a function that opens the engine."""
         config = EngineConfig(
             self._sc,
             self._clock,
@@ -1021,9 +1022,9 @@ class StreamingContext:
             run_id = str(uuid4())
             self._monitor.opening(checked.point.stream_id, run_id)
             application().begun(self._monitor)
-            page.show(self._sc, self._settings)  # before a restart, which may take long
+            page.show(self._sc, self._settings)  # before a restart, which can take long
             engine = checked.open()
-            self._restore_point = None  # with all that was read of it
+            self._restore_point = None  # frees what was read
             self._monitor.opened(_opened(engine, run_id))
             return engine
 
@@ -1035,14 +1036,13 @@ class StreamingContext:
 
 
 class JavaCalls:
-    """Stands where ``pyspark.streaming`` keeps the JavaStreamingContext, which is not public there.
+    """Substitute for the private JavaStreamingContext of ``pyspark.streaming``.
 
-    It has the calls that begin, end and watch a context, with the arguments and units of Java.
-    Others fail with a word on where to look: streams are made in Python here, so there is no stream
-    of the JVM to be had.
+    Supports the calls that start, stop and observe a context, with Java's arguments and units. All
+    other calls raise AttributeError, because no stream exists in the JVM.
 
     Args:
-        context: the context that calls are passed on to.
+        context: the context that receives the calls.
 
     Semantics: Spark's JavaStreamingContext (4.3), as Spark's own Python suites use it.
     """
@@ -1067,11 +1067,11 @@ class JavaCalls:
         self._context.awaitTermination()
 
     def awaitTerminationOrTimeout(self, timeout: int) -> bool:
-        """Wait at most *timeout* milliseconds, and say whether the streams are stopped."""
+        """Wait up to *timeout* milliseconds. Return whether the streams are stopped."""
         return self._context.awaitTerminationOrTimeout(timeout / 1000)
 
     def getState(self) -> Any:
-        """Return where the context is in its life."""
+        """Return the lifecycle state of the context."""
         return self._context.getState()
 
     def sparkContext(self) -> Any:
@@ -1080,8 +1080,8 @@ class JavaCalls:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"_jssc has no {name!r}: no streaming class of the JVM is used here; call what the "
-            "StreamingContext itself has"
+            f"_jssc has no {name!r}: dstreams uses no streaming class of the JVM; call a method of "
+            "the StreamingContext instead"
         )
 
 
@@ -1101,14 +1101,10 @@ def _opened(engine: Engine, run_id: str) -> Opened:
 
 
 def _require_fit(report: RestoreReport, found: FoundStream) -> None:
-    """Refuse what a report refuses, and log the rest of it.
-
-    Raises:
-        RestartError: the earlier run does not fit.
-    """
+    """Raise RestartError for the refusals of *report* and log its notes."""
     if report.refusals:
         raise RestartError(
-            f"{found.files.url} cannot be restored into these streams, and nothing was touched:"
+            f"{found.files.url} cannot be restored into these streams; nothing was changed:"
             + "".join(f"\n- {refusal}" for refusal in report.refusals)
         )
     logger.info("%s", report)
@@ -1126,7 +1122,7 @@ def _set_up(setup: Callable[[], Self]) -> Self:
     ssc = setup()
     if not isinstance(ssc, StreamingContext):
         raise InvalidStreamError(
-            "setupFunc must return the StreamingContext that it sets up, but "
+            "setupFunc must return its StreamingContext, but "
             f"{describe(setup)} returned {type(ssc).__name__}; end it with: return ssc"
         )
     return ssc

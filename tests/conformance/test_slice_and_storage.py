@@ -81,7 +81,7 @@ def test_ends_between_batches_are_floored(
         driver.run(4)
         with caplog.at_level(logging.WARNING, "dstreams"):
             assert records(numbers.slice(1.4, 3.999)) == [1, 2, 3]
-    assert "times that are no batch times are floored" in caplog.text
+    assert "rounded down to the batch times" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_beginning_anew_on_request(
     with caplog.at_level(logging.WARNING, "dstreams"):
         ssc = StreamingContext.getOrCreate(str(left_behind), setup, createOnError=True)
     (message,) = caplog.messages
-    assert message.startswith("beginning anew; what is there stays as it is: queueStream at ")
+    assert message.startswith("starting from scratch; the existing checkpoint is left in place: ")
     assert setup.calls == 1
     ssc.step()
     assert {path: path.read_bytes() for path in before} == before
@@ -216,7 +216,7 @@ def test_what_the_setup_returns_is_checked(tmp_path: Path, call: str) -> None:
     with pytest.raises(InvalidStreamError) as raised:
         CALLS[call](str(tmp_path), forgetful)
     assert re.fullmatch(
-        r"setupFunc must return the StreamingContext that it sets up, but .*forgetful:\d+ returned "
+        r"setupFunc must return its StreamingContext, but .*forgetful:\d+ returned "
         r"NoneType; end it with: return ssc",
         str(raised.value),
     )
