@@ -1,4 +1,4 @@
-"""DStream: the public face of a stream."""
+"""DStream, the public class of streams."""
 
 from __future__ import annotations
 
@@ -107,54 +107,54 @@ W = TypeVar("W")
 Self = TypeVar("Self", bound="DStream[Any]")
 
 PartitionFunc: TypeAlias = "Callable[[K], int] | StablePartitioner | None"
-"""Where a key belongs: a function, or a partitioner whole; None for the stable hash."""
+"""A function of the key, or a partitioner; None for the stable hash."""
 
 _SLIDES_OF_INVERSE = 5
-"""From so many slides in a window on its inverse function is used, as in pyspark.streaming."""
+"""Minimum slides per window for using the inverse function, as in pyspark.streaming."""
 
 
 class DStream(Generic[T_co]):
-    """A sequence of RDDs, one for each batch, defined by what it is made from.
+    """A sequence of RDDs, one per batch.
 
-    A DStream is made by a :class:`~dstreams.StreamingContext` or from other streams, and does
-    nothing before the context starts. Its methods check what they are given, add a node to the
-    graph and return its stream. Functions are sent to the workers; a function must not use streams
-    or contexts. The type parameter is that of the elements: type checkers follow it through a
-    pipeline.
+    A :class:`~dstreams.StreamingContext` creates DStreams from sources; their methods create
+    further ones. Nothing runs until the context starts. Each method checks its arguments, adds a
+    node to the graph and returns the stream of that node. Functions are sent to the workers and
+    must not refer to streams or contexts. The type parameter is the element type, which type
+    checkers follow through a pipeline.
 
-    In a batch in which a stream has no RDD its outputs are not called, and what is made of that
-    batch alone has no RDD either. Everywhere *numPartitions* None means the default parallelism of
-    the SparkContext, and *partitionFunc* is ``key -> int`` or a
-    :class:`~dstreams.StablePartitioner`, None meaning :func:`~dstreams.stable_hash`.
+    If a stream has no RDD in a batch, its outputs are not called, and streams derived from that
+    batch alone have no RDD either. *numPartitions* None always means the default parallelism of the
+    SparkContext. *partitionFunc* is ``key -> int`` or a :class:`~dstreams.StablePartitioner`; None
+    means :func:`~dstreams.stable_hash`.
 
     **Windows.** A window at time t covers (t - windowDuration, t]; the first windows are shorter.
-    *windowDuration* and *slideDuration* are seconds, positive multiples of this stream's slide; a
-    slide of None is this stream's slide, and one that is longer than the window leaves gaps. The
-    batches of this stream, or their reductions, are persisted and remembered for a window. An
-    inverse function is used for windows of five slides or more: the result of the window before is
-    made into that of the next. A shorter window is made anew, as it is without an inverse function,
-    and depends on nothing but its batches. The setting ``spark.dstreams.window.inverse`` asks for
-    Scala's rule, by which an inverse function is always used
+    *windowDuration* and *slideDuration* are in seconds and must be positive multiples of this
+    stream's slide. A slide of None is this stream's slide; a slide longer than the window leaves
+    gaps. The batches of this stream, or their reductions, are persisted and remembered for the
+    length of the window. An inverse function is used for windows of five slides or more: each
+    window is then computed from the previous one. Shorter windows, and windows without an inverse
+    function, are computed from scratch and depend only on their batches. With
+    ``spark.dstreams.window.inverse=scala`` the inverse function is always used, as in Scala
     (org.apache.spark.streaming.dstream.ReducedWindowedDStream, 4.3).
 
-    **Stored state** is what ``mapWithState``, ``flatMapGroupsWithState`` and ``mapGroupsWithState``
-    have: a batch costs what it touches, not what there is, and writes what it changed, synced,
-    before any output runs. It needs a checkpoint directory. States and keys are plain data
-    (numbers, text, bytes, dates, and tuples, lists, sets and dicts of such) and instances of
-    classes of data that the program names (dataclasses, classes of attrs, named tuples, enums,
-    Rows; see :meth:`~dstreams.StreamingContext.stateClasses` for others), unless
-    ``spark.dstreams.state.values`` is ``pickle``.
+    **Stored state** is used by ``mapWithState``, ``flatMapGroupsWithState`` and
+    ``mapGroupsWithState``. The cost of a batch depends on the keys it touches, not on the size of
+    the state. Changes are written and synced before any output runs. It needs a checkpoint
+    directory. States and keys are plain data (numbers, text, bytes, dates, and tuples, lists, sets
+    and dicts of these) or instances of data classes that the program refers to (dataclasses, attrs
+    classes, named tuples, enums, Rows; see :meth:`~dstreams.StreamingContext.stateClasses` for
+    others), unless ``spark.dstreams.state.values`` is ``pickle``.
 
-    Durations, functions, partitions and other arguments that are not what they should be raise
-    InvalidStreamError where the stream is defined.
+    Invalid durations, functions, partitions and other arguments raise InvalidStreamError when the
+    stream is defined.
 
     In the examples, ``run(batches, operation)`` is :func:`dstreams.testing.run_batches` with a
-    SparkContext ``spark`` and each batch of the result sorted; ``ssc`` is a context of one batch a
-    second whose first batch time is second 1.
+    SparkContext ``spark`` and each batch of the result sorted; ``ssc`` is a context with one batch
+    per second whose first batch time is second 1.
 
     Args:
-        node: its node of the graph.
-        ssc: its context.
+        node: the node of the graph.
+        ssc: the context.
 
     Semantics: pyspark.streaming.DStream (4.3).
     """
@@ -176,7 +176,7 @@ class DStream(Generic[T_co]):
         return self._ssc
 
     def count(self) -> DStream[int]:
-        """Return the stream of the number of elements of each batch, 0 for an empty one.
+        """Return a stream with the number of elements of each batch, 0 if it is empty.
 
         >>> run([[1, 2, 3], []], lambda numbers: numbers.count())
         [[3], [0]]
@@ -184,7 +184,7 @@ class DStream(Generic[T_co]):
         return self._transformed(self._operation("count"), count_all)
 
     def filter(self, f: Callable[[T_co], Any]) -> DStream[T_co]:
-        """Return the stream of the elements x for which ``f(x)`` is true.
+        """Return a stream of the elements x for which ``f(x)`` is true.
 
         >>> run([[1, 2, 3], [5]], lambda numbers: numbers.filter(lambda x: x > 1))
         [[2, 3], [5]]
@@ -195,7 +195,7 @@ class DStream(Generic[T_co]):
     def flatMap(
         self, f: Callable[[T_co], Iterable[U]], preservesPartitioning: bool = False
     ) -> DStream[U]:
-        """Return the stream of all elements of ``f(x)``, for each element x.
+        """Return a stream of all elements of ``f(x)`` for each element x.
 
         >>> run([["to be", "or"]], lambda lines: lines.flatMap(str.split))
         [['be', 'or', 'to']]
@@ -204,7 +204,7 @@ class DStream(Generic[T_co]):
         return self._each(operation, FlatMap(f, function_of(f, operation)), preservesPartitioning)
 
     def map(self, f: Callable[[T_co], U], preservesPartitioning: bool = False) -> DStream[U]:
-        """Return the stream of ``f(x)`` for each element x.
+        """Return a stream of ``f(x)`` for each element x.
 
         >>> run([[1, 2], []], lambda numbers: numbers.map(lambda x: 10 * x))
         [[10, 20], []]
@@ -215,7 +215,7 @@ class DStream(Generic[T_co]):
     def mapPartitions(
         self, f: Callable[[Iterator[T_co]], Iterable[U]], preservesPartitioning: bool = False
     ) -> DStream[U]:
-        """Return the stream of ``f(iterator over a partition)``, for each partition.
+        """Return a stream of the results of ``f(iterator)`` for each partition.
 
         >>> run([[1, 2, 3, 4]], lambda numbers: numbers.mapPartitions(lambda part: [sum(part)]))
         [[3, 7]]
@@ -228,7 +228,7 @@ class DStream(Generic[T_co]):
         f: Callable[[int, Iterator[T_co]], Iterable[U]],
         preservesPartitioning: bool = False,
     ) -> DStream[U]:
-        """Return the stream of ``f(number of the partition, iterator over it)``.
+        """Return a stream of the results of ``f(index, iterator)`` for each partition.
 
         >>> def numbered(index, part):
         ...     return [(index, x) for x in part]
@@ -242,7 +242,7 @@ class DStream(Generic[T_co]):
         )
 
     def reduce(self: DStream[T], func: Callable[[T, T], T]) -> DStream[T]:
-        """Return the stream of one element for each batch, none for an empty one.
+        """Return a stream of one reduced element per batch, none if the batch is empty.
 
         Args:
             func: ``(x, y) -> z``, associative and commutative.
@@ -260,7 +260,7 @@ class DStream(Generic[T_co]):
         *,
         partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, V]]:
-        """Return the stream of (key, its values of the batch reduced by *func*).
+        """Return a stream of pairs (key, values of the batch reduced by *func*).
 
         Args:
             func: ``(v, w) -> x``, associative and commutative.
@@ -286,7 +286,7 @@ class DStream(Generic[T_co]):
         *,
         partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, U]]:
-        """Return the stream of (key, its values of the batch combined).
+        """Return a stream of pairs (key, combined values of the batch).
 
         Args:
             createCombiner: ``v -> c``, for the first value of a key in a partition.
@@ -323,7 +323,7 @@ class DStream(Generic[T_co]):
 
         Args:
             numPartitions: partitions of each RDD.
-            partitionFunc: ``key -> int``. Its default stands for :func:`~dstreams.stable_hash`.
+            partitionFunc: ``key -> int``. The default is replaced by :func:`~dstreams.stable_hash`.
 
         >>> run([[(0, "a"), (1, "b")]], lambda pairs: pairs.partitionBy(2, lambda key: key).glom())
         [[[(0, 'a')], [(1, 'b')]]]
@@ -353,23 +353,24 @@ class DStream(Generic[T_co]):
     def foreachRDD(self, func: Callable[..., Any] | BatchSink) -> None:
         """Call *func* on the driver with each RDD.
 
-        The batch that was running when a driver died runs again after a restart, with the same
-        records, time and batch id: by these a function can tell that it has seen a batch before.
-        A batch that was committed does not run again. Where an older copy of the checkpoint is put
-        back, other records come under the same batch ids; who has to tell these too writes a
-        :class:`dstreams.sinks.BatchSink`, which is told the beginning of its batch.
+        If the driver dies during a batch, the batch runs again after a restart with the same
+        records, time and batch id, so a function can recognize a batch it has already seen. A
+        committed batch does not run again. After an older copy of the checkpoint is restored, the
+        same batch ids may carry different records; a :class:`dstreams.sinks.BatchSink` can detect
+        that too, because it also receives the token of its batch.
 
         Args:
             func: ``f(rdd)``, ``f(time, rdd)`` with the batch time as a datetime, or
                 ``f(time, rdd, batchId)`` with the number of the batch in its stream, from 0. A
-                parameter named ``batchId`` gets the number wherever it stands, so that
-                ``f(rdd, *, batchId)`` is possible too. It should run one Spark job; each job
-                computes what is not persisted again. Or a sink, such as
+                parameter named ``batchId`` receives the number in any position, so
+                ``f(rdd, *, batchId)`` also works. Run only one Spark job if possible: each job
+                recomputes whatever is not persisted. Or a sink such as
                 :class:`dstreams.sinks.TransactionalSink`.
 
         Raises:
-            InvalidStreamError: *func* takes other arguments, or is a sink of the name of another.
-            StreamLifecycleError: the context has started.
+            InvalidStreamError: if *func* takes other arguments, or is a sink with the name of
+                another one.
+            StreamLifecycleError: if the context has started.
 
         >>> def show(time, rdd):
         ...     print(time.second % 60, rdd.collect())
@@ -389,8 +390,8 @@ class DStream(Generic[T_co]):
         """Print the first *num* elements of each RDD, in one job.
 
         Raises:
-            InvalidStreamError: *num* is no positive integer.
-            StreamLifecycleError: the context has started.
+            InvalidStreamError: if *num* is not a positive integer.
+            StreamLifecycleError: if the context has started.
 
         >>> ssc.queueStream([[1, 2, 3]]).pprint(2)
         >>> batches = ssc.step()
@@ -405,7 +406,7 @@ class DStream(Generic[T_co]):
         self._output("pprint", ConsolePrinter(num), ConsolePrinter.promise)
 
     def mapValues(self: DStream[tuple[K, V]], f: Callable[[V], U]) -> DStream[tuple[K, U]]:
-        """Return the stream of ``(k, f(v))``; partitioning is kept.
+        """Return a stream of ``(k, f(v))``, keeping the partitioning.
 
         >>> run([[("a", 1)]], lambda pairs: pairs.mapValues(lambda v: v + 1))
         [[('a', 2)]]
@@ -416,7 +417,7 @@ class DStream(Generic[T_co]):
     def flatMapValues(
         self: DStream[tuple[K, V]], f: Callable[[V], Iterable[U]]
     ) -> DStream[tuple[K, U]]:
-        """Return the stream of ``(k, w)`` for each w of ``f(v)``; partitioning is kept.
+        """Return a stream of ``(k, w)`` for each w in ``f(v)``, keeping the partitioning.
 
         >>> run([[("a", 2), ("b", 0)]], lambda pairs: pairs.flatMapValues(range))
         [[('a', 0), ('a', 1)]]
@@ -425,7 +426,7 @@ class DStream(Generic[T_co]):
         return self._each(operation, FlatMapValues(f, operation))
 
     def glom(self) -> DStream[list[T_co]]:
-        """Return the stream of lists, one for each partition.
+        """Return a stream of lists, one per partition.
 
         >>> run([[1, 2, 3, 4]], lambda numbers: numbers.glom())
         [[[1, 2], [3, 4]]]
@@ -440,8 +441,8 @@ class DStream(Generic[T_co]):
         """Persist the RDDs of this stream at a storage level.
 
         Raises:
-            InvalidStreamError: *storageLevel* is none.
-            StreamLifecycleError: the context has started.
+            InvalidStreamError: if *storageLevel* is not a StorageLevel.
+            StreamLifecycleError: if the context has started.
 
         >>> from pyspark import StorageLevel
         >>> numbers = ssc.queueStream([[1, 2]]).persist(StorageLevel.MEMORY_AND_DISK)
@@ -460,21 +461,20 @@ class DStream(Generic[T_co]):
     def checkpoint(self: Self, interval: float) -> Self:
         """Make the RDDs of this stream durable every *interval* seconds.
 
-        Stored state is made durable in every batch all the same. Of the stream that
-        ``mapWithState`` returns, the interval says in which batches it looks for timeouts, where it
-        does as Spark does: where ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``.
+        Stored state is made durable in every batch regardless. For the stream returned by
+        ``mapWithState``, the interval also determines in which batches timeouts are checked if
+        ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``, as in Spark.
 
         Args:
-            interval: seconds, a multiple of this stream's slide. Stateful streams have a default:
-                the first multiple of the slide that is 10 seconds or more; with stored state ten
-                slides.
+            interval: seconds, a multiple of this stream's slide (checked at start). The default
+                for stateful streams is the smallest multiple of the slide that is at least 10
+                seconds; for stored state it is ten slides.
 
         Raises:
-            InvalidStreamError: *interval* is no positive duration; that it is a multiple of the
-                slide is checked at start.
-            StreamLifecycleError: the context has started.
+            InvalidStreamError: if *interval* is not a positive duration.
+            StreamLifecycleError: if the context has started.
 
-        A storage level that was chosen before stays as it is.
+        A storage level that was already set is kept.
         """
         self._ssc._require_initialized("the checkpoint interval of a stream cannot be changed")
         options, node = self._options, self._node
@@ -486,12 +486,12 @@ class DStream(Generic[T_co]):
 
     @property
     def is_cached(self) -> bool:
-        """Whether a storage level was chosen for this stream."""
+        """True if a storage level was set for this stream."""
         return self._options.storage_level is not None
 
     @property
     def is_checkpointed(self) -> bool:
-        """Whether a checkpoint interval was chosen for this stream."""
+        """True if a checkpoint interval was set for this stream."""
         return self._options.checkpoint_ms is not None
 
     def groupByKey(
@@ -500,7 +500,7 @@ class DStream(Generic[T_co]):
         *,
         partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, Iterable[V]]]:
-        """Return the stream of (key, iterable of its values of the batch, in no defined order).
+        """Return a stream of pairs (key, iterable of the values of the batch, in any order).
 
         Args:
             numPartitions: partitions of each RDD.
@@ -514,7 +514,7 @@ class DStream(Generic[T_co]):
         return self._transformed(operation, lambda rdd: group_by_key(rdd, partitioner, operation))
 
     def countByValue(self: DStream[H]) -> DStream[tuple[H, int]]:
-        """Return the stream of (value, how often it comes in the batch).
+        """Return a stream of pairs (value, number of occurrences in the batch).
 
         >>> run([["a", "b", "a"]], lambda letters: letters.countByValue())
         [[('a', 2), ('b', 1)]]
@@ -538,36 +538,37 @@ class DStream(Generic[T_co]):
         mode: BadRecords = "FAILFAST",
         sep: str = ",",
     ) -> BlockDStream:
-        """Return this stream's records in Arrow blocks, a column for each field.
+        """Convert the records of this stream to Arrow blocks with one column per field.
 
-        A record is a tuple or list of the columns in order, a dict of their names, an object with
-        such attributes, or, where there is one column, its value. A dict may lack what may be null.
+        A record is a tuple or list of the columns in order, a dict keyed by column name, an object
+        with matching attributes, or, for a single column, its value. A dict may omit nullable
+        columns.
 
-        With a *format* a record is a line, str or bytes of UTF-8, and is decoded. Blank lines are
-        passed over, but for ``"text"``. Nothing is rounded: what does not fit its column makes the
-        line a malformed one. Directly behind ``textFileStream`` and ``fileStream`` workers read the
-        files themselves, where they are ``file:`` ones that are not compressed.
+        With a *format*, each record is a line (str or UTF-8 bytes) to decode. Blank lines are
+        skipped, except for ``"text"``. Nothing is rounded: a value that does not fit its column
+        makes the line malformed. Directly after ``textFileStream`` and ``fileStream``, workers read
+        uncompressed ``file:`` files themselves.
 
         Args:
-            schema: the columns: a dataclass or NamedTuple, a dict of names and types (Python's or
-                Arrow's), a ``pyarrow.Schema``, or a schema of Spark's as StructType or text. A type
-                of Python holds no null unless it says ``| None``.
-            blockRows: records a block has at most; the last block of a partition has fewer.
-            format: what a line is. ``"json"``: an object, whose members are the columns by name; a
-                member that is missing is null, one that is no column is passed over; times are
-                texts of ISO 8601, with a zone where the column has one. ``"csv"``: values in the
-                order of the columns; an empty one is null. ``"text"``: the value of the one column.
-                None: records are no lines.
-            mode: what becomes of a line that is malformed: ``FAILFAST``: it fails the batch, and is
-                named; ``DROPMALFORMED``: it is left out, and counted in the log and in the batch's
-                ``inputs``.
-            sep: character between two values of ``"csv"``.
+            schema: the columns: a dataclass or NamedTuple, a dict of names and Python or Arrow
+                types, a ``pyarrow.Schema``, or a Spark schema (StructType or DDL string). A Python
+                type is not nullable unless it includes ``| None``.
+            blockRows: maximum number of records per block; the last block of a partition may have
+                fewer.
+            format: format of a line. ``"json"``: an object keyed by column name; missing members
+                are null, unknown members are ignored; times are ISO 8601 strings, with a time zone
+                if the column has one. ``"csv"``: values in the order of the columns; empty values
+                are null. ``"text"``: the value of the only column. None: records are not lines.
+            mode: treatment of malformed lines. ``FAILFAST``: fail the batch with an error that
+                quotes the line. ``DROPMALFORMED``: skip the line; skipped lines are counted in the
+                log and in the batch's ``inputs``.
+            sep: separator between values of ``"csv"``, one character.
 
         Raises:
-            InvalidStreamError: *schema* is none, *blockRows* is no positive integer, *format* or
-                *mode* is unknown, or the format has no values of the type of a column.
-            EnvironmentNotReadyError: pyarrow is not installed.
-            UserFunctionError: in a batch, for a record that does not fit; it is named.
+            InvalidStreamError: if *schema* is not a schema, *blockRows* is not a positive integer,
+                *format* or *mode* is unknown, or the format has no values of a column's type.
+            EnvironmentNotReadyError: if pyarrow is not installed.
+            UserFunctionError: in a batch, for a record that does not match the schema.
 
         >>> columns = {"word": str, "number": int}
         >>> run([[("a", 1), ("b", 2)]], lambda pairs: pairs.toBlocks(columns).count())
@@ -592,20 +593,21 @@ class DStream(Generic[T_co]):
     def saveAsTextFiles(self, prefix: str, suffix: str | None = None) -> None:
         """Write each RDD as a directory of text files named ``prefix-TIME_IN_MS[.suffix]``.
 
-        The directory appears when it is complete, or not at all, and a batch that runs again after
-        a crash changes nothing in it. What is complete is never replaced: where the directory of a
-        batch is another stream's, or of another history of the checkpoint, the stream stops with an
-        ``OutputConflictError``, and the batch runs again when that is put right. In a store without
-        rename, a directory is complete when it has a ``_SUCCESS``, which names what counts.
+        A directory becomes visible only when it is complete, and a batch that runs again after a
+        crash does not change it. Complete directories are never replaced: if the directory of a
+        batch belongs to another stream or to another history of the checkpoint, the stream stops
+        with an ``OutputConflictError``, and the batch runs again once the conflict is resolved. In
+        a store without rename, a directory is complete when it contains ``_SUCCESS``, which lists
+        the valid files.
 
         Args:
-            prefix: path or URL up to the dash: on a file system of Hadoop's, or one of fsspec's
+            prefix: path or URL up to the dash, on a Hadoop file system or an fsspec file system
                 that can create a file only if it is absent (s3, gs, abfs).
-            suffix: what follows the time after a dot. None: nothing.
+            suffix: appended after the time and a dot. None: nothing.
 
         Raises:
-            InvalidStreamError: *prefix* or *suffix* is no string.
-            StreamLifecycleError: the context has started.
+            InvalidStreamError: if *prefix* or *suffix* is not a string.
+            StreamLifecycleError: if the context has started.
 
         >>> ssc.queueStream([["to be"]]).saveAsTextFiles(directory + "/lines", "txt")
         >>> batches = ssc.step()
@@ -627,31 +629,31 @@ class DStream(Generic[T_co]):
         exactlyOnce: bool = True,
         commitTopic: str = DEFAULT_TOPIC,
     ) -> None:
-        """Write each RDD into a topic of Kafka, each record exactly once.
+        """Write each RDD to a Kafka topic, each record exactly once.
 
-        Who reads with ``isolation.level=read_committed`` sees each partition of a batch whole or
-        not at all, and once, whatever dies on the way: it is ``foreachRDD`` with a
-        :class:`dstreams.kafka.KafkaSink`, which says how. An empty RDD writes nothing, and asks no
-        broker. Needs the package confluent-kafka: ``pip install 'dstreams[kafka]'``.
+        Consumers with ``isolation.level=read_committed`` see each partition of a batch completely
+        or not at all, and only once, even after failures. Equivalent to ``foreachRDD`` with a
+        :class:`dstreams.kafka.KafkaSink`, which describes the details. An empty RDD writes nothing
+        and contacts no broker. Needs the package confluent-kafka (extra ``kafka``).
 
         Args:
-            topic: its name, or ``f(record) -> name``.
-            kafkaParams: parameters of Kafka's producers; ``bootstrap.servers`` is needed.
-            key: ``f(record)`` gives the key: bytes, str or None. None: there is none.
-            value: likewise for the value. None: the record itself; and without *key*, too, records
-                are pairs ``(key, value)``.
-            headers: ``f(record)`` gives pairs of name and bytes, str or None. None: there are none.
-            partition: ``f(record)`` gives the number of a partition, or None. None: that of Java's
-                default partitioner, for each record.
-            name: tells apart the sinks of one stream. None: the name of the topic, or ``kafka``
-                where that is a function.
-            exactlyOnce: False: a batch that runs again writes its records again. It is quicker.
-            commitTopic: name of the topic that says which batches are there; made if need be.
+            topic: name of the topic, or ``f(record) -> name``.
+            kafkaParams: parameters of Kafka's producers; ``bootstrap.servers`` is required.
+            key: ``f(record) -> bytes, str or None``. None: no key.
+            value: ``f(record) -> bytes, str or None``. None: the record itself; if *key* is None
+                too, records are pairs ``(key, value)``.
+            headers: ``f(record) -> pairs (name, bytes, str or None)``. None: no headers.
+            partition: ``f(record) -> partition number or None``. None: the partition chosen by
+                Java's default partitioner.
+            name: distinguishes the sinks of one stream. None: the name of the topic, or ``kafka``
+                if *topic* is a function.
+            exactlyOnce: False: a batch that runs again writes its records again. Faster.
+            commitTopic: topic that records which batches were written; created if missing.
 
         Raises:
-            InvalidStreamError: an argument or a parameter cannot be, or another sink of this stream
-                has the name.
-            StreamLifecycleError: the context has started.
+            InvalidStreamError: if an argument or parameter is invalid, or another sink of this
+                stream has the same name.
+            StreamLifecycleError: if the context has started.
 
         >>> ssc.queueStream([[("a", "1")]]).saveToKafka(
         ...     "letters", {"bootstrap.servers": "localhost:9092"})
@@ -676,11 +678,11 @@ class DStream(Generic[T_co]):
     def transform(self, func: Callable[[datetime, RDD[T_co]], RDD[U] | None]) -> DStream[U]: ...
 
     def transform(self, func: Callable[..., RDD[Any] | None]) -> DStream[Any]:
-        """Return the stream of ``func(rdd)``, called on the driver for each batch.
+        """Return a stream of ``func(rdd)``, called on the driver for each batch.
 
         Args:
-            func: ``f(rdd)`` or ``f(time, rdd)`` with the batch time as a datetime; None for a batch
-                without an RDD.
+            func: ``f(rdd)`` or ``f(time, rdd)`` with the batch time as a datetime. May return None
+                for a batch without an RDD.
 
         >>> run([[3, 1, 2]], lambda numbers: numbers.transform(lambda rdd: rdd.sortBy(abs)))
         [[1, 2, 3]]
@@ -712,13 +714,13 @@ class DStream(Generic[T_co]):
         other: DStream[Any],
         keepSerializer: bool = False,
     ) -> DStream[Any]:
-        """Return the stream of ``func(rdd of this, rdd of other)``, called on the driver.
+        """Return a stream of ``func(rdd of this, rdd of other)``, called on the driver.
 
         Args:
-            func: ``f(a, b)`` or ``f(time, a, b)`` with the batch time as a datetime. Where a parent
-                has no RDD, it gets an empty one.
-            other: stream of the same slide duration.
-            keepSerializer: taken for compatibility; RDDs know their serializer.
+            func: ``f(a, b)`` or ``f(time, a, b)`` with the batch time as a datetime. A missing RDD
+                of a parent is replaced by an empty one.
+            other: stream with the same slide duration.
+            keepSerializer: accepted for compatibility; RDDs know their serializer.
 
         >>> run([[1, 2]], lambda a, b: a.transformWith(lambda x, y: x.subtract(y), b), [[2]])
         [[1]]
@@ -740,10 +742,10 @@ class DStream(Generic[T_co]):
         return self._transformed(operation, lambda rdd: spread(rdd, count))
 
     def union(self, other: DStream[U]) -> DStream[T_co | U]:
-        """Return the stream of the elements of this stream and then of *other*.
+        """Return a stream of the elements of this stream followed by those of *other*.
 
         Raises:
-            InvalidStreamError: *other* has another context or slide duration.
+            InvalidStreamError: if *other* has a different context or slide duration.
 
         >>> run([[1], []], lambda a, b: a.union(b), [[2], [3]])
         [[1, 2], [3]]
@@ -757,10 +759,10 @@ class DStream(Generic[T_co]):
         *,
         partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, tuple[Iterable[V], Iterable[W]]]]:
-        """Return the stream of (key, (values here, values in *other*)).
+        """Return a stream of pairs (key, (values of this stream, values of *other*)).
 
         Args:
-            other: stream of pairs, of the same slide duration.
+            other: stream of pairs with the same slide duration.
             numPartitions: partitions of each RDD.
             partitionFunc: as in :meth:`updateStateByKey`.
 
@@ -782,10 +784,10 @@ class DStream(Generic[T_co]):
         *,
         partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, tuple[V, W]]]:
-        """Return the stream of (key, (v, w)) for each pair of values that meet.
+        """Return a stream of (key, (v, w)) for each pair of values with the same key.
 
         Args:
-            other: stream of pairs, of the same slide duration.
+            other: stream of pairs with the same slide duration.
             numPartitions: partitions of each RDD.
             partitionFunc: as in :meth:`updateStateByKey`.
 
@@ -801,9 +803,9 @@ class DStream(Generic[T_co]):
         *,
         partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, tuple[V, W | None]]]:
-        """Return the join, with (key, (v, None)) where *other* has no such key.
+        """Return the join, with (key, (v, None)) for keys missing in *other*.
 
-        Arguments as of :meth:`join`.
+        See :meth:`join` for the arguments.
 
         >>> run([[("a", 1)]], lambda a, b: a.leftOuterJoin(b), [[("b", 2)]])
         [[('a', (1, None))]]
@@ -817,9 +819,9 @@ class DStream(Generic[T_co]):
         *,
         partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, tuple[V | None, W]]]:
-        """Return the join, with (key, (None, w)) where this stream has no such key.
+        """Return the join, with (key, (None, w)) for keys missing in this stream.
 
-        Arguments as of :meth:`join`.
+        See :meth:`join` for the arguments.
 
         >>> run([[("a", 1)]], lambda a, b: a.rightOuterJoin(b), [[("b", 2)]])
         [[('b', (None, 2))]]
@@ -833,9 +835,9 @@ class DStream(Generic[T_co]):
         *,
         partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, tuple[V | None, W | None]]]:
-        """Return the join, with None for the side that has no such key.
+        """Return the join, with None for the side that lacks the key.
 
-        Arguments as of :meth:`join`.
+        See :meth:`join` for the arguments.
 
         >>> run([[("a", 1)]], lambda a, b: a.fullOuterJoin(b), [[("b", 2)]])
         [[('a', (1, None)), ('b', (None, 2))]]
@@ -845,18 +847,18 @@ class DStream(Generic[T_co]):
         )
 
     def slice(self, begin: datetime | float, end: datetime | float) -> list[RDD[T_co]]:
-        """Return the RDDs of this stream from *begin* to *end*, both included.
+        """Return the RDDs of this stream from *begin* to *end*, both inclusive.
 
-        Those of batches that ran and are remembered
-        (:meth:`~dstreams.StreamingContext.remember`); unlike in Spark none is computed.
+        Contains the batches that ran and are still remembered
+        (:meth:`~dstreams.StreamingContext.remember`). Unlike Spark, computes none.
 
         Args:
-            begin: batch time as a datetime (naive: local time) or in seconds since the epoch; a
-                time between two batches is floored.
+            begin: batch time as a datetime (naive: local time) or in seconds since the epoch,
+                rounded down to a batch time.
             end: likewise.
 
         Raises:
-            StreamLifecycleError: the context does not run, or no output uses this stream.
+            StreamLifecycleError: if the context is not running, or no output uses this stream.
 
         >>> ssc.remember(10)
         >>> numbers = ssc.queueStream([[1], [2], [3]])
@@ -869,18 +871,18 @@ class DStream(Generic[T_co]):
         return self._ssc._remembered(self._node, begin_ms, end_ms)
 
     def latest(self) -> RDD[T_co] | None:
-        """Return the newest RDD of this stream, as of the last batch that ran.
+        """Return the RDD of this stream from the newest batch that ran.
 
-        For a look at a stream between two steps, or while it runs: what is done with the RDD is a
-        job of the caller's, beside the batches. Like those of :meth:`slice` it may be computed
-        again from its input where nothing persists it.
+        Use it to inspect a stream between two steps or while it runs. Actions on the RDD run as the
+        caller's own jobs. As with :meth:`slice`, an RDD that is not persisted may be recomputed
+        from its input.
 
         Returns:
-            The RDD; None where the stream had none in any batch that is remembered.
+            The RDD, or None if the stream has none in any remembered batch.
 
         Raises:
-            StreamLifecycleError: no batch has run yet, the context has stopped, or no output uses
-                this stream.
+            StreamLifecycleError: if no batch has run yet, the context has stopped, or no output
+                uses this stream.
 
         >>> doubled = ssc.queueStream([[1], [2]]).map(lambda x: 2 * x)
         >>> doubled.foreachRDD(lambda rdd: None)
@@ -895,7 +897,7 @@ class DStream(Generic[T_co]):
         """Print the first *n* elements of the newest RDD (:meth:`latest`), in one job.
 
         Raises:
-            InvalidStreamError: *n* is no positive integer.
+            InvalidStreamError: if *n* is not a positive integer.
             StreamLifecycleError: as in :meth:`latest`.
 
         >>> words = ssc.queueStream([["to", "be", "or"]])
@@ -918,10 +920,10 @@ class DStream(Generic[T_co]):
             ConsolePrinter(n).print(*newest)
 
     def window(self, windowDuration: float, slideDuration: float | None = None) -> DStream[T_co]:
-        """Return the stream of all elements of each window, those of the oldest batch first.
+        """Return a stream of all elements of each window, oldest batch first.
 
-        A level that the result is persisted at is one for the batches of this stream. A window
-        without elements has an empty RDD.
+        A storage level set on the result applies to the batches of this stream. A window without
+        elements has an empty RDD.
 
         >>> run([[1], [2], [3], []], lambda numbers: numbers.window(2))
         [[1], [1, 2], [2, 3], [3]]
@@ -939,19 +941,19 @@ class DStream(Generic[T_co]):
         *,
         uid: str | None = None,
     ) -> DStream[T]:
-        """Return the stream of one element for each window: all of its elements reduced.
+        """Return a stream of one element per window: all its elements reduced.
 
         Args:
             reduceFunc: ``(x, y) -> z``, associative and commutative.
-            invReduceFunc: undoes *reduceFunc*: ``(reduced, left) -> reduced``. With it a window of
-                five slides or more is made from the window before, which needs a checkpoint
-                directory. None: each window is reduced anew.
+            invReduceFunc: inverse of *reduceFunc*: ``(reduced, left) -> reduced``. With it, a
+                window of five slides or more is computed from the previous one, which needs a
+                checkpoint directory. None: each window is reduced from scratch.
             windowDuration: seconds.
             slideDuration: seconds.
-            uid: as of :meth:`reduceByKeyAndWindow`.
+            uid: as in :meth:`reduceByKeyAndWindow`.
 
-        A window without elements has none in the result, too; where *invReduceFunc* is used that is
-        so only before the first element came: later there is what was left when all was taken away.
+        A window without elements has no result. If *invReduceFunc* is used, this holds only before
+        the first element; later the result is what remains after all elements were removed.
 
         >>> run([[1, 5], [2], []], lambda numbers: numbers.reduceByWindow(max, None, 2))
         [[5], [5], [2]]
@@ -973,10 +975,10 @@ class DStream(Generic[T_co]):
         *,
         uid: str | None = None,
     ) -> DStream[int]:
-        """Return the stream of the number of elements of each window.
+        """Return a stream with the number of elements of each window.
 
-        Each batch is counted once. A window without elements has no number; one of five slides or
-        more has 0 once there were elements, and needs a checkpoint directory.
+        Each batch is counted once. A window without elements has no count; a window of five slides
+        or more has the count 0 once there were elements, and needs a checkpoint directory.
 
         >>> run([[7, 8], [9], [], []], lambda numbers: numbers.countByWindow(2))
         [[2], [3], [1], []]
@@ -999,11 +1001,11 @@ class DStream(Generic[T_co]):
         partitionFunc: PartitionFunc[H] = None,
         uid: str | None = None,
     ) -> DStream[tuple[H, int]]:
-        """Return the stream of (value, how often it comes in the window).
+        """Return a stream of pairs (value, number of occurrences in the window).
 
         Each batch is counted once. A window of five slides or more needs a checkpoint directory.
 
-        State: of such a window, a number for each value in it.
+        State: for windows of five slides or more, one number per value in the window.
 
         >>> run([["a"], ["a", "b"], []], lambda letters: letters.countByValueAndWindow(2))
         [[('a', 1)], [('a', 2), ('b', 1)], [('a', 1), ('b', 1)]]
@@ -1027,13 +1029,12 @@ class DStream(Generic[T_co]):
         *,
         partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, Iterable[V]]]:
-        """Return the stream of (key, iterable of its values in the window).
+        """Return a stream of pairs (key, iterable of its values in the window).
 
-        The values of an older batch come before those of a younger one; within a batch they are in
-        no defined order. Each batch is grouped and shuffled once, windows only put lists together.
-        Differs from the source in that it needs no checkpoint directory, and in that a key of which
-        all values left is not in the result: from five slides on the source keeps it, with no
-        values, for ever.
+        Values of older batches come first; within a batch the order is undefined. Each batch is
+        grouped and shuffled once; a window only concatenates lists. Unlike in Spark, no checkpoint
+        directory is needed, and a key without values in the window is not in the result; Spark
+        keeps it forever, with no values, for windows of five slides or more.
 
         >>> batches = [[("a", 1)], [("a", 2)], [("a", 3)]]
         >>> run(batches, lambda pairs: pairs.groupByKeyAndWindow(2).mapValues(sorted))
@@ -1061,39 +1062,38 @@ class DStream(Generic[T_co]):
         partitionFunc: PartitionFunc[K] = None,
         uid: str | None = None,
     ) -> DStream[tuple[K, V]]:
-        """Return the stream of (key, its values in the window reduced by *func*).
+        """Return a stream of pairs (key, values in the window reduced by *func*).
 
-        Each batch is reduced by key and shuffled once. With *invFunc* a window of five slides or
-        more is made from the window before: what left is taken away, what entered is added, and
-        the functions are called for those keys only, so that the cost does not grow with the
-        window. A key of which all values left stays in the result, with what is left of its value,
-        until *filterFunc* drops it. A shorter window, and one without *invFunc*, is reduced anew
-        from the reduced batches: *invFunc* is never called, and a key is in the result as long as
-        it is in the window.
+        Each batch is reduced by key and shuffled once. With *invFunc*, a window of five slides or
+        more is computed from the previous one by removing what left and adding what entered. The
+        functions are called for those keys only, so the cost does not grow with the window. A key
+        whose values have all left stays in the result, with the remaining value, until *filterFunc*
+        drops it. Shorter windows, and windows without *invFunc*, are reduced from scratch from the
+        reduced batches: *invFunc* is never called, and a key is in the result as long as it is in
+        the window.
 
         Args:
             func: ``(v, w) -> x``, associative and commutative; may change v in place.
-            invFunc: undoes *func*: ``(reduced, left) -> reduced``, so that
-                ``invFunc(func(x, y), y)`` is x. None: each window is reduced anew.
+            invFunc: inverse of *func*: ``(reduced, left) -> reduced``, with
+                ``invFunc(func(x, y), y) == x``. None: each window is reduced from scratch.
             windowDuration: seconds.
             slideDuration: seconds.
             numPartitions: partitions of each resulting RDD.
-            filterFunc: ``((key, value)) -> bool``, with *invFunc* called for every pair of the
-                result; one that fails it is dropped. From five slides on it is dropped from what
-                the next window begins with, too: what is left of its values is in no later window.
-                Without *invFunc* it is not used, as in the source, and a warning says so: use
-                :meth:`filter`.
-            partitionFunc: where keys belong.
-            uid: name under which the state of a window that uses *invFunc* is kept, so that a
-                changed program finds it (:meth:`StreamingContext.restore`). None: one from its
-                place.
+            filterFunc: ``((key, value)) -> bool``; with *invFunc*, called for every pair of the
+                result and drops those that fail. For windows of five slides or more a dropped pair
+                is also removed from the state, so later windows start without it. Ignored without
+                *invFunc*, as in Spark, with a warning; use :meth:`filter` instead.
+            partitionFunc: as in :meth:`updateStateByKey`.
+            uid: name under which the state of a window that uses *invFunc* is stored, so that a
+                changed program finds it (:meth:`StreamingContext.restore`). None: derived from its
+                position.
 
         Returns:
-            Stream of ``(key, value)``, one RDD for each window; with *invFunc* there is no RDD
-            while no batch of the window had one. Where *invFunc* is used it is persisted,
-            serialized in memory, and needs a checkpoint directory.
+            Stream of ``(key, value)``, one RDD per window; with *invFunc*, no RDD as long as no
+            batch of the window had one. If *invFunc* is used, the stream is persisted, serialized
+            in memory, and needs a checkpoint directory.
 
-        State: where *invFunc* is used, one value for each key until *filterFunc* drops it.
+        State: if *invFunc* is used, one value per key until *filterFunc* drops it.
         Semantics: pyspark.streaming.DStream.reduceByKeyAndWindow (4.3).
 
         >>> from operator import add, sub
@@ -1104,8 +1104,8 @@ class DStream(Generic[T_co]):
         operation = self._operation("reduceByKeyAndWindow", func, "func(v, w) -> x", 2)
         if filterFunc is not None and invFunc is None:
             logger.warning(
-                "filterFunc of %s is not used without invFunc, as in pyspark.streaming; write "
-                ".filter(filterFunc) behind it to have it",
+                "filterFunc of %s is ignored without invFunc, as in pyspark.streaming; append "
+                ".filter(filterFunc) instead",
                 operation,
             )
         return self._reduced_by_window(
@@ -1167,41 +1167,40 @@ class DStream(Generic[T_co]):
         form: str = "values",
         uid: str | None = None,
     ) -> UpdateStateDStream[Any, Any]:
-        """Return the stream of the state of every key, updated by each batch.
+        """Return a stream of the state of every key, updated by each batch.
 
-        The function is called for *every* key that has a state or new values, in every batch: also
-        for keys without new values, and in batches without an RDD. 0, "", [] and False are states.
+        In every batch, the function is called for *every* key that has a state or new values, even
+        in batches without an RDD. 0, "", [] and False are valid states.
 
         Args:
             updateFunc: by *form*:
-                ``"values"``: ``f(values, state) -> state``, None drops the key;
-                ``"keyed"``: ``f(time, key, values, state) -> state``, None drops the key, the time
-                being the batch time as a datetime;
+                ``"values"``: ``f(values, state) -> state``; None drops the key;
+                ``"keyed"``: ``f(time, key, values, state) -> state``; None drops the key, *time* is
+                the batch time as a datetime;
                 ``"iterator"``: ``f(iterator of (key, values, state)) -> iterator of (key, state)``.
-                *values* is a new list, in no defined order, empty without new values; *state* is
-                None when there is none. Both may be changed in place.
+                *values* is a new list in undefined order, empty if there are no new values; *state*
+                is None if the key has none. Both may be changed in place.
             numPartitions: partitions of the state. None: the default parallelism.
-            initialRDD: pairs of key and state to begin with, each key once; an RDD or a collection.
-                It waits for the first batch with an RDD.
+            initialRDD: initial pairs of key and state, each key once; an RDD or a collection. Used
+                in the first batch with an RDD.
             partitionFunc: ``key -> int``, or a :class:`~dstreams.StablePartitioner`. None:
                 :func:`~dstreams.stable_hash`.
-            preservePartitioning: whether the state claims to be partitioned as its input. False
-                lets ``"iterator"`` functions change keys, and costs a shuffle of the whole state in
-                every batch.
-            form: how *updateFunc* is called.
-            uid: name under which the state is kept, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: one from its place.
+            preservePartitioning: whether the state keeps the partitioning of its input. False lets
+                ``"iterator"`` functions change keys, and shuffles the whole state in every batch.
+            form: calling convention of *updateFunc*.
+            uid: name under which the state is stored, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: derived from its position.
 
         Returns:
-            Stream of ``(key, state)``, one RDD for each batch once there is a state. It is
-            persisted, serialized in memory, and needs a checkpoint directory. Its ``stateStore()``
-            is the state for a look from a notebook.
+            Stream of ``(key, state)``, one RDD per batch once there is a state. It is persisted,
+            serialized in memory, and needs a checkpoint directory. Its ``stateStore()`` gives
+            notebooks access to the state.
 
         Raises:
-            InvalidStreamError: the function does not fit *form* or cannot be sent to workers, or
-                *numPartitions*, *partitionFunc* or *initialRDD* is not what it should be.
+            InvalidStreamError: if the function does not match *form* or cannot be sent to workers,
+                or *numPartitions*, *partitionFunc* or *initialRDD* is invalid.
 
-        State: one entry for each key until the function drops it; each batch costs all of them.
+        State: one entry per key until the function drops it; each batch processes all of them.
         Semantics: org.apache.spark.streaming.dstream.StateDStream (4.3).
 
         >>> def total(values, state):
@@ -1227,21 +1226,21 @@ class DStream(Generic[T_co]):
     def mapWithState(
         self: DStream[tuple[K, V]], spec: StateSpec, *, uid: str | None = None
     ) -> MapWithStateDStream:
-        """Return the stream of what a function emits for each record and the state of its key.
+        """Return a stream of the results of a function called with each record and its state.
 
         Args:
-            spec: the function, and what else is to be said (:class:`~dstreams.StateSpec`).
+            spec: the function and its options (:class:`~dstreams.StateSpec`).
             uid: as in :meth:`updateStateByKey`.
 
         Returns:
-            Stream of what the function emits, one RDD for each batch; its ``stateSnapshots()`` is
-            the stream of all keys and states.
+            Stream of the results, one RDD per batch. Its ``stateSnapshots()`` is the stream of all
+            keys and states.
 
         Raises:
-            InvalidStreamError: *spec* is no StateSpec.
+            InvalidStreamError: if *spec* is not a StateSpec.
 
-        State: one entry for each key until the function removes it or it times out, in the first
-        batch after it was without a record for longer than the timeout.
+        State: one entry per key until the function removes it or it times out, which happens in the
+        first batch after the key had no record for longer than the timeout.
         Semantics: org.apache.spark.streaming.dstream.PairDStreamFunctions.mapWithState (4.3).
 
         >>> from dstreams import StateSpec
@@ -1277,34 +1276,35 @@ class DStream(Generic[T_co]):
         keepTimer: bool = False,
         uid: str | None = None,
     ) -> MapWithStateDStream:
-        """Return the stream of what a function returns for the values of each key of a batch.
+        """Return a stream of the rows a function returns for each key and its values in a batch.
 
         Args:
-            f: ``f(key, iterator of values, state) -> rows``, called once for each key that has
-                values in the batch, and, with empty values and ``state.hasTimedOut``, for each key
-                whose timer is due. *state* is a :class:`~dstreams.GroupState`.
-            outputMode: ``"update"`` or ``"append"``; says what the rows mean.
+            f: ``f(key, iterator of values, state) -> rows``, called once per key with values in the
+                batch, and once per key whose timer has expired, with no values and
+                ``state.hasTimedOut``. *state* is a :class:`~dstreams.GroupState`.
+            outputMode: ``"update"`` or ``"append"``; the meaning of the rows.
             timeout: ``"none"``; ``"processingTime"``: timers are set by
-                ``state.setTimeoutDuration`` and are due in the first batch after their time; or
-                ``"eventTime"``: timers are set by ``state.setTimeoutTimestamp`` and are due in the
-                first batch whose watermark is after them. Values of an event time up to the
-                watermark are late then, and left out.
+                ``state.setTimeoutDuration`` and expire in the first batch after their time; or
+                ``"eventTime"``: timers are set by ``state.setTimeoutTimestamp`` and expire in the
+                first batch whose watermark is later. Values whose event time is not later than the
+                watermark are then late and dropped.
             eventTime: ``value -> datetime (naive: local time), milliseconds since the epoch, or
-                None``; goes with *watermark*.
-            watermark: seconds that the watermark of a batch is behind the latest event time of the
-                batches before.
-            initialState: pairs of key and state to begin with, each key once; the function is
-                called for their keys in the first batch.
+                None``; requires *watermark*.
+            watermark: delay in seconds of a batch's watermark behind the latest event time of the
+                previous batches.
+            initialState: initial pairs of key and state, each key once; the function is called for
+                these keys in the first batch.
             numPartitions: partitions of the state. None: the default parallelism.
             partitionFunc: as in :meth:`updateStateByKey`.
-            keepTimer: let a timer stay that a call with values does not set again. False: it is
-                none after the call, as in Spark.
+            keepTimer: keep a timer that a call with values does not set again. False: the call
+                removes it, as in Spark.
             uid: as in :meth:`updateStateByKey`.
 
         Raises:
-            InvalidStreamError: the function takes other arguments, or a mode or timeout is unknown.
+            InvalidStreamError: if the function takes other arguments, or a mode or timeout is
+                unknown.
 
-        State: one entry for each key until the function removes it.
+        State: one entry per key until the function removes it.
         Semantics: FlatMapGroupsWithStateExec (Spark 4.3); the processing time is the batch time.
 
         >>> def count(key, values, state):
@@ -1342,11 +1342,11 @@ class DStream(Generic[T_co]):
         keepTimer: bool = False,
         uid: str | None = None,
     ) -> MapWithStateDStream:
-        """Return the stream of one row for each call of :meth:`flatMapGroupsWithState`.
+        """Return a stream of one row per call, otherwise like :meth:`flatMapGroupsWithState`.
 
         Args:
             f: ``f(key, iterator of values, state) -> row``.
-            timeout: as there, and so are the others.
+            timeout: as in :meth:`flatMapGroupsWithState`, like all other arguments.
 
         >>> def count(key, values, state):
         ...     state.update((state.getOption or 0) + len(list(values)))
@@ -1365,7 +1365,7 @@ class DStream(Generic[T_co]):
         return self._with_stored_state(groups, partitioner, initialState, operation, uid, clock)
 
     def _operation(self, name: str, f: Any = None, shape: str = "", count: int = 1) -> str:
-        """Name an operation and its call site; with a *shape* check its function, too."""
+        """Return the operation with its call site; with a *shape*, check its function."""
         operation = f"{name} at {call_site()}"
         if shape:
             require_function(f, operation, shape, count)
@@ -1376,19 +1376,19 @@ class DStream(Generic[T_co]):
         return self._ssc._graph.options_of(self._node)
 
     def _derived(self, node: Node) -> DStream[Any]:
-        """Return the stream of a node that has just been made of this one's."""
+        """Return the stream of a node that was derived from this stream's node."""
         self._ssc._require_initialized("transformations cannot be added")
         return DStream(node, self._ssc)
 
     def _named(self: Self, uid: str | None) -> Self:
-        """Return this stream, its state and progress kept under *uid* if that is not None."""
+        """Store state and progress under *uid* unless it is None; return this stream."""
         self._ssc._graph.name(self._node, uid)
         return self
 
     def _transformed(
         self, operation: str, func: Callable[..., RDD[Any] | None], *others: DStream[Any]
     ) -> DStream[Any]:
-        """Return the stream of ``func(rdd of this, rdds of the others...)``."""
+        """Return a stream of ``func(rdd of this, rdds of the others...)``."""
         return self._ssc._combine((self, *others), _untimed(func), operation)
 
     def _each(
@@ -1397,7 +1397,7 @@ class DStream(Generic[T_co]):
         task: Callable[[int, Iterator[Any]], Iterable[Any]],
         keeps_partitioning: bool = True,
     ) -> DStream[Any]:
-        """Return the stream of what *task* makes of each partition."""
+        """Return a stream of the results of *task* for each partition."""
         return self._transformed(
             operation, lambda rdd: rdd.mapPartitionsWithIndex(task, keeps_partitioning)
         )
@@ -1465,10 +1465,10 @@ class DStream(Generic[T_co]):
         is_counted: Callable[[Any], bool] | None = None,
         empty_for_none: bool = True,
     ) -> DStream[Any]:
-        """Return the stream of *pairs* reduced over a window, from the window before or anew.
+        """Return a stream of *pairs* reduced over a window, incrementally or from scratch.
 
-        *is_counted* says of a pair whether anything of it is left, None where nobody can; without
-        an inverse a window without any RDD has an empty one if *empty_for_none*.
+        *is_counted* returns whether any value of a pair remains, None if that is unknown. With
+        *empty_for_none* and no inverse, a window without any RDD gets an empty one.
         """
         func, inverse, keeps = functions
         times = WindowTimes.of(*durations, self._node.slide_ms, operation)
@@ -1482,8 +1482,10 @@ class DStream(Generic[T_co]):
         if inverse is None or (times.slides < _SLIDES_OF_INVERSE and not is_scala):
             is_there = inverse is None and empty_for_none
             window = WindowedDStream(batches, times, operation, is_there)
-            anew = self._derived(ReducedDStream(window, reduction, partitioner, operation))
-            return (anew if inverse is None or keeps is None else anew.filter(keeps))._named(uid)
+            reduced = self._derived(ReducedDStream(window, reduction, partitioner, operation))
+            if inverse is not None and keeps is not None:
+                reduced = reduced.filter(keeps)
+            return reduced._named(uid)
         keeps = is_counted or keeps
         window_functions = WindowFunctions(
             reduction,
@@ -1516,7 +1518,7 @@ class DStream(Generic[T_co]):
         return MapWithStateDStream(node, self._ssc)._named(uid)
 
     def _output_to(self, name: str, sink: BatchSink) -> None:
-        """Add a sink, unless another one would take its batches for its own."""
+        """Add a sink unless another one has the same identity."""
         for output in self._ssc._graph.outputs:
             if output.identity == sink.identity is not None:
                 raise InvalidStreamError(
@@ -1539,27 +1541,27 @@ class DStream(Generic[T_co]):
 
 
 class UpdateStateDStream(DStream[tuple[K, S]]):
-    """The state of ``updateStateByKey``, and a way to look at it as at stored state."""
+    """The state stream of ``updateStateByKey``."""
 
     def stateSnapshots(self) -> DStream[tuple[K, S]]:
-        """Return the stream of (key, state) of every key, after each batch: this one."""
+        """Return the stream of (key, state) of every key after each batch: this stream."""
         return self
 
     def stateStore(self, batchTime: datetime | float | None = None) -> RDD[tuple[K, S, None]]:
-        """Return the state as an RDD, for a look from a notebook, also while the stream runs.
+        """Return the state as an RDD, for example in a notebook, also while the stream runs.
 
         Args:
-            batchTime: the batch after which the state is wanted, as a datetime (naive: local time)
-                or in seconds since the epoch; a time between two batches is floored. It must be
-                remembered: the newest one is, and older ones as
-                :meth:`~dstreams.StreamingContext.remember` says. None: the newest.
+            batchTime: return the state after this batch, as a datetime (naive: local time) or in
+                seconds since the epoch, rounded down to a batch time. The batch must be remembered:
+                the newest one always is, older ones according to
+                :meth:`~dstreams.StreamingContext.remember`. None: the newest.
 
         Returns:
-            RDD of (key, state, None), as of ``mapWithState``; there are no timeouts here.
+            RDD of (key, state, None), the format of ``mapWithState``; there are no timeouts here.
 
         Raises:
-            InvalidStreamError: the state after that batch is not remembered, or was never there.
-            StreamLifecycleError: the context does not run, or no batch has made a state yet.
+            InvalidStreamError: if the state after that batch is not remembered or never existed.
+            StreamLifecycleError: if the context is not running, or no batch has made a state yet.
 
         >>> ssc.checkpoint(directory)
         >>> pairs = ssc.queueStream([[("a", 1)], [("a", 2)]])
@@ -1573,15 +1575,15 @@ class UpdateStateDStream(DStream[tuple[K, S]]):
 
 
 class MapWithStateDStream(DStream[Any]):
-    """What the function of ``mapWithState`` emits, and a way to all of the state.
+    """The results of ``mapWithState`` or ``flatMapGroupsWithState``, with access to the state.
 
     Semantics: org.apache.spark.streaming.dstream.MapWithStateDStream (4.3).
     """
 
     def stateSnapshots(self) -> DStream[tuple[Any, Any]]:
-        """Return the stream of (key, state) of every key, after each batch.
+        """Return a stream of (key, state) of every key after each batch.
 
-        It reads the whole state, so a batch costs as much as there is.
+        Each batch reads the whole state.
         """
         if not isinstance(self._node, StateStoreDStream):
             raise InvalidStreamError(f"{self._node.operation} has no stored state")
@@ -1591,22 +1593,21 @@ class MapWithStateDStream(DStream[Any]):
     def stateStore(
         self, batchTime: datetime | float | None = None
     ) -> RDD[tuple[Any, Any, int | None]]:
-        """Return the state as an RDD, for a look from a notebook, also while the stream runs.
+        """Return the state as an RDD, for example in a notebook, also while the stream runs.
 
         Args:
-            batchTime: the batch after which the state is wanted, as a datetime (naive: local time)
-                or in seconds since the epoch; a time between two batches is floored. At least the
-                batches since the last but one snapshot of the state are kept. None: the newest
-                state there is now.
+            batchTime: return the state after this batch, as a datetime (naive: local time) or in
+                seconds since the epoch, rounded down to a batch time. At least the batches since
+                the second newest snapshot are kept. None: the newest.
 
         Returns:
-            RDD of (key, state, when the key is due in milliseconds since the epoch or None), of one
-            version; what batches change later is not in it. Reading a version that is not the
-            newest is slow, and works for as long as it is kept.
+            RDD of (key, state, expiry in milliseconds since the epoch or None) of one version;
+            later changes are not in it. Reading an older version is slow, and possible only as long
+            as it is kept.
 
         Raises:
-            InvalidStreamError: the state after that batch is not kept, or was never there.
-            StreamLifecycleError: the context does not run, or no batch has made a state yet.
+            InvalidStreamError: if the state after that batch is not kept or never existed.
+            StreamLifecycleError: if the context is not running, or no batch has made a state yet.
         """
         time_ms = None if batchTime is None else batch_time_ms(batchTime, "batchTime")
         engine = self._ssc._engine
@@ -1627,7 +1628,7 @@ class MapWithStateDStream(DStream[Any]):
 
 
 def state_rdd(stream: DStream[T], batchTime: datetime | float | None) -> RDD[T]:
-    """Return the RDD of a stream that is the state of each batch, after one that is remembered."""
+    """Return the RDD of a state stream after a remembered batch."""
     node, ssc = stream._node, stream._ssc
     newest = ssc._newest(node)
     if newest is None:
@@ -1639,8 +1640,8 @@ def state_rdd(stream: DStream[T], batchTime: datetime | float | None) -> RDD[T]:
         if not remembered:
             raise InvalidStreamError(
                 f"the state of {node.operation} after the batch at {wanted_ms} ms is not "
-                f"remembered, that of the batch at {time_ms} ms is; let remember(seconds) say "
-                "for how long states are to be kept"
+                f"remembered; the newest is that of the batch at {time_ms} ms; call "
+                "remember(seconds) to keep states longer"
             )
         (state,) = remembered
     return state
@@ -1660,6 +1661,6 @@ def _without_timeout(pair: tuple[Any, Any]) -> tuple[Any, Any, None]:
 
 
 def _state_and_timeout(entry: tuple[Any, Any, int | None]) -> tuple[Any, Any, int | None]:
-    """Return (key, state, timeout) of a stored row, which begins with the state."""
+    """Return (key, state, timeout) of a stored row, whose first field is the state."""
     key, row, timeout_ms = entry
     return key, row[0], timeout_ms

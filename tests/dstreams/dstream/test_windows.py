@@ -194,8 +194,8 @@ def test_a_filter_that_is_not_used_is_named(
     assert seen == [[("a", 1)]]
     (warning,) = caplog.messages
     assert re.match(
-        rf"filterFunc of reduceByKeyAndWindow at {HERE}:\d+ is not used without invFunc, as in "
-        r"pyspark.streaming; write .filter\(filterFunc\) behind it",
+        rf"filterFunc of reduceByKeyAndWindow at {HERE}:\d+ is ignored without invFunc, as in "
+        r"pyspark.streaming; append .filter\(filterFunc\) instead",
         warning,
     )
 
