@@ -412,7 +412,7 @@ class StreamingContext:
             stopSparkContext: also stop the SparkContext, even if the streams were already stopped.
             stopGraceFully: first process everything that was received: the running batch, planned
                 batches, and records that are not in a batch yet. The running batch is cancelled
-                after ``spark.dstreams.stop.waitForBatches`` (one hour), or two seconds after an
+                after ``spark.dstreams.stop.batchTimeout`` (one hour), or two seconds after an
                 immediate stop is requested in the meantime. False: give the running batch two
                 seconds to finish, then cancel it; run no other.
 
@@ -692,7 +692,7 @@ class StreamingContext:
                 content), or ``f(spark, paths) -> RDD``, called on the driver for each batch that
                 has files. Paths are passed as they are: glob characters and commas are not escaped.
             maxFilesPerBatch: maximum files per batch, oldest first; the rest follow in later
-                batches. None: ``spark.dstreams.fileStream.maxFilesPerBatch``, by default unlimited.
+                batches. None: no limit.
             maxFileAge: maximum age in seconds of a file's modification time when the file appears;
                 ``math.inf`` for no limit. None: ``spark.dstreams.fileStream.maxFileAge``, by
                 default the remember window, as in Spark: a file moved in with an older modification

@@ -1,7 +1,7 @@
-"""Settings: values that a user tunes, read once from the SparkConf and frozen.
+"""Settings of streams, read once from the SparkConf and frozen.
 
-Keys that Spark Streaming has keep their name, unit and default (``spark.streaming.*``); keys of
-our own begin with ``spark.dstreams.``, because Spark drops keys that do not begin with ``spark.``.
+Keys of Spark Streaming keep their name, unit and default (``spark.streaming.*``). All others begin
+with ``spark.dstreams.``, because Spark drops keys that do not begin with ``spark.``.
 """
 
 from __future__ import annotations
@@ -32,27 +32,25 @@ from dstreams.errors import InvalidStreamError
 OnFailure = Literal["continue", "stop"]
 StateValues = Literal["data", "pickle"]
 MapWithStateTimeouts = Literal["exact", "checkpoint"]
-MissedBatches = Literal["all", "merge", "skip"]
-LongLines = Literal["skip", "fail"]
+CatchUp = Literal["all", "merge", "skip"]
 WindowInverse = Literal["pyspark", "scala"]
 
 IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
-"""The key by which a user says that input files may vanish."""
+"""Key of the setting that allows input files to disappear."""
 
 STATE_LOCAL_ENCRYPTED = "spark.dstreams.state.localEncrypted"
-"""Setting by which a program says that the disks of local copies of state are encrypted."""
+"""Key of the setting that declares the disks of local state copies to be encrypted."""
 
 UI_ENABLED = "spark.dstreams.ui.enabled"
-"""The key by which a user asks for the live page."""
+"""Key of the setting that enables the live page."""
 
 UNLIMITED_MS = 1 << 62
-"""A duration that is longer than any."""
+"""A duration longer than any other."""
 
 _MS = duration("ms")
 _SECONDS = duration("s")
 _BROKERS = Kind("brokers as host:port, separated by commas", TEXT.allows)
 _HOST = Kind("a host name or address", TEXT.allows)
-_WEIGHT = amount("a number of at least 0", lambda number: number >= 0)
 _ABOVE_0 = amount("a number above 0", lambda number: number > 0)
 
 
@@ -61,6 +59,7 @@ def _age_ms(text: str) -> int:
     return age_ms
 
 
+_AGE = Kind(f"{_SECONDS.rule}, or unlimited", _SECONDS.allows, _age_ms, unit="s")
 _PORT = Kind(
     "a whole number from 0 to 65535",
     lambda value: whole_number(0).allows(value) and value <= 65535,
@@ -73,19 +72,17 @@ _TOKEN = Kind(
     ),
     is_secret=True,
 )
-_AGE = Kind(f"{_SECONDS.rule}, or unlimited", _SECONDS.allows, _age_ms, unit="s")
 
 
 @dataclass(frozen=True)
 class StateSettings(Configuration):
-    """Settings that streams and queries share; :class:`Settings` describes them."""
+    """Settings shared by streams and queries, described in :class:`Settings`."""
 
     task_timeout_ms: int | None = setting("spark.dstreams.task.timeout", _MS)
     state_values: StateValues = setting(
         "spark.dstreams.state.values", choice("data", "pickle"), "data"
     )
     state_local_directory: str | None = setting("spark.dstreams.state.localDirectory", PATH)
-    state_local_retention_ms: int = setting("spark.dstreams.state.localRetention", _MS, "7d")
     state_local_encrypted: bool = setting(STATE_LOCAL_ENCRYPTED, FLAG, "false")
     state_checksums: bool = setting("spark.dstreams.state.checksums", FLAG, "false")
     skip_initial_keys: bool = setting(
@@ -98,149 +95,114 @@ class Settings(StateSettings):
     """Settings of one streaming context.
 
     Args:
-        on_failure: what follows a batch that failed (``spark.dstreams.onFailure``). ``continue``
-            reports the error, commits the batch without the outputs that failed, and goes on with
-            the next one, as Spark Streaming does; the log says how these outputs are run again.
-            ``stop`` ends the batch there, does not commit it and stops the context; a restart runs
-            it again, whole. A failure to persist state stops the context in any case.
-        task_timeout_ms: how long a task may run (``spark.dstreams.task.timeout``); None: no limit.
-            When a task of a batch takes longer, its Python worker is killed and Spark runs the task
-            again, on another worker. When that has happened in as many attempts as Spark gives a
-            task (with a local master the second number of ``local[2,4]``), the job fails, and the
-            batch with it. Give much more than the longest task takes: a task may be interrupted
-            after its effects outside Spark, and it runs up to five seconds longer than this.
-        state_values: how the values of stored state are written
-            (``spark.dstreams.state.values``). ``data``: plain data and instances of classes of
-            data, which runs no code when it is read; ``pickle``: any object.
-        state_local_directory: path on each host where copies of stored state are kept, of this user
-            alone; None: a directory below that for temporary files
-            (``spark.dstreams.state.localDirectory``). Each partition needs 4 MiB or more. In a
-            directory that is given here copies stay for the next start, as long as the next setting
-            says; those below temporary files are deleted from the driver's host when the stream or
-            query is stopped.
-        state_local_retention_ms: how long a host keeps copies of stored state that no stream uses;
-            one that comes back later builds new ones (``spark.dstreams.state.localRetention``).
-        state_local_encrypted: whether the operating system encrypts the disks of that directory and
-            of temporary files, on each host (``spark.dstreams.state.localEncrypted``). If Spark is
-            to encrypt its local files (spark.io.encryption.enabled), stored state needs this, since
-            Spark does not encrypt files of Python workers.
-        state_checksums: carry a checksum of each partition of stored state from batch to batch,
-            which finds a damaged replica before it is published
-            (``spark.dstreams.state.checksums``).
-        map_with_state_timeouts: when ``mapWithState`` looks for keys that have timed out
+        on_failure: what happens after a batch fails (``spark.dstreams.onFailure``). ``continue``
+            reports the error, commits the batch without the failed outputs and continues with the
+            next batch, as Spark Streaming does; the log says how to run these outputs again.
+            ``stop`` does not commit the batch and stops the context; a restart runs the whole batch
+            again. A failure to persist state always stops the context.
+        task_timeout_ms: maximum run time of a task (``spark.dstreams.task.timeout``); None: no
+            limit. A task of a batch that takes longer has its Python worker killed, and Spark
+            retries the task on another worker. After as many attempts as Spark gives a task (with a
+            local master the second number of ``local[2,4]``), the job and its batch fail. Choose
+            much more than the longest task takes: a task may be interrupted after its effects
+            outside Spark, and it may run up to five seconds longer than this.
+        state_values: how the values of stored state are encoded (``spark.dstreams.state.values``).
+            ``data``: plain data and instances of data classes; reading them runs no code.
+            ``pickle``: any object.
+        state_local_directory: directory on each host for copies of stored state, private to this
+            user (``spark.dstreams.state.localDirectory``). Each partition needs 4 MiB or more.
+            None: below the directory for temporary files; these copies are deleted from the
+            driver's host when the stream or query stops. In a configured directory, copies are kept
+            for the next start, for at most seven days.
+        state_local_encrypted: whether the operating system encrypts that directory and the
+            directory for temporary files on each host (``spark.dstreams.state.localEncrypted``).
+            Required for stored state if spark.io.encryption.enabled is set, because Spark does not
+            encrypt files of Python workers.
+        state_checksums: maintain a checksum of each partition of stored state across batches, which
+            detects a damaged replica before it is published (``spark.dstreams.state.checksums``).
+        map_with_state_timeouts: when ``mapWithState`` checks for timed-out keys
             (``spark.dstreams.mapWithState.timeouts``). ``exact``: in every batch; ``checkpoint``:
             in the batches at the stream's checkpoint interval, as Spark Streaming does.
         skip_initial_keys: do not call the function of ``flatMapGroupsWithState`` for keys that have
             an initial state and no value in the first batch
             (``spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys``).
-        missed_batches: what a restart does with the batches whose time passed while no driver ran
-            (``spark.dstreams.recovery.missedBatches``). ``all``: run them one by one, as Spark
-            does; ``merge``: run one batch in their place, with the input of all; ``skip``:
-            likewise, and what a source would have made in that time, such as the rows of a rate, is
-            never made. Input that waits, such as files and received blocks, is read in any case.
+        catch_up: how a restart handles the batches whose time passed while no driver was running
+            (``spark.dstreams.recovery.catchUp``). ``all``: run them one by one, as Spark does;
+            ``merge``: run one batch instead, with the input of all; ``skip``: the same, but sources
+            that generate data, such as a rate source, do not generate it for that time. Waiting
+            input, such as files and received blocks, is read in any case.
         window_inverse: when a window uses its inverse function (``spark.dstreams.window.inverse``).
-            ``pyspark``: from five slides on, as ``pyspark.streaming`` does; shorter ones are made
-            anew. ``scala``: always, with the semantics of Scala's ReducedWindowedDStream: a
-            key of which all values left stays until ``filterFunc`` drops it. A window
-            that was defined keeps its rule over restarts from its checkpoint.
+            ``pyspark``: for five slides or more, as in ``pyspark.streaming``; shorter windows are
+            computed from scratch. ``scala``: always, with the semantics of Scala's
+            ReducedWindowedDStream: a key whose values have all left remains until ``filterFunc``
+            drops it. An existing window keeps its rule across restarts from its checkpoint.
         unpersist: unpersist RDDs that are no longer remembered (``spark.streaming.unpersist``).
-        graceful_stop_timeout_ms: how long a graceful stop waits for receivers to end and to store
-            what they have; None for as long as it waits for batches
-            (``spark.streaming.gracefulStopTimeout``). Batches are not bounded by it, as in Spark.
-        wait_for_batches_ms: how long a graceful stop waits for batches that run or are planned;
-            what it cuts off then is named in an :class:`~dstreams.IncompleteStopError`
-            (``spark.dstreams.stop.waitForBatches``).
+        stop_batch_timeout_ms: how long a graceful stop waits for running and planned batches
+            (``spark.dstreams.stop.batchTimeout``); batches it cancels then are listed in an
+            :class:`~dstreams.IncompleteStopError`.
         stop_gracefully_on_shutdown: stop gracefully on SIGTERM and SIGINT
             (``spark.streaming.stopGracefullyOnShutdown``).
-        checkpoint_directory: called with ``StreamingContext.checkpoint`` at construction
+        checkpoint_directory: passed to ``StreamingContext.checkpoint`` at construction
             (``spark.streaming.checkpoint.directory``).
-        max_queued_batches: batches that may wait while an earlier one runs; after that the
-            generator waits too (``spark.dstreams.maxQueuedBatches``).
-        file_remember_ms: how far back a file stream looks at modification times of files
+        file_remember_ms: how far back a file stream considers modification times of files
             (``spark.streaming.fileStream.minRememberDuration``).
-        file_max_age_ms: how old a file may be when it appears, None for Spark's rule
-            (``spark.dstreams.fileStream.maxFileAge``, where ``unlimited`` is :data:`UNLIMITED_MS`).
-        max_files_per_batch: files in a batch of a file stream at most, the oldest first, None for
-            no limit
-            (``spark.dstreams.fileStream.maxFilesPerBatch``).
-        ignore_missing_files: go on without input files that are not there any more when their batch
-            reads them (``spark.sql.files.ignoreMissingFiles``, and the same without ``sql.``, which
-            is that of Spark's RDDs); the log and the ``inputs`` of the batch name them.
-        receiver_restart_delay_ms: pause before a receiver connects or starts again
-            (``spark.streaming.receiverRestartDelay``).
-        receiver_max_rate: records a second that each receiver, socket, Kinesis stream and rate
-            source gives at most, from the first batch on; None for no limit
+        file_max_age_ms: maximum age of a file's modification time when the file appears, or
+            ``unlimited`` (``spark.dstreams.fileStream.maxFileAge``); None: Spark's rule.
+        ignore_missing_files: skip input files that no longer exist when their batch reads them
+            (``spark.sql.files.ignoreMissingFiles``, or the same key without ``sql``); the log and the ``inputs`` of the batch list them.
+        receiver_max_rate: maximum number of records per second of each receiver, socket, Kinesis
+            stream and rate source, from the first batch on; None: no limit
             (``spark.streaming.receiver.maxRate``).
-        receiver_max_buffer_bytes: bytes of blocks that wait in the driver for each receiver; then
-            ``store`` waits (``spark.dstreams.receiver.maxBufferBytes``). So it is for each Kinesis
-            stream, whose records then stay where they are.
+        receiver_max_buffer_bytes: maximum number of bytes that wait in the driver for each
+            receiver, socket or Kinesis stream (``spark.dstreams.receiver.maxBufferBytes``). When
+            the buffer is full, ``store`` blocks and no more is read from the socket or shard.
         receiver_write_ahead_log: write blocks to the checkpoint directory before they count as
             received (``spark.streaming.receiver.writeAheadLog.enable``); needs that directory.
         block_interval_ms: how long a receiver collects records for a block
             (``spark.streaming.blockInterval``).
-        backpressure: let each source give no more than its stream can process, as far as it is one
-            that can wait (``spark.streaming.backpressure.enabled``).
-        backpressure_initial_rate: records a second of each source until two batches with
-            records have run, under backpressure: the rate is estimated from the second one on. None
-            for ``receiver_max_rate``
-            (``spark.streaming.backpressure.initialRate``).
-        pid_proportional: weight of the error of the last batch's rate
-            (``spark.streaming.backpressure.pid.proportional``).
-        pid_integral: weight of the records that wait
-            (``spark.streaming.backpressure.pid.integral``).
-        pid_derived: weight of the change of the error
-            (``spark.streaming.backpressure.pid.derived``).
-        pid_minimum: records a second that are let in always
+        backpressure: limit each source that can wait to the rate that its stream can process
+            (``spark.streaming.backpressure.enabled``).
+        backpressure_initial_rate: records per second of each source under backpressure until two
+            batches with records have run; the rate is estimated from the second one on. None:
+            ``receiver_max_rate`` (``spark.streaming.backpressure.initialRate``).
+        pid_minimum: minimum rate in records per second under backpressure
             (``spark.streaming.backpressure.pid.minRate``).
-        max_queued_events: events that may wait for slow listeners; after that events are dropped
-            and counted
-            (``spark.dstreams.maxQueuedEvents``).
-        shows_console_progress: show how far a restart is, until its batches have caught up, in the
-            last line of the terminal that standard error is
-            (``spark.dstreams.showConsoleProgress``); elsewhere the log says it now and then. On
-            under ``dstreams run``, unless it is ``--quiet``.
-        retained_batches: batches that are kept to be looked at after they ran
-            by ``status()`` and ``recentProgress``
-            (``spark.streaming.ui.retainedBatches``); the older ones without offsets where there are
-            very many partitions, so that 25 MB hold all of them.
-        extra_listeners: listeners that each context has, as ``module.name`` of what makes one
-            (``spark.dstreams.extraListeners``, separated by commas).
-        kafka_brokers: brokers of Kafka for programs of Spark 2.4 that name ZooKeeper alone, in
-            ``createStream``; what they name themselves wins
+        shows_console_progress: show the progress of a restart in the last line of the terminal
+            (``spark.dstreams.showConsoleProgress``); without a terminal, progress is logged. On
+            under ``dstreams run`` unless ``--quiet`` is given.
+        retained_batches: number of batches that ``status()`` and ``recentProgress`` cover
+            (``spark.streaming.ui.retainedBatches``). With very many partitions, older batches have
+            no offsets, so that all of them fit in 25 MB.
+        extra_listeners: listeners to add to each context, as ``module.name`` of their factories,
+            separated by commas (``spark.dstreams.extraListeners``).
+        kafka_brokers: Kafka brokers for Spark 2.4 programs that only give ZooKeeper in
+            ``createStream``; brokers given by the program take precedence
             (``spark.dstreams.kafka.bootstrapServers``).
-        kafka_max_rate: records a second that a batch reads of each partition of Kafka at most; None
-            for no limit (``spark.streaming.kafka.maxRatePerPartition``).
-        kafka_min_rate: records of each partition that a batch may read whatever the limits say
-            (``spark.streaming.kafka.minRatePerPartition``).
-        kafka_poll_ms: how long a task waits for the next record of Kafka before it fails
+        kafka_max_rate: maximum number of records per second that a batch reads from each Kafka
+            partition; None: no limit (``spark.streaming.kafka.maxRatePerPartition``).
+        kafka_min_rate: records of each partition that a batch may always read, regardless of the
+            limits (``spark.streaming.kafka.minRatePerPartition``).
+        kafka_poll_ms: how long a task waits for the next Kafka record before it fails
             (``spark.streaming.kafka.consumer.poll.ms``).
-        kafka_fail_on_data_loss: whether records of Kafka that were deleted before they were read,
-            by age or with their topic, fail the batch, which names them
-            (``spark.dstreams.kafka.failOnDataLoss``). Else the log names them, and the partition
-            goes on where ``auto.offset.reset`` says, at its first record where that is not given.
-        socket_max_line_bytes: longest line a socket source takes; a longer one is counted in the
-            log and in the ``inputs`` of the batch
+        kafka_fail_on_data_loss: whether Kafka records that were deleted before they were read, by
+            age or with their topic, fail the batch (``spark.dstreams.kafka.failOnDataLoss``). If
+            not, they are logged, and the partition continues at the position given by
+            ``auto.offset.reset``, by default its first record.
+        socket_max_line_bytes: maximum length of a line from a socket source; longer lines are
+            skipped and counted in the log and in the ``inputs`` of the batch
             (``spark.dstreams.socket.maxLineBytes``).
-        socket_long_lines: what becomes of a longer one (``spark.dstreams.socket.longLines``).
-            ``skip``: it is left out, and the log says so; ``fail``: the stream fails as well, in
-            ``awaitTermination``, or with its query.
-        socket_max_buffer_bytes: bytes a socket source holds for batches to come; when it is full
-            it stops reading, so the sender waits (``spark.dstreams.socket.maxBufferBytes``).
-        ui_enabled: serve the live page of what runs in this process
-            (``spark.dstreams.ui.enabled``); on under ``dstreams run`` and ``dstreams demo`` unless
-            it is set. There is one page for all streams and queries: the
-            first that has it on starts it, by its own settings, and it is there until the process
-            ends.
-        ui_port: port of the page (``spark.dstreams.ui.port``); where it is taken, one of the 16
-            after it. 0: any that is free.
-        ui_host: what the page listens on (``spark.dstreams.ui.host``), None for this machine alone.
-            Where others can reach it, a token is asked for.
-        ui_token: what has to be known to look at the page (``spark.dstreams.ui.token``), 16
-            characters at least; None for one that is made at the start, and for none at all if
-            only this machine can reach the page. One that is made is printed on a terminal, or
-            written to a private file that the log names. It is in no checkpoint.
-        ui_max_connections: how many requests the page answers at a time, and how many pages may be
-            open (``spark.dstreams.ui.maxConnections``); a client may have a quarter of these open.
+        ui_enabled: serve the live page of this process (``spark.dstreams.ui.enabled``); on by
+            default under ``dstreams run`` and ``dstreams demo``. One page serves all streams and
+            queries: the first one with this setting starts it with its own settings, and it runs
+            until the process ends.
+        ui_port: port of the page (``spark.dstreams.ui.port``); if taken, one of the next 16.
+            0: any free port.
+        ui_host: address that the page listens on (``spark.dstreams.ui.host``); None: this machine
+            only. If other hosts can reach it, a token is required.
+        ui_token: token for viewing the page (``spark.dstreams.ui.token``), at least 16 characters.
+            None: generated at the start, or none if only this machine can reach the page. A
+            generated token is printed on a terminal or written to a private file that the log
+            names. It is never stored in a checkpoint.
     """
 
     on_failure: OnFailure = setting(
@@ -249,33 +211,25 @@ class Settings(StateSettings):
     map_with_state_timeouts: MapWithStateTimeouts = setting(
         "spark.dstreams.mapWithState.timeouts", choice("exact", "checkpoint"), "exact"
     )
-    missed_batches: MissedBatches = setting(
-        "spark.dstreams.recovery.missedBatches", choice("all", "merge", "skip"), "all"
+    catch_up: CatchUp = setting(
+        "spark.dstreams.recovery.catchUp", choice("all", "merge", "skip"), "all"
     )
     window_inverse: WindowInverse = setting(
         "spark.dstreams.window.inverse", choice("pyspark", "scala"), "pyspark"
     )
     unpersist: bool = setting("spark.streaming.unpersist", FLAG, "true")
-    graceful_stop_timeout_ms: int | None = setting("spark.streaming.gracefulStopTimeout", _MS)
-    wait_for_batches_ms: int = setting("spark.dstreams.stop.waitForBatches", _MS, "1h")
+    stop_batch_timeout_ms: int = setting("spark.dstreams.stop.batchTimeout", _MS, "1h")
     stop_gracefully_on_shutdown: bool = setting(
         "spark.streaming.stopGracefullyOnShutdown", FLAG, "false"
     )
     checkpoint_directory: str | None = setting("spark.streaming.checkpoint.directory", PATH)
-    max_queued_batches: int = setting(
-        "spark.dstreams.maxQueuedBatches", COUNT, "1000", unit="batches"
-    )
     file_remember_ms: int = setting(
         "spark.streaming.fileStream.minRememberDuration", _SECONDS, "60s"
     )
     file_max_age_ms: int | None = setting("spark.dstreams.fileStream.maxFileAge", _AGE)
-    max_files_per_batch: int | None = setting(
-        "spark.dstreams.fileStream.maxFilesPerBatch", COUNT, unit="files"
-    )
     ignore_missing_files: bool = setting(
         IGNORE_MISSING_FILES, FLAG, "false", also="spark.files.ignoreMissingFiles"
     )
-    receiver_restart_delay_ms: int = setting("spark.streaming.receiverRestartDelay", _MS, "2000")
     receiver_max_rate: int | None = setting("spark.streaming.receiver.maxRate", RATE)
     receiver_max_buffer_bytes: int = setting(
         "spark.dstreams.receiver.maxBufferBytes", COUNT, "67108864", unit="bytes"
@@ -288,16 +242,8 @@ class Settings(StateSettings):
     backpressure_initial_rate: int | None = setting(
         "spark.streaming.backpressure.initialRate", RATE
     )
-    pid_proportional: float = setting(
-        "spark.streaming.backpressure.pid.proportional", _WEIGHT, "1.0"
-    )
-    pid_integral: float = setting("spark.streaming.backpressure.pid.integral", _WEIGHT, "0.2")
-    pid_derived: float = setting("spark.streaming.backpressure.pid.derived", _WEIGHT, "0.0")
     pid_minimum: float = setting(
         "spark.streaming.backpressure.pid.minRate", _ABOVE_0, "100", unit="records a second"
-    )
-    max_queued_events: int = setting(
-        "spark.dstreams.maxQueuedEvents", COUNT, "10000", unit="events"
     )
     shows_console_progress: bool = setting("spark.dstreams.showConsoleProgress", FLAG, "false")
     retained_batches: int = setting(
@@ -314,50 +260,55 @@ class Settings(StateSettings):
     socket_max_line_bytes: int = setting(
         "spark.dstreams.socket.maxLineBytes", COUNT, "1048576", unit="bytes"
     )
-    socket_long_lines: LongLines = setting(
-        "spark.dstreams.socket.longLines", choice("skip", "fail"), "skip"
-    )
-    socket_max_buffer_bytes: int = setting(
-        "spark.dstreams.socket.maxBufferBytes", COUNT, "67108864", unit="bytes"
-    )
     ui_enabled: bool = setting(UI_ENABLED, FLAG, "false")
     ui_port: int = setting("spark.dstreams.ui.port", _PORT, "4050")
     ui_host: str | None = setting("spark.dstreams.ui.host", _HOST)
     ui_token: str | None = setting("spark.dstreams.ui.token", _TOKEN)
-    ui_max_connections: int = setting(
-        "spark.dstreams.ui.maxConnections", COUNT, "64", unit="connections"
-    )
+
+    max_queued_batches: int = 1000
+    max_queued_events: int = 10_000
+    receiver_restart_delay_ms: int = 2000
 
     without_choice: ClassVar = {
         "spark.streaming.concurrentJobs": (
             "1",
-            "batches run strictly one after another here, because state would otherwise depend on "
-            "their order",
+            "batches run strictly one after another, because state would otherwise depend on their "
+            "order",
         ),
         "spark.streaming.backpressure.rateEstimator": ("pid", "pid is the only estimator"),
+        "spark.streaming.backpressure.pid.proportional": ("1.0", "this weight is fixed"),
+        "spark.streaming.backpressure.pid.integral": ("0.2", "this weight is fixed"),
+        "spark.streaming.backpressure.pid.derived": ("0.0", "this weight is fixed"),
+        "spark.streaming.gracefulStopTimeout": (
+            None,
+            "a graceful stop waits for receivers as long as for batches "
+            "(spark.dstreams.stop.batchTimeout)",
+        ),
+        "spark.streaming.receiverRestartDelay": ("2000", "the delay is fixed at 2 seconds"),
     }
+    """Settings of Spark with a fixed value."""
 
     @classmethod
     def from_conf(cls, conf: Mapping[str, str]) -> Settings:
         """Read the settings from the pairs of a SparkConf.
 
         Raises:
-            InvalidStreamError: a value cannot be read, or asks for what dstreams does not do; or a
-                key begins with ``spark.dstreams.``, and there is no such setting.
+            InvalidStreamError: if a value is invalid or unsupported, or a key that begins with
+                ``spark.dstreams.`` is not a setting.
         """
         cls.refuse_unknown(conf)
         return super().from_conf(conf)
 
     @classmethod
     def refuse_unknown(cls, keys: Iterable[str]) -> None:
-        """Refuse keys that begin as ours do, where there is no such setting.
+        """Refuse keys that begin with ``spark.dstreams.`` and are not settings.
 
         Raises:
-            InvalidStreamError: there is none.
+            InvalidStreamError: for the first such key.
         """
         for key in keys:
             if key.startswith("spark.dstreams.") and key not in cls.defaults():
                 hint = (
-                    similar(key, cls.defaults()) or "the documentation lists those that there are; "
+                    similar(key, cls.defaults()).strip() or "the documentation lists all settings"
                 )
-                raise InvalidStreamError(f"there is no setting {key}; {hint}remove it")
+                raise InvalidStreamError(f"unknown setting {key}; {hint}")

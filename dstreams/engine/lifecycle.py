@@ -168,7 +168,7 @@ class LifeCycle:
             return
         else:
             scheduler.request_stop(abandon=not gracefully)
-            scheduler.join(self._settings.wait_for_batches_ms / 1000)
+            scheduler.join(self._settings.stop_batch_timeout_ms / 1000)
             self.finish()
             incomplete = self._incomplete if gracefully else None
         if stop_spark:

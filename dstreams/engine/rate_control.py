@@ -17,6 +17,9 @@ from dstreams.sources.source import RateLimited, SourceReader
 
 logger = logging.getLogger(__name__)
 
+_PROPORTIONAL, _INTEGRAL, _DERIVED = 1.0, 0.2, 0.0
+"""Weights of the PID estimator: Spark's defaults."""
+
 
 class PidEstimator:
     """Estimates the rate at which records can be processed, as a PID controller.
@@ -131,9 +134,9 @@ class RateControl:
         self._estimators = {
             stream_id: PidEstimator(
                 batch_ms,
-                settings.pid_proportional,
-                settings.pid_integral,
-                settings.pid_derived,
+                _PROPORTIONAL,
+                _INTEGRAL,
+                _DERIVED,
                 settings.pid_minimum,
             )
             for stream_id in sources

@@ -38,7 +38,7 @@ _SAVE_S = 10.0
 _POLL_S = 0.2
 _SIGNAL_S = 1.0
 _RECENT = 10
-_MISSED_BATCHES = "spark.dstreams.recovery.missedBatches"
+_MISSED_BATCHES = "spark.dstreams.recovery.catchUp"
 
 
 class Scheduler:
@@ -175,7 +175,7 @@ class Scheduler:
             hint += f", {_MISSED_BATCHES}=merge makes one batch of those that were missed"
         logger.warning(
             "the streams stop after the %d batches that are due%s; %s, and "
-            "spark.dstreams.stop.waitForBatches limits the time",
+            "spark.dstreams.stop.batchTimeout limits the time",
             waiting,
             estimate,
             hint,

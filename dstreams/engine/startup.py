@@ -22,7 +22,7 @@ from checkpoint import (
 from checkpoint.cli.progress import SILENT
 from checkpoint.state_store import Classes, require_stored_state
 from dstreams.common.clock import Clock
-from dstreams.common.settings import MissedBatches, Settings
+from dstreams.common.settings import CatchUp, Settings
 from dstreams.engine.engine import Engine
 from dstreams.engine.input_offsets import planned_in
 from dstreams.engine.rate_control import limit_rates
@@ -184,7 +184,7 @@ def _open_durable(checked: CheckedGraph, url: str) -> Engine:
         undo.pop_all()
         undo.callback(engine.close)
         with jvm.rewriting_outputs(config.spark):
-            _go_on(engine, point, log.owned, config.settings.missed_batches)
+            _go_on(engine, point, log.owned, config.settings.catch_up)
         if not is_first:
             write_graph()
         if restart is not None:
@@ -286,9 +286,7 @@ def _environment(
     )
 
 
-def _go_on(
-    engine: Engine, point: RestorePoint, owned: OwnedStream, missed_batches: MissedBatches
-) -> None:
+def _go_on(engine: Engine, point: RestorePoint, owned: OwnedStream, catch_up: CatchUp) -> None:
     """Give an engine that has run nothing what an earlier run left."""
     committer = engine.committer
     if committer is None:
@@ -307,5 +305,5 @@ def _go_on(
     for node, time_ms in resumption.restorable:
         committer.snapshots.mark_restorable(node, time_ms)
     engine.planner.resume(resumption.last_ms, resumption.begins, resumption.in_flight)
-    if missed_batches != "all":
+    if catch_up != "all":
         engine.planner.leave_out_missed()

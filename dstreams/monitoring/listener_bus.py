@@ -85,7 +85,7 @@ class ListenerBus:
                 return
         logger.warning(
             "listeners are too slow: %d events wait, and further ones are dropped until there is "
-            "room; make the callbacks faster, or raise spark.dstreams.maxQueuedEvents",
+            "room; make the callbacks faster",
             self._max_queued,
         )
 

@@ -123,7 +123,7 @@ class FileSource:
             batch_ms=batch_ms,
             window_ms=-(-settings.file_remember_ms // batch_ms) * batch_ms,
             max_age_ms=settings.file_max_age_ms if max_age_ms is None else max_age_ms,
-            max_files=settings.max_files_per_batch if max_files is None else max_files,
+            max_files=max_files,
             accepts=self.accepts,
             refuses=self.format.refuses,
         )

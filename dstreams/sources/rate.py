@@ -100,7 +100,7 @@ class RateReader(SourceReader):
         self._spark = environment.spark
         self._step_ms, self._row = step_ms, row
         self._limit = RateLimit(environment.batch_ms)
-        self._skips = environment.batch_ms > 0 and environment.settings.missed_batches == "skip"
+        self._skips = environment.batch_ms > 0 and environment.settings.catch_up == "skip"
         newest = environment.newest
         self._begin_ms: int = environment.begin_ms if newest is None else newest.facts[_BEGIN]
         self._pinned_ms: int | None = None

@@ -137,7 +137,7 @@ class Receiver:
         Args:
             message: why.
             error: the exception that made it necessary, None if there is none.
-            delay: seconds in between. None: ``spark.streaming.receiverRestartDelay``.
+            delay: seconds in between. None: two seconds.
         """
         delay_ms = None
         if delay is not None:

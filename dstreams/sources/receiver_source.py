@@ -210,7 +210,7 @@ class ReceiverReader(SourceReader):
         self._queue.drain()
         self._supervisor.stop("stopped by the driver")
         settings = self._environment.settings
-        timeout_ms = settings.graceful_stop_timeout_ms or settings.wait_for_batches_ms
+        timeout_ms = settings.stop_batch_timeout_ms
         if self._closing:
             self._supervisor.wait(_CLOSE_S)
         elif not self._supervisor.wait(timeout_ms / 1000) and not self._closing:

@@ -38,10 +38,6 @@ _PARTITION_BYTES = 16 << 10
 _PIECE_BYTES = 256 << 10
 
 
-class LineTooLongError(SourceError):
-    """A line was skipped, and a setting says that this is an error; what follows it is not lost."""
-
-
 @dataclass(frozen=True)
 class SocketTextSource:
     """Lines that a TCP server at *host*:*port* sends, as ``str`` without their end.
@@ -55,12 +51,11 @@ class SocketTextSource:
     With ``spark.streaming.receiver.maxRate`` or backpressure a batch takes no more than its share,
     and the other lines wait.
 
-    The connection is made again for ever, after ``spark.streaming.receiverRestartDelay``. Lines
-    wait for their batch in the driver: at most ``spark.dstreams.socket.maxBufferBytes``, then the
-    server has to wait. A line over ``spark.dstreams.socket.maxLineBytes`` is skipped; the log, at
-    most once a minute, and the description of the batch's input say how many were. With
-    ``spark.dstreams.socket.longLines=fail`` the first one is an error of the stream as well. Lines
-    received and not yet processed are lost when the driver dies; a socket cannot replay.
+    The driver reconnects forever, two seconds after a connection ended. Lines wait for their batch
+    in the driver, up to ``spark.dstreams.receiver.maxBufferBytes``; then the server has to wait.
+    Lines longer than ``spark.dstreams.socket.maxLineBytes`` are skipped; the log, at most once a
+    minute, and the description of the batch's input count them. Lines received and not yet
+    processed are lost when the driver dies, because a socket cannot replay.
 
     Args:
         host: name or address.
@@ -231,7 +226,7 @@ class LineReceiver:
             logger.info("%s: stopped receiving%s", self._source.name, self._drop_unfinished())
         except Exception as error:
             failure = SourceError(
-                f"{self._source.name} stopped receiving for good: {error!r}; start the context anew"
+                f"{self._source.name} stopped receiving for good: {error!r}; create a new context"
             )
             failure.__cause__ = error
             self._report_error(failure)
@@ -280,7 +275,7 @@ class LineReceiver:
         def may_go_on() -> bool:
             # Batches that wait for their turn count too: a slow stream makes the sender wait.
             waiting = self._lines.complete_bytes + sum(self._taken_bytes.values())
-            return waiting < self._settings.socket_max_buffer_bytes or self._stopping.is_set()
+            return waiting < self._settings.receiver_max_buffer_bytes or self._stopping.is_set()
 
         with self._changed:
             self._changed.wait_for(may_go_on)
@@ -294,15 +289,6 @@ class LineReceiver:
             faults = self._lines.faults.since(before)
         if faults.too_long:
             self._too_long.add(faults.too_long)
-            if self._settings.socket_long_lines == "fail" and before.too_long == 0:
-                self._report_error(
-                    LineTooLongError(
-                        f"{self._source.name} received a line longer than "
-                        f"{self._settings.socket_max_line_bytes} bytes and skipped it; end lines "
-                        r"with '\n', raise spark.dstreams.socket.maxLineBytes, or let such lines "
-                        "only be skipped with spark.dstreams.socket.longLines=skip"
-                    )
-                )
         if faults.not_utf8:
             self._not_utf8.add(faults.not_utf8)
 

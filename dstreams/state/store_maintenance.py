@@ -31,6 +31,9 @@ from dstreams.errors import InvalidStreamError
 from dstreams.spark.state_version import StateVersion
 from dstreams.spark.worker_gc import settle_worker
 
+_LOCAL_RETENTION_MS = 7 * 24 * 3_600_000
+"""How long a host keeps unused copies of stored state."""
+
 _IO_ENCRYPTION = "spark.io.encryption.enabled"
 
 
@@ -43,7 +46,7 @@ def open_store(
         directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
     is_pickled = settings.state_values == "pickle"
     codec = PickleValues() if is_pickled else DataValues(classes or Classes())
-    local = LocalSettings(unused_ms=settings.state_local_retention_ms)
+    local = LocalSettings(unused_ms=_LOCAL_RETENTION_MS)
     backend = LmdbBackend(files, directory, epoch, local)
     with suppress(CheckpointError):  # then the tasks say what is wrong there
         sweep_local_once(backend)

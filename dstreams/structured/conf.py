@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dstreams.common.configuration import COUNT, FLAG, PATH, Kind, choice, duration, setting
+from dstreams.common.configuration import COUNT, FLAG, PATH, Kind, choice, setting
 from dstreams.common.settings import StateSettings
 from dstreams.state.state_manager import STATE_FORMAT
 from dstreams.structured.operators.streaming_aggregation_state_manager import (
@@ -18,83 +18,55 @@ from dstreams.structured.operators.streaming_aggregation_state_manager import (
 )
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-ALLOW_MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
 STATE_SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
 CHECKPOINT_LOCATION = "spark.sql.streaming.checkpointLocation"
 
 _FORMAT = Kind("one of 1, 2", lambda value: type(value) is int and value in (1, 2), int)
-_ONE_FORMAT = (None, "has no effect: the rows of an operator have one format")
+_ONE_FORMAT = (None, "the rows of this operator have only one format")
 _STATE_FORMATS = ("flat_map_groups_state_format", "aggregation_state_format")
 _PINNED = ("shuffle_partitions", "watermark_policy", "state_values", *_STATE_FORMATS)
 
 
 @dataclass(frozen=True)
 class QueryConf(StateSettings):
-    """The settings of one query, frozen at its start.
+    """Settings of one query, frozen at its start.
 
     Args:
         shuffle_partitions: partitions of the state of each operator, and tasks of each of its jobs
-            (``spark.sql.shuffle.partitions``). A session has as many as there are cores, its
-            ``defaultParallelism``, unless it is set. A checkpoint keeps that of its first batch.
-        watermark_policy: whether the watermark of a query with several is the least of them
-            (``min``), or the greatest (``max``)
-            (``spark.sql.streaming.multipleWatermarkPolicy``). A checkpoint keeps that of its first
-            batch.
-        allow_multiple: count as late what is behind the watermark of the batch before, so that
-            stateful operators may follow each other, and let ``withWatermark`` give another event
-            time to records that have one (``spark.sql.streaming.statefulOperator.allowMultiple``).
-        check_correctness: refuse stateful operators over rows that may be behind the watermark;
-            else the log has a warning
-            (``spark.sql.streaming.statefulOperator.checkCorrectness.enabled``).
-        unsupported_check: refuse what cannot be run as a stream
-            (``spark.sql.streaming.unsupportedOperationCheck``).
-        no_data_batches: run a batch without new records when a timer or the watermark asks for it
+            (``spark.sql.shuffle.partitions``). The default of a session is its
+            ``defaultParallelism``. A checkpoint keeps the value of its first batch.
+        watermark_policy: whether a query with several watermarks uses the smallest (``min``) or the
+            largest (``max``) (``spark.sql.streaming.multipleWatermarkPolicy``). A checkpoint keeps
+            the value of its first batch.
+        no_data_batches: run a batch without new records when a timer or the watermark requires it
             (``spark.sql.streaming.noDataMicroBatches.enabled``).
-        retained_batches: batches of which a checkpoint keeps records and state, to be read and to
-            be rewound to (``spark.sql.streaming.minBatchesToRetain``).
-        polling_delay_ms: pause before a query without an interval looks again for new records
-            (``spark.sql.streaming.pollingDelay``).
-        recent_updates: batches that ``recentProgress`` has
-            (``spark.sql.streaming.numRecentProgressUpdates``).
-        idle_event_interval_ms: how often listeners are told of a query that has nothing to do
-            (``spark.sql.streaming.noDataProgressEventInterval``).
-        checkpoint_location: directory below which a named query has its checkpoint, where it gives
-            no ``checkpointLocation`` (``spark.sql.streaming.checkpointLocation``).
+        retained_batches: number of batches whose records and state a checkpoint keeps, for reading
+            and rewinding (``spark.sql.streaming.minBatchesToRetain``).
+        checkpoint_location: parent directory of the checkpoints of named queries that set no
+            ``checkpointLocation`` (``spark.sql.streaming.checkpointLocation``).
         state_schema_check: refuse a restart with another aggregate or window, or with other keys of
-            an aggregation, duplicates, a join or groups
+            an aggregation, deduplication, join or group
             (``spark.sql.streaming.stateStore.stateSchemaCheck``).
-        fuses_operators: execute a stateful operator and those below it, up to the shuffle, as one
-            function, which is faster; else one after the other, as ``explain`` shows them
+        fuses_operators: execute a stateful operator and the operators below it, up to the shuffle,
+            as one function, which is faster; otherwise one after another, as shown by ``explain``
             (``spark.sql.codegen.wholeStage``).
         flat_map_groups_state_format: format of the rows of ``mapGroupsWithState`` and
-            ``flatMapGroupsWithState``, 1 or 2; format 1 cannot keep a timer without a state
+            ``flatMapGroupsWithState``, 1 or 2; format 1 cannot store a timer without a state
             (``spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion``). A checkpoint keeps
-            that of its first batch, and a restart that sets the other one is refused.
+            the format of its first batch and refuses a restart that sets the other one.
         aggregation_state_format: format of the rows of aggregations, 1 or 2
-            (``spark.sql.streaming.aggregation.stateFormatVersion``). A checkpoint keeps that of its
-            first batch, and a restart that sets the other one is refused.
-        chosen_formats: fields of the state formats that are set, where the others are defaults.
+            (``spark.sql.streaming.aggregation.stateFormatVersion``). A checkpoint keeps the format
+            of its first batch and refuses a restart that sets the other one.
+        chosen_formats: the state format fields that were set explicitly.
     """
 
     shuffle_partitions: int = setting(SHUFFLE_PARTITIONS, COUNT, "200", unit="partitions")
     watermark_policy: Literal["min", "max"] = setting(
         "spark.sql.streaming.multipleWatermarkPolicy", choice("min", "max"), "min"
     )
-    allow_multiple: bool = setting(ALLOW_MULTIPLE, FLAG, "true")
-    check_correctness: bool = setting(
-        "spark.sql.streaming.statefulOperator.checkCorrectness.enabled", FLAG, "true"
-    )
-    unsupported_check: bool = setting("spark.sql.streaming.unsupportedOperationCheck", FLAG, "true")
     no_data_batches: bool = setting("spark.sql.streaming.noDataMicroBatches.enabled", FLAG, "true")
     retained_batches: int = setting(
         "spark.sql.streaming.minBatchesToRetain", COUNT, "100", unit="batches"
-    )
-    polling_delay_ms: int = setting("spark.sql.streaming.pollingDelay", duration("ms", 0), "10ms")
-    recent_updates: int = setting(
-        "spark.sql.streaming.numRecentProgressUpdates", COUNT, "100", unit="batches"
-    )
-    idle_event_interval_ms: int = setting(
-        "spark.sql.streaming.noDataProgressEventInterval", duration("ms", 0), "10s"
     )
     checkpoint_location: str | None = setting(CHECKPOINT_LOCATION, PATH)
     state_schema_check: bool = setting(STATE_SCHEMA_CHECK, FLAG, "true")
@@ -106,6 +78,13 @@ class QueryConf(StateSettings):
     without_choice: ClassVar = {
         f"spark.sql.streaming.{operator}.stateFormatVersion": _ONE_FORMAT
         for operator in ("join", "sessionWindow")
+    } | {
+        f"spark.sql.streaming.{key}": ("true", "it is always enabled")
+        for key in (
+            "statefulOperator.allowMultiple",
+            "statefulOperator.checkCorrectness.enabled",
+            "unsupportedOperationCheck",
+        )
     }
 
     @classmethod

@@ -233,7 +233,7 @@ def test_a_graceful_stop_processes_all(
     make_ssc: MakeContext, pause_s: float, last_words: int, job_s: float
 ) -> None:
     """All that was received, also what a receiver stores while it ends, and with a backlog."""
-    ssc = make_ssc(graceful_stop_timeout_ms=60_000)
+    ssc = make_ssc(stop_batch_timeout_ms=60_000)
     seen: list[Any] = []
 
     def process(rdd: RDD[Any]) -> None:

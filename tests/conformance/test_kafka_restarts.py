@@ -158,7 +158,7 @@ def test_missed_batches(
 ) -> None:
     """The first batch after a down time has all that came: brokers have kept it."""
     produce(cluster, topic, 1)
-    ssc, stream = begin(sc, cluster, tmp_path, topic, missed_batches=policy)
+    ssc, stream = begin(sc, cluster, tmp_path, topic, catch_up=policy)
     watch(stream.map(value_of))
     ssc.step()
     crash(ssc)

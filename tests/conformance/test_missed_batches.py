@@ -126,7 +126,7 @@ def never() -> StreamingContext:
 
 
 def begin(sc: SparkContext, directory: Path, on_failure: Any = "continue") -> StreamingContext:
-    settings = Settings(missed_batches="merge", window_inverse="scala", on_failure=on_failure)
+    settings = Settings(catch_up="merge", window_inverse="scala", on_failure=on_failure)
     ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=settings)
     ssc.checkpoint(str(directory))
     ones = ssc.queueStream([[("a", 1)]] * 9, replayable=True)

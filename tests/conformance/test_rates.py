@@ -74,7 +74,7 @@ def test_late_ticks_are_all_delivered(make_ssc: MakeContext, clock: ManualClock)
 
 def test_a_graceful_stop_delivers_what_is_due(make_ssc: MakeContext, clock: ManualClock) -> None:
     """All ticks up to now and, where Spark has one or two more, none after it."""
-    ssc = make_ssc(0.1, graceful_stop_timeout_ms=20_000)
+    ssc = make_ssc(0.1, stop_batch_timeout_ms=20_000)
     entered, leave = threading.Event(), threading.Event()
     stream = ssc.queueStream([])
     times = collect_times(stream)
@@ -103,7 +103,7 @@ def test_the_highest_rate_holds_from_the_first_batch_on(
     make_ssc: MakeContext, clock: ManualClock
 ) -> None:
     """Batches of 0.5 s at 6 records a second have 3; a graceful stop leaves none behind."""
-    ssc = make_ssc(0.5, receiver_max_rate=6, graceful_stop_timeout_ms=20_000)
+    ssc = make_ssc(0.5, receiver_max_rate=6, stop_batch_timeout_ms=20_000)
     seen: list[list[str]] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)

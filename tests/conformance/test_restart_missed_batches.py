@@ -57,7 +57,7 @@ def test_batches_that_were_missed(
     sc: SparkContext, tmp_path: Path, policy: Any, times: list[int], values: list[list[int]]
 ) -> None:
     """All of them as in Spark, one in their place, or none; then a further restart goes on."""
-    ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=Settings(missed_batches=policy))
+    ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=Settings(catch_up=policy))
     ssc.checkpoint(str(tmp_path))
     rows = ssc.rateStream(2).map(value_of)
     watch(rows)
@@ -87,7 +87,7 @@ def test_keys_that_leave_a_window_in_a_gap(sc: SparkContext, tmp_path: Path, pol
 
     So it is in Spark, which runs each of these batches; only the filter function drops a key.
     """
-    ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=Settings(missed_batches=policy))
+    ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=Settings(catch_up=policy))
     ssc.checkpoint(str(tmp_path))
     words = ssc.queueStream([["a", "b"], ["a"], ["c"]], replayable=True).map(with_one)
     window = partial(words.reduceByKeyAndWindow, plus, minus, 5)

@@ -26,7 +26,7 @@ class TextServer:
     settings = Settings(
         on_failure="stop",
         # Small, so that the text fills many batches: what does not fit makes the server wait.
-        socket_max_buffer_bytes=1 << 20,
+        receiver_max_buffer_bytes=1 << 20,
         max_queued_batches=1,
     )
 

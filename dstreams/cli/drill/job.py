@@ -43,7 +43,7 @@ def setup(directory: str) -> StreamingContext:
         "spark.ui.enabled": "false",
         "spark.dstreams.fileStream.maxFileAge": "unlimited",  # drivers may be down for long
         "spark.streaming.stopGracefullyOnShutdown": "true",
-        "spark.dstreams.stop.waitForBatches": "180s",
+        "spark.dstreams.stop.batchTimeout": "180s",
     }
     spark = tuned_context("dstreams drill", f"local[{CORES},4]", conf)
     ssc = StreamingContext(spark, batch_s)

@@ -53,7 +53,7 @@ def setup(directory: str) -> StreamingContext:
         "spark.default.parallelism": str(CORES),
         "spark.ui.enabled": "false",
         "spark.streaming.stopGracefullyOnShutdown": "true",
-        "spark.dstreams.stop.waitForBatches": "180s",
+        "spark.dstreams.stop.batchTimeout": "180s",
     }
     spark = tuned_context("dstreams drill", f"local[{CORES},4]", conf)
     ssc = StreamingContext(spark, interval_s())

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MAX_CONNECTIONS = 64
+"""Requests served at a time, and pages open; a client may have a quarter of these."""
+
 
 class ProcessPage:
     """The page of a process, once anybody has asked for it."""
@@ -77,7 +80,7 @@ class ProcessPage:
         is_made = token is None and not is_loopback(host)
         if is_made:
             token = new_token()
-        address = Address(host, settings.ui_port, token, settings.ui_max_connections)
+        address = Address(host, settings.ui_port, token, _MAX_CONNECTIONS)
         self._server = PageServer(address, application(), facts, SystemClock())
         atexit.register(self.close)
         self._tell(self._server.url, token if is_made else None)

@@ -37,6 +37,9 @@ from dstreams.structured.plan.unsupported import check_supported
 
 logger = logging.getLogger(__name__)
 
+_RECENT_UPDATES = 1000
+"""Batches in ``recentProgress``."""
+
 
 class StreamingQueryManager:
     """Starts queries, and knows those that run.
@@ -146,14 +149,7 @@ class StreamingQueryManager:
         location: str | None,
         watch: JobWatch,
     ) -> StreamingQuery:
-        conf = definition.conf
-        if conf.unsupported_check:
-            check_supported(
-                definition.plan,
-                definition.mode,
-                requires_correct_watermarks=conf.check_correctness,
-                allows_redefinition=not conf.allow_multiple,
-            )
+        check_supported(definition.plan, definition.mode)
         require_workers(self._spark)
         page.show(self._spark, self._settings)  # before a restart, which may take long
         run_id = str(uuid.uuid4())  # noqa: TID251
@@ -209,7 +205,7 @@ class StreamingQueryManager:
             definition.name or query_id,
             trigger.interval_ms or None,
             self._clock,
-            definition.conf.recent_updates,
+            _RECENT_UPDATES,
             application().changed,
         )
 

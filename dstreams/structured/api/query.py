@@ -37,6 +37,12 @@ from dstreams.structured.trees import explanation
 
 logger = logging.getLogger(__name__)
 
+_POLLING_DELAY_MS = 10
+"""Pause before a query without an interval looks for new records again."""
+
+_IDLE_EVENT_INTERVAL_MS = 10_000
+"""Interval of events about a query that has nothing to do."""
+
 _CANCEL_S = 0.5
 
 
@@ -305,7 +311,7 @@ class StreamingQuery:
                 self._changed.notify_all()
             self._environment.listeners.post(QueryProgressEvent(self._progress_of(batch)))
             return True
-        interval_ms = self._execution.conf.idle_event_interval_ms
+        interval_ms = _IDLE_EVENT_INTERVAL_MS
         with self._changed:
             self._idle_trigger = self._triggers
             is_due = now_ms - self._idle_told_ms >= interval_ms
@@ -323,7 +329,7 @@ class StreamingQuery:
             while clock.wait_until(due_ms, self._stopping) and clock.now_ms() < due_ms:
                 due_ms = self._trigger.next_ms(clock.now_ms())  # the clock was set back
         elif not has_run:
-            self._stopping.wait(self._execution.conf.polling_delay_ms / 1000)
+            self._stopping.wait(_POLLING_DELAY_MS / 1000)
 
     def _say(self, message: str, *, busy: bool) -> None:
         with self._changed:

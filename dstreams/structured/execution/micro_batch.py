@@ -359,7 +359,7 @@ class MicroBatchExecution:
         start = batch_start(
             now_ms,
             watermark_ms,
-            self._late_watermark_ms(watermark_ms),
+            0 if self._last is None else self._last.batch.watermark_ms,
             inputs,
             self.conf.pinned(),
             self._operators,
@@ -370,11 +370,6 @@ class MicroBatchExecution:
             ends = {source_uid(number): end for number, end in enumerate(self._latest)}
             self._ends.begun(time_ms, ends)
         return batch
-
-    def _late_watermark_ms(self, watermark_ms: int) -> int:
-        if not self.conf.allow_multiple:
-            return watermark_ms
-        return 0 if self._last is None else self._last.batch.watermark_ms
 
     def _wants_no_data(self, now_ms: int) -> bool:
         if self._last is None or not self.conf.no_data_batches:

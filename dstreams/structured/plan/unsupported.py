@@ -10,7 +10,6 @@ from typing import NoReturn
 
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
-from dstreams.structured.conf import ALLOW_MULTIPLE
 from dstreams.structured.plan.logical import (
     Aggregate,
     Deduplicate,
@@ -62,27 +61,11 @@ class UnsupportedOperationError(InvalidStreamError):
         return (type(self), (str(self), self.rule))
 
 
-def check_supported(
-    plan: LogicalPlan,
-    mode: OutputMode,
-    *,
-    requires_correct_watermarks: bool = True,
-    allows_redefinition: bool = False,
-) -> list[str]:
-    """Refuse a query that cannot be run as a stream.
-
-    Args:
-        plan: the query.
-        mode: its output mode.
-        requires_correct_watermarks: refuse state after rows that may be behind the watermark; else
-            it is one of the warnings.
-        allows_redefinition: let withWatermark give another event time to records that have one.
-
-    Returns:
-        Warnings.
+def check_supported(plan: LogicalPlan, mode: OutputMode) -> None:
+    """Refuse a query that cannot run as a stream.
 
     Raises:
-        UnsupportedOperationError: a rule is broken.
+        UnsupportedOperationError: for the first broken rule.
     """
     steps = list(plan.walk())
     if not any(isinstance(step, StreamingRelation) for step in steps):
@@ -93,14 +76,11 @@ def check_supported(
     _check_mode(aggregates, mode)
     for step in steps:
         _check_step(step, mode, aggregates)
-        if isinstance(step, EventTimeWatermark) and not allows_redefinition:
+        if isinstance(step, EventTimeWatermark):
             _check_redefinition(step)
     behind = _state_behind_watermark(steps, mode)
-    if behind is None:
-        return []
-    if requires_correct_watermarks:
+    if behind is not None:
         _refuse(17, behind)
-    return [behind]
 
 
 def _refuse(rule: int, message: str) -> NoReturn:
@@ -178,8 +158,7 @@ def _check_redefinition(step: EventTimeWatermark) -> None:
         _refuse(
             21,
             f"withWatermark({show(step.spec)}) on records whose event time is {show(before)} "
-            "already: operators below and above it would go by two watermarks; call it once, or "
-            f"set {ALLOW_MULTIPLE} to false",
+            "already: operators below and above it would go by two watermarks; call it once",
         )
 
 
@@ -268,8 +247,7 @@ def _state_behind_watermark(steps: list[LogicalPlan], mode: OutputMode) -> str |
                 return (
                     f"{step.label} after {below.label} may lose rows: those are behind the "
                     "watermark, and would count as late; use append mode, write the first result "
-                    "to a topic or directory and begin a query there, or accept that with "
-                    "spark.sql.streaming.statefulOperator.checkCorrectness.enabled=false"
+                    "to a topic or directory and start another query from there"
                 )
     return None
 

@@ -215,7 +215,7 @@ def test_a_job_that_takes_too_long_is_cancelled(
         time.sleep(300)  # does not end by itself
         yield from numbers
 
-    ssc = make_ssc(wait_for_batches_ms=10)
+    ssc = make_ssc(stop_batch_timeout_ms=10)
     stream = ssc.queueStream([sc.parallelize([1], 1)]).mapPartitions(endless)
     for _ in range(3):
         stream.foreachRDD(lambda rdd: rdd.collect())
@@ -290,7 +290,7 @@ def test_a_graceful_stop_says_how_long_it_takes(
     wait_for(lambda: "batches that are due" in caplog.text)
     assert (
         "the streams stop after the 90 batches that are due, about 135 min at 90 s each; "
-        "stop(stopGraceFully=False) stops them at once, and spark.dstreams.stop.waitForBatches "
+        "stop(stopGraceFully=False) stops them at once, and spark.dstreams.stop.batchTimeout "
         "limits the time"
     ) in caplog.text
     at_once = in_background(ssc)
@@ -456,7 +456,7 @@ def test_what_a_stop_leaves_out_is_told_in_one_message(
     """The batches that run and wait, and the records of each input, those of no batch as well."""
     for limit in ("_GRACE_S", "_CANCEL_S"):
         monkeypatch.setattr(f"dstreams.engine.scheduler.{limit}", 0.1)
-    ssc = make_ssc(wait_for_batches_ms=200)
+    ssc = make_ssc(stop_batch_timeout_ms=200)
     receiver = StandsStill()
     stored = ssc.receiverStream(receiver)
     stored.union(ssc.queueStream([["a"], ["b", "c"]])).foreachRDD(gate)

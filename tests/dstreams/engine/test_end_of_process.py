@@ -30,7 +30,7 @@ ssc = StreamingContext(
     1,
     settings=Settings(
         stop_gracefully_on_shutdown=True,
-        wait_for_batches_ms=100 if how == "too long" else 3_600_000,
+        stop_batch_timeout_ms=100 if how == "too long" else 3_600_000,
     ),
 )
 ssc._life.failure._attention_s = 1.0

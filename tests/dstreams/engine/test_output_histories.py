@@ -41,7 +41,7 @@ class Lines:
 
     def __init__(self, sc: SparkContext, root: Path, missed: Any = "all") -> None:
         self.sc, self.root = sc, root
-        self.settings = Settings(missed_batches=missed)
+        self.settings = Settings(catch_up=missed)
         self.checkpoint = root / "ck"
         self.inputs = root / "in"
         self.inputs.mkdir()

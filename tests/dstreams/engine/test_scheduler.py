@@ -330,7 +330,7 @@ def test_a_last_copy_that_takes_too_long_does_not_hold_up_the_stop(
     monkeypatch.setattr(Engine, "checkpoint_now", write)
     monkeypatch.setattr("dstreams.engine.scheduler._SAVE_S", 0.2)
     monkeypatch.setattr("dstreams.engine.scheduler._CANCEL_S", 0.4)
-    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(wait_for_batches_ms=100))
+    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(stop_batch_timeout_ms=100))
     ssc.queueStream([]).pprint()
     ssc.start()
     scheduler = ssc._life.scheduler

@@ -109,12 +109,12 @@ def test_files_that_were_there_may_count(surroundings: Surroundings, tmp_path: P
 
 
 def test_settings_say_what_a_stream_does_not(surroundings: Surroundings, tmp_path: Path) -> None:
-    """Age and number of files, for all streams and for one."""
+    """The age of files, for all streams and for one."""
     surroundings.clock.time_ms = 901_000
     for number in range(3):
         put(tmp_path / f"{number}.txt", "", 1000 + number)
-    environment = surroundings.environment(file_max_age_ms=UNLIMITED_MS, max_files_per_batch=2)
-    reader = started(text_files(tmp_path), environment)
+    environment = surroundings.environment(file_max_age_ms=UNLIMITED_MS)
+    reader = started(text_files(tmp_path, max_files=2), environment)
     first = reader.plan(900_000)
     assert names(first) == ["0.txt", "1.txt"]
     assert first.description == "new files: 0.txt, 1.txt; 1 more wait"

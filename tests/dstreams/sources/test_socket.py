@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 from pyspark import SparkContext
 
-from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.errors import InvalidStreamError
 from dstreams.sources.line_buffer import LineBuffer
 from dstreams.sources.socket import SocketTextReader, SocketTextSource, TakenLines, _lines_of
 from dstreams.sources.source import PlannedInput, SourceEnvironment
@@ -158,7 +158,7 @@ def test_lines_over_the_rate_make_the_sender_wait(
     surroundings: Surroundings, server: Server, start: StartReader
 ) -> None:
     """They count towards the buffer until a batch has taken them and made its RDD."""
-    reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=4))
+    reader = start(server.port, surroundings.environment(receiver_max_buffer_bytes=4))
     reader.update_rate(1)
     with server.accept() as connection:
         connection.sendall(b"1\n2\n")
@@ -305,7 +305,7 @@ def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(
 ) -> None:
     """Memory stays bounded while nobody plans; afterwards every line is there."""
     limit = 1_000_000
-    reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=limit))
+    reader = start(server.port, surroundings.environment(receiver_max_buffer_bytes=limit))
     data = b"".join(b"line %07d\n" % number for number in range(2_000_000))
     sender = send_beside(server, data)
     wait_for(lambda: reader._receiver._lines.complete_bytes >= limit)
@@ -322,7 +322,7 @@ def test_batches_that_wait_for_their_turn_count_towards_the_buffer(
 ) -> None:
     """Planning a batch makes no room for more; running it does."""
     limit = 1_000_000
-    reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=limit))
+    reader = start(server.port, surroundings.environment(receiver_max_buffer_bytes=limit))
     data = b"".join(b"line %07d\n" % number for number in range(2_000_000))
     sender = send_beside(server, data)
     wait_for(lambda: reader._receiver._lines.complete_bytes >= limit)
@@ -340,7 +340,7 @@ def test_a_line_longer_than_the_buffer_still_arrives(
     surroundings: Surroundings, server: Server, start: StartReader
 ) -> None:
     """The unfinished line does not count as waiting, or it could never be finished."""
-    reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=10))
+    reader = start(server.port, surroundings.environment(receiver_max_buffer_bytes=10))
     line = b"x" * 200_000 + b"\n"
     sender = send_beside(server, line)
     received(reader, line)
@@ -402,24 +402,6 @@ def test_a_stream_of_a_gigabyte_without_an_end_of_line_is_never_held() -> None:
     assert lines.faults.too_long == 1
 
 
-def test_a_setting_makes_a_line_that_is_too_long_an_error(
-    surroundings: Surroundings, server: Server, start: StartReader
-) -> None:
-    """The context is told of the first one: where, how much and which settings."""
-    environment = surroundings.environment(socket_max_line_bytes=1000, socket_long_lines="fail")
-    reader = start(server.port, environment)
-    with server.accept() as connection:
-        connection.sendall(b"one\n" + b"x" * 500_000 + b"\n" + b"y" * 1001 + b"\ntwo\n")
-        wait_for(lambda: reader._receiver._lines.complete_bytes == 8)
-        planned = reader.plan(1000)
-    assert data_of(reader, planned) == b"one\ntwo\n"
-    (error,) = surroundings.errors
-    assert isinstance(error, SourceError)
-    assert f"socketTextStream(127.0.0.1:{server.port})" in str(error)
-    assert "1000 bytes" in str(error)
-    assert "spark.dstreams.socket.maxLineBytes" in str(error)
-
-
 def test_stop_receiving_ends_the_thread_and_keeps_what_waits(
     surroundings: Surroundings, server: Server, start: StartReader
 ) -> None:
@@ -456,7 +438,7 @@ def test_close_ends_a_thread_that_waits_for_room(
     surroundings: Surroundings, server: Server, start: StartReader
 ) -> None:
     """A full buffer does not keep the thread, and what it held is gone."""
-    reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=1))
+    reader = start(server.port, surroundings.environment(receiver_max_buffer_bytes=1))
     with server.accept() as connection:
         connection.sendall(b"one\n")
         wait_for(reader.has_pending)
@@ -492,7 +474,7 @@ def test_an_unexpected_failure_of_the_thread_is_reported(
 
 
 def test_an_error_may_stop_the_stream_from_the_receiving_thread(
-    surroundings: Surroundings, server: Server
+    surroundings: Surroundings, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A context that stops at the first error calls back into the reader that reports it."""
     stopped = threading.Event()
@@ -501,12 +483,15 @@ def test_an_error_may_stop_the_stream_from_the_receiving_thread(
         reader.stop_receiving()
         stopped.set()
 
-    environment = surroundings.environment(socket_max_line_bytes=1, socket_long_lines="fail")
+    def explode(*_: Any, **__: Any) -> Any:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(socket, "create_connection", explode)
+    environment = surroundings.environment()
     reader = SocketTextSource("127.0.0.1", server.port).open(
         replace(environment, report_error=stop)
     )
     reader.start()
-    server.send(b"too long\n")
     assert stopped.wait(60)
     wait_for(lambda: not reader._receiver._thread.is_alive())
 

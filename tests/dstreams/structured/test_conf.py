@@ -11,15 +11,14 @@ from dstreams.structured.conf import AGGREGATION_STATE_FORMAT, SHUFFLE_PARTITION
 PARTITIONS = {SHUFFLE_PARTITIONS: "4"}
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 CHECK_CORRECTNESS = "spark.sql.streaming.statefulOperator.checkCorrectness.enabled"
-IDLE_EVENT_INTERVAL = "spark.sql.streaming.noDataProgressEventInterval"
+NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 def test_defaults() -> None:
     """What is not set has Spark's default."""
     conf = QueryConf.from_conf(PARTITIONS)
     assert conf.watermark_policy == "min"
-    assert conf.check_correctness is True
-    assert conf.idle_event_interval_ms == 10_000
+    assert conf.no_data_batches is True
     assert conf.shuffle_partitions == 4
 
 
@@ -28,18 +27,18 @@ def test_defaults() -> None:
     [
         (POLICY, "", "use one of min, max"),
         (SHUFFLE_PARTITIONS, "0", "whole number of at least 1"),
-        (CHECK_CORRECTNESS, "yes", "use one of true, false"),
-        (IDLE_EVENT_INTERVAL, "soon", "use a duration of at least 0 ms"),
+        (CHECK_CORRECTNESS, "false", "always enabled"),
+        (NO_DATA_BATCHES, "yes", "use one of true, false"),
         ("spark.dstreams.state.values", "xml", "use one of data, pickle"),
         (
             "spark.sql.streaming.join.stateFormatVersion",
             "2",
-            "has no effect",
+            "only one format",
         ),
         (
             "spark.sql.streaming.sessionWindow.stateFormatVersion",
             "1",
-            "have one format",
+            "only one format",
         ),
         (AGGREGATION_STATE_FORMAT, "3", "use one of 1, 2"),
         (STATE_FORMAT, "0", "use one of 1, 2"),
@@ -63,7 +62,7 @@ def test_pinned() -> None:
         STATE_FORMAT: "2",
         AGGREGATION_STATE_FORMAT: "2",
     }
-    later = QueryConf.from_conf({SHUFFLE_PARTITIONS: "8", POLICY: "min", IDLE_EVENT_INTERVAL: "1s"})
+    later = QueryConf.from_conf({SHUFFLE_PARTITIONS: "8", POLICY: "min", NO_DATA_BATCHES: "false"})
     restored = later.restored({key: first.pinned()[key] for key in (SHUFFLE_PARTITIONS, POLICY)})
     assert restored == later.replace(shuffle_partitions=4, watermark_policy="max")
 

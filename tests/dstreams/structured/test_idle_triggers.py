@@ -31,7 +31,7 @@ EVENTS = [("a", 1), ("b", 7), ("a", 20)]
 @pytest.fixture
 def session(make_session: MakeSession) -> StreamSession:
     """A session whose queries look for data as fast as they can."""
-    return make_session(**{"spark.sql.streaming.pollingDelay": "1ms"})
+    return make_session()
 
 
 def word(event: tuple[str, int]) -> str:

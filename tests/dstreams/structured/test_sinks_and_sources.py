@@ -602,18 +602,3 @@ def test_a_line_that_is_too_long(make_session: MakeSession) -> None:
             wait_for(lambda: session.table("socket") == ["last"] or not query.isActive)
         assert query.exception() is None
         query.stop()
-
-
-def test_a_setting_lets_a_query_fail_on_a_line_that_is_too_long(make_session: MakeSession) -> None:
-    """The query ends with the name of the source and of the setting."""
-    settings = {"spark.dstreams.socket.maxLineBytes": "10"}
-    session = make_session(**settings, **{"spark.dstreams.socket.longLines": "fail"})
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        options = {"host": "127.0.0.1", "port": server.getsockname()[1]}
-        lines = session.readStream.format("socket").options(**options).load()
-        query = lines.writeStream.format("memory").queryName("socket").start()
-        connection, _ = server.accept()
-        with connection:
-            connection.sendall(b"more than ten bytes\nlast\n")
-            wait_for(lambda: not query.isActive)
-    assert "spark.dstreams.socket.longLines=skip" in str(query.exception())

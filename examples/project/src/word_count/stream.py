@@ -43,7 +43,7 @@ def context() -> StreamingContext:
     """Return a context that ends what it has begun when it is told to stop."""
     conf = {
         "spark.streaming.stopGracefullyOnShutdown": "true",
-        "spark.dstreams.stop.waitForBatches": "4min",  # the unit waits for 5
+        "spark.dstreams.stop.batchTimeout": "4min",  # the unit waits for 5
     }
     spark = tuned_context("word-count", conf=conf)
     return StreamingContext(spark, BATCH_S)

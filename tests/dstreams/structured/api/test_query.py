@@ -23,8 +23,8 @@ from dstreams.structured import (
     StreamSession,
     window,
 )
+from dstreams.structured.api import manager
 from dstreams.testing import ManualClock
-from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
 from tests.support.waiting import wait_for
 
@@ -276,9 +276,9 @@ def test_event_time_in_progress(session: StreamSession) -> None:
     assert second == {"watermark": "1970-01-01T00:00:02.000Z"}
 
 
-def test_recent_progress(make_session: MakeSession) -> None:
-    """So many of the newest are kept as the setting says, and the newest is the last."""
-    session = make_session(**{"spark.sql.streaming.numRecentProgressUpdates": "2"})
+def test_recent_progress(session: StreamSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bounded number of the newest updates is kept, newest last."""
+    monkeypatch.setattr(manager, "_RECENT_UPDATES", 2)
     run = QueryRun(session, counts, "update")
     for word in "abc":
         run.add(word)

@@ -225,13 +225,6 @@ def test_messages_say_what_to_write(session: StreamSession) -> None:
         check_supported(groups(rate.rate, "append", EVENT_TIME).plan, OutputMode.Append)
 
 
-def test_warns_where_it_is_allowed(session: StreamSession) -> None:
-    """State behind the watermark is a warning where correct watermarks are not asked for."""
-    plan = groups(counted(Rate(session).rate), "append").plan
-    (warning,) = check_supported(plan, OutputMode.Update, requires_correct_watermarks=False)
-    assert "may lose rows" in warning
-
-
 def test_no_source() -> None:
     """A query needs a streaming source."""
 
