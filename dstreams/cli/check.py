@@ -1,4 +1,4 @@
-"""``check``: what a program uses of ``pyspark.streaming``, and what there is to do."""
+"""``check``: list what a program uses of ``pyspark.streaming``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 
 from dstreams.cli.common import Commands
-from dstreams.compat.check.check import check
-from dstreams.compat.check.report import as_json, report
+from dstreams.compat.check import as_json, check, report
 
 _STATUS = """\
 exit status:
-  0    nothing to do: what it uses runs, and what differs is listed
-  1    something has to be changed or set
-  2    a file cannot be read, or the command was used wrongly
+  0    the program runs as it is; differences are listed
+  1    something must be changed or set
+  2    a file cannot be read, or wrong usage
   130  interrupted by Ctrl-C
 """
 
@@ -23,15 +22,15 @@ def add_check(commands: Commands) -> None:
     """Add the command to a parser."""
     command = commands.add_parser(
         "check",
-        help="say what a program uses of pyspark.streaming, and what to change",
+        help="list what a program uses of pyspark.streaming and what to change",
         description=(
-            "Reads programs that were written for pyspark.streaming, without running them, and "
-            "lists by line what has to be changed or set, what differs, and what stays the same."
+            "Reads programs written for pyspark.streaming without running them, and lists by line "
+            "what to change or to set, and what behaves differently."
         ),
         examples=["app.py", "--json src/"],
         epilog=_STATUS,
     )
-    command.add_argument("--json", action="store_true", help="for programs")
+    command.add_argument("--json", action="store_true", help="machine-readable (JSON)")
     command.add_argument(
         "paths",
         nargs="+",

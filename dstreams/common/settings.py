@@ -149,7 +149,8 @@ class Settings(StateSettings):
         file_max_age_ms: maximum age of a file's modification time when the file appears, or
             ``unlimited`` (``spark.dstreams.fileStream.maxFileAge``); None: Spark's rule.
         ignore_missing_files: skip input files that no longer exist when their batch reads them
-            (``spark.sql.files.ignoreMissingFiles``, or the same key without ``sql``); the log and the ``inputs`` of the batch list them.
+            (``spark.sql.files.ignoreMissingFiles``, or the same key without ``sql``); the log and
+            the ``inputs`` of the batch list them.
         receiver_max_rate: maximum number of records per second of each receiver, socket, Kinesis
             stream and rate source, from the first batch on; None: no limit
             (``spark.streaming.receiver.maxRate``).
