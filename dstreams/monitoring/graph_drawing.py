@@ -133,7 +133,7 @@ class _Box:
         hint = "\n".join(one_line(fact, 400) for fact in facts if fact)
         lines = [(detail, "") for detail in self._details]
         if self._has_size:
-            lines.append(("", f' class="size" data-uid="{escape(node.uid)}"'))
+            lines.append(("", f' class="size" data-node="{node.number}"'))
         details = "".join(
             f'<text x="{x:.1f}" y="{top + 18 + _LINE * number:.1f}" text-anchor="middle" '
             f'font-size="10.5" opacity=".75"{attributes}>{escape(line)}</text>'

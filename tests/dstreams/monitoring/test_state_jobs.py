@@ -49,7 +49,7 @@ def test_a_state_rdd(ssc: StreamingContext, tmp_path: Path, preserves: bool) -> 
     missing = looked.look_up("counts", "c")
     assert (missing.is_there, missing.value) == (False, None)
     assert {one.key for one in looked.largest("counts", 5)} == {"a", ("b", 2)}
-    with pytest.raises(InvalidStreamError, match="has the uid 'other'; there are counts"):
+    with pytest.raises(InvalidStreamError, match="has the uid 'other'; known uids: counts"):
         looked.look_up("other", "a")
     if preserves:
         with pytest.raises(InvalidStreamError, match=r"\{'a': 1\} cannot be a key"):

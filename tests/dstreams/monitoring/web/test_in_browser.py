@@ -83,14 +83,15 @@ def test_a_stream_fills_the_page(registry: StreamRegistry, server: PageServer, t
     active = page.get_by_role("table", name="Active batches")
     expect(active.get_by_role("link")).to_have_text("40")
     source = page.locator("article.source")
-    expect(source).to_contain_text("80 left in 1 partition")
+    expect(source).to_contain_text("80 records behind in 1 partition")
     expect(source).to_contain_text("5,000 records/s")
-    expect(page.locator(".graph g.step")).to_have_count(5)
-    expect(page.locator(".graph g.step.state")).to_contain_text("1,000 keys, 50 kB")
-    expect(page.locator(".graph g.step.state .where")).to_have_text("totals at shop.py:36")
+    expect(page.locator(".graph svg g")).to_have_count(5)
+    expect(page.locator(".graph svg .size")).to_have_text("1,000 keys, 50 kB")
+    expect(page.locator(".graph svg")).to_contain_text("totals · shop.py:36")
     expect(page.locator(".state .numbers").first).to_have_text(
         "250 keys in a partition on average; most, 700 keys, in partition 1: 2.8 times as much."
     )
+    expect(page.locator(".skew").first).to_contain_text("0: 100 keys · 1: 700 keys · 2: 100 keys")
     expect(page.locator(".restart")).to_have_text(
         "A restart now would compute the state of batches 36 to 39 again, and run batch 40 again."
     )
