@@ -19,10 +19,10 @@ from checkpoint.state_store import VersionId
 from dstreams.common.clock import SystemClock
 from dstreams.engine.transaction_log import TransactionLog
 from dstreams.kafka.offsets import TopicPartition
-from dstreams.monitoring.application import application
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo, StateOperatorInfo
-from dstreams.monitoring.metrics.prometheus import render_metrics
-from dstreams.monitoring.monitor import Monitor, Opened
+from dstreams.monitoring.metrics import render_metrics
+from dstreams.monitoring.monitor import Monitor, RunInfo
+from dstreams.monitoring.registry import registry
 from dstreams.monitoring.status import GraphNode
 
 BATCHES = 1000
@@ -48,8 +48,8 @@ def run_stream(name: str, directory: Path, operators: int, partitions: int) -> N
     log.commit(0, 1000, stores=[store(uid, partitions) for uid in uids])
     nodes = [GraphNode(number, "state", f"map at {uid}", uid) for number, uid in enumerate(uids)]
     output = GraphNode(operators, "output", "pprint at app.py:20")
-    monitor.opened(Opened(f"stream-{name}", "run", (*nodes, output), log))
-    application().begun(monitor)
+    monitor.started(RunInfo(f"stream-{name}", "run", (*nodes, output), log))
+    registry().add(monitor)
     lag = {TopicPartition("clicks", number): 5 for number in range(partitions)}
     inputs = (InputInfo(0, "kafka(clicks)", 1000, "", {"lag": lag}),)
     metrics = {"stateMemory": 10**6, "commitTimeMs": 5}
@@ -59,7 +59,7 @@ def run_stream(name: str, directory: Path, operators: int, partitions: int) -> N
         batch = BatchInfo(
             number, at, {}, at, at + 5, at + 300, (), "succeeded", None, inputs, states
         )
-        monitor.tell(BatchCompleted(batch))
+        monitor.record(BatchCompleted(batch))
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
         whole, statuses, size = [], [], 0
         for _ in range(args.scrapes):
             started = perf_counter()
-            application().statuses()
+            registry().statuses()
             statuses.append(perf_counter() - started)
             started = perf_counter()
             size = len(render_metrics()[1])

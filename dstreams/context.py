@@ -46,15 +46,13 @@ from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.graph.transformed import TransformedDStream, TransformFunc
 from dstreams.listener import CALLBACKS, StreamingListener
-from dstreams.monitoring.application import application
+from dstreams.monitoring.display import format_duration
 from dstreams.monitoring.events import BatchInfo, BatchInfos, Event
 from dstreams.monitoring.listener_bus import ListenerBus, load_listener
-from dstreams.monitoring.monitor import Monitor, Opened
-from dstreams.monitoring.pictures.statuses import status_html, stream_html
-from dstreams.monitoring.pictures.tables import duration
+from dstreams.monitoring.monitor import Monitor, RunInfo
 from dstreams.monitoring.progress import RecentProgress, StreamingProgress, stream_progress
+from dstreams.monitoring.registry import registry
 from dstreams.monitoring.status import StreamStatus
-from dstreams.monitoring.web.page import page
 from dstreams.sources.file_formats import FixedRecords, FormatName, ReadFiles, file_format
 from dstreams.sources.file_stream import FileSource
 from dstreams.sources.queue import QueueSource
@@ -146,7 +144,7 @@ class StreamingContext:
             self._graph.batch_ms,
             self._clock,
             self._settings.retained_batches,
-            application().changed,
+            registry().changed,
         )
         self._life = LifeCycle(
             self, self._check_graph, self._sc, self._settings, self._bus, self._monitor
@@ -160,14 +158,16 @@ class StreamingContext:
         name, state = type(self).__name__, self._life.state.value
         inputs, outputs = len(self._graph.inputs), len(self._graph.outputs)
         return (
-            f"<{name} {state}, a batch each {duration(self._graph.batch_ms)}, inputs: {inputs}, "
-            f"outputs: {outputs}>"
+            f"<{name} {state}, a batch every {format_duration(self._graph.batch_ms)}, "
+            f"inputs: {inputs}, outputs: {outputs}>"
         )
 
     def _repr_html_(self) -> str:
+        from dstreams.monitoring.notebook import status_html  # noqa: PLC0415 - only in notebooks
+
         is_live = self._life.state is StreamingContextState.ACTIVE
-        page_url = page.url if is_live else None
-        return status_html(self._shown(), self._problem(), page=page_url)
+        page_url = registry().dashboard_url if is_live else None
+        return status_html(self._shown(), self._problem(), page_url)
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -503,7 +503,7 @@ class StreamingContext:
         The page is served from the first start or step of a stream or query with
         ``spark.dstreams.ui.enabled`` until the process ends. Semantics: SparkContext.uiWebUrl.
         """
-        return page.url
+        return registry().dashboard_url
 
     def remember(self, duration: float) -> None:
         """Keep the RDDs of output streams for at least *duration* seconds, for queries and slices.
@@ -967,6 +967,8 @@ class StreamingContext:
 
     def _picture(self, node: Node) -> str:
         """Render one stream: its graph, and its state if it has one."""
+        from dstreams.monitoring.notebook import stream_html  # noqa: PLC0415 - only in notebooks
+
         plan, is_durable = self._plan(node)
         nodes = graph_nodes(plan, is_durable=is_durable)
         number = node_numbers(plan)[node]
@@ -1014,24 +1016,24 @@ class StreamingContext:
             self._given_settings,
             self._restore_point,
             classes_of_program(self._graph, allowed=self._allowed_classes, depth=2),
-            self._monitor.restarts,
+            self._monitor.set_restart_progress,
         )
         checked = check_graph(self._graph, config)
 
         def open_engine() -> Engine:
             run_id = str(uuid4())
-            self._monitor.opening(checked.point.stream_id, run_id)
-            application().begun(self._monitor)
-            page.show(self._sc, self._settings)  # before a restart, which can take long
+            self._monitor.starting(checked.point.stream_id, run_id)
+            registry().add(self._monitor)
+            registry().show_dashboard(self._sc, self._settings)  # before a restart: it may be long
             engine = checked.open()
             self._restore_point = None  # frees what was read
-            self._monitor.opened(_opened(engine, run_id))
+            self._monitor.started(_opened(engine, run_id))
             return engine
 
         return open_engine
 
     def _tell(self, event: Event) -> None:
-        self._monitor.tell(event)
+        self._monitor.record(event)
         self._bus.post(event)
 
 
@@ -1085,10 +1087,10 @@ class JavaCalls:
         )
 
 
-def _opened(engine: Engine, run_id: str) -> Opened:
+def _opened(engine: Engine, run_id: str) -> RunInfo:
     nodes = graph_nodes(engine.plan, is_durable=engine.log is not None)
     snapshots = [engine.plan.nodes[node].uid for node in engine.plan.checkpointed()]
-    return Opened(
+    return RunInfo(
         engine.stream_id,
         run_id,
         nodes,

@@ -1,4 +1,4 @@
-"""Listeners: objects that are told how the batches of a stream go.
+"""Listeners: objects whose callbacks follow the batches of a stream.
 
 >>> class Slow(StreamingListener):
 ...     def onBatchCompleted(self, batchCompleted):
@@ -7,9 +7,9 @@
 ...             print(info.batchTime(), "took", info.totalDelay(), "ms")
 >>> ssc.addStreamingListener(Slow())
 
-What a callback gets answers like the Java objects that ``pyspark.streaming`` passes: facts are
-methods, a number that is not known yet is -1, a text that there is none of is None. They are
-values: they can be kept, compared, and read from any thread at any time.
+The arguments of callbacks have the methods of the Java objects that ``pyspark.streaming`` passes: a
+number that is not known yet is -1, a missing text is None. They are values, which can be kept,
+compared, and read from any thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from dstreams.errors import InvalidStreamError
 from dstreams.monitoring.events import (
@@ -45,53 +45,54 @@ __all__ = ["StatsReportListener", "StreamingListener"]
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K")
+T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
 
 _ABSENT = -1
 
 
 class StreamingListener:
-    """Base of listeners: override what is wanted, the rest does nothing.
+    """Base class of listeners: override the callbacks that you need.
 
-    Callbacks come one at a time, in order, on a thread of their own that no batch waits for; they
-    can change nothing in the batch. A callback that raises is logged the first time and counted
-    after that, and the listener goes on to be told. ``ssc.stop()`` may be called from a callback:
-    it returns at once, and the context stops after the batch that runs.
+    Callbacks run one at a time and in order, on a thread of their own that no batch waits for, and
+    cannot change the batch. The first callback that raises is logged, later ones are counted, and
+    the listener keeps getting events. ``ssc.stop()`` may be called from a callback: it returns
+    immediately, and the context stops after the running batch.
 
     Semantics: pyspark.streaming.StreamingListener (4.3), where stopping from a callback raises, and
-    where batches without jobs are not told.
+    where batches without jobs have no events.
     """
 
     def onStreamingStarted(self, streamingStarted: StreamingStartedEvent) -> None:
-        """Called when the streams were started: ``streamingStarted.time()``."""
+        """Called when the streams have started: ``streamingStarted.time()``."""
 
     def onReceiverStarted(self, receiverStarted: ReceiverEvent) -> None:
-        """Called when a receiver was started: ``receiverStarted.receiverInfo()``."""
+        """Called when a receiver has started: ``receiverStarted.receiverInfo()``."""
 
     def onReceiverError(self, receiverError: ReceiverEvent) -> None:
         """Called when a receiver has reported an error: ``receiverError.receiverInfo()``."""
 
     def onReceiverStopped(self, receiverStopped: ReceiverEvent) -> None:
-        """Called when a receiver was stopped: ``receiverStopped.receiverInfo()``."""
+        """Called when a receiver has stopped: ``receiverStopped.receiverInfo()``."""
 
     def onBatchSubmitted(self, batchSubmitted: BatchEvent) -> None:
         """Called when the input of a batch is fixed: ``batchSubmitted.batchInfo()``."""
 
     def onBatchStarted(self, batchStarted: BatchEvent) -> None:
-        """Called when a batch begins to run: ``batchStarted.batchInfo()``."""
+        """Called when a batch starts to run: ``batchStarted.batchInfo()``."""
 
     def onBatchCompleted(self, batchCompleted: BatchEvent) -> None:
-        """Called when a batch has run, well or not: ``batchCompleted.batchInfo()``."""
+        """Called when a batch has ended, successfully or not: ``batchCompleted.batchInfo()``."""
 
     def onOutputOperationStarted(self, outputOperationStarted: OutputOperationEvent) -> None:
-        """Called when an output begins: ``outputOperationStarted.outputOperationInfo()``."""
+        """Called when an output starts: ``outputOperationStarted.outputOperationInfo()``."""
 
     def onOutputOperationCompleted(self, outputOperationCompleted: OutputOperationEvent) -> None:
         """Called when an output has ended: ``outputOperationCompleted.outputOperationInfo()``."""
 
 
 class InfoMap(Mapping[K, V_co]):
-    """A mapping that does not change, with the names of Java's maps besides Python's."""
+    """An immutable mapping with the methods of Java's maps in addition to Python's."""
 
     def __init__(self, items: Mapping[K, V_co]) -> None:
         self._items = dict(items)
@@ -109,19 +110,19 @@ class InfoMap(Mapping[K, V_co]):
         return repr(self._items)
 
     def size(self) -> int:
-        """How many entries there are."""
+        """Return the number of entries."""
         return len(self)
 
     def isEmpty(self) -> bool:
-        """Whether there is none."""
+        """Return whether there are no entries."""
         return not self
 
     def containsKey(self, key: K) -> bool:
-        """Whether *key* has a value."""
+        """Return whether *key* has a value."""
         return key in self
 
     def keySet(self) -> frozenset[K]:
-        """The keys."""
+        """Return the keys."""
         return frozenset(self)
 
 
@@ -132,7 +133,7 @@ class BatchTime:
     _ms: int
 
     def milliseconds(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the milliseconds since the epoch."""
         return self._ms
 
     def __str__(self) -> str:
@@ -141,158 +142,139 @@ class BatchTime:
     __repr__ = __str__
 
 
-class _Info:
-    """What all views share: they show what their methods say."""
+def _get(kind: type[T], field: str, absent: object = None) -> Callable[[Any], T]:
+    """Return a method that reads *field* of the wrapped value; *absent* if that is missing."""
 
-    _facts: ClassVar[tuple[str, ...]]
+    def get(self: _View) -> T:
+        value = getattr(self._info, field, None)
+        return cast(T, absent if value is None else value)
+
+    get.__doc__ = f"Return ``{field}`` of the value; {absent} if it is not known."
+    return get
+
+
+def _metric(name: str) -> Callable[[Any], int]:
+    """Return a method that reads a metric of a stateful operation."""
+
+    def get(self: StateOperatorView) -> int:
+        return self._info.metrics[name]
+
+    get.__doc__ = f"Return the metric ``{name}``."
+    return get
+
+
+class _View:
+    """A value behind the methods of a Java object; the text shows those in *_shown*."""
+
+    _shown: ClassVar[tuple[str, ...]]
+    _info: Any
+
+    def __init_subclass__(cls) -> None:
+        for name, method in vars(cls).items():
+            if getattr(method, "__name__", "") == "get":
+                method.__name__, method.__qualname__ = name, f"{cls.__qualname__}.{name}"
 
     def __repr__(self) -> str:
-        facts = ", ".join(f"{name}={getattr(self, name)()!r}" for name in self._facts)
+        facts = ", ".join(f"{name}={getattr(self, name)()!r}" for name in self._shown)
         return f"{type(self).__name__}({facts})"
 
     def toString(self) -> str:
-        """The facts, for people."""
+        """Return the facts as text."""
         return repr(self)
 
 
 @dataclass(frozen=True, repr=False)
-class StreamInputInfo(_Info):
-    """What a batch reads from one input stream."""
+class StreamInputInfo(_View):
+    """The input that a batch reads from one stream; uncounted records are 0, as in Spark.
 
-    _facts = ("inputStreamId", "numRecords", "metadataDescription")
+    The metadata has ``Name`` and ``Description``. For Kafka also ``offsets``, a list of
+    :class:`dstreams.kafka.OffsetRange`, and ``lag``: the offsets of each
+    :class:`dstreams.kafka.TopicPartition` that remain after the batch.
+    """
+
+    _shown = ("inputStreamId", "numRecords", "metadataDescription")
     _info: InputInfo
 
-    def inputStreamId(self) -> int:
-        """0, 1, 2, ... in order of definition."""
-        return self._info.stream_id
-
-    def numRecords(self) -> int:
-        """How many records; 0 where counting would cost a job, as Spark says of files."""
-        return self._info.records or 0
+    inputStreamId = _get(int, "stream_id")
+    numRecords = _get(int, "records", 0)
 
     def metadata(self) -> InfoMap[str, Any]:
-        """What else the source says: ``Name``, and ``Description`` for people.
-
-        Of Kafka also ``offsets``, a list of :class:`dstreams.kafka.OffsetRange`, and ``lag``: how
-        many offsets of each :class:`dstreams.kafka.TopicPartition` are left after the batch.
-        """
+        """Return the facts that the source reports."""
         own = {"Name": self._info.name, "Description": self._info.description}
         return InfoMap({**self._info.metadata, **own})
 
     def metadataDescription(self) -> str | None:
-        """What the batch reads, one line."""
+        """Return a line that describes the input; None if there is none."""
         return self._info.description or None
 
 
 @dataclass(frozen=True, repr=False)
-class OutputInfo(_Info):
-    """One output operation of one batch."""
+class OutputInfo(_View):
+    """One output operation of one batch, for example ``pprint at app.py:20``."""
 
-    _facts = ("batchTime", "id", "name", "startTime", "endTime", "failureReason")
+    _shown = ("batchTime", "id", "name", "startTime", "endTime", "failureReason")
     _batch_time_ms: int
-    _output: OutputOperationInfo | PlannedOutput
+    _info: OutputOperationInfo | PlannedOutput
     _started_ms: int | None = None
 
+    id = _get(int, "output_id")
+    name = _get(str, "name")
+    description = _get(str, "name")
+    endTime = _get(int, "completed_ms", _ABSENT)
+    failureReason = cast("Callable[[Any], str | None]", _get(str, "failure"))
+
     def batchTime(self) -> BatchTime:
-        """The batch."""
+        """Return the batch time."""
         return BatchTime(self._batch_time_ms)
 
-    def id(self) -> int:
-        """0, 1, 2, ... in order of registration."""
-        return self._output.output_id
-
-    def name(self) -> str:
-        """The operation and where the program calls it, for example ``pprint at app.py:20``."""
-        return self._output.name
-
-    def description(self) -> str:
-        """The same as :meth:`name`."""
-        return self._output.name
-
     def startTime(self) -> int:
-        """Clock when it began, ms since the epoch; -1 when it has not."""
-        if isinstance(self._output, OutputOperationInfo):
-            return self._output.started_ms
-        return _ABSENT if self._started_ms is None else self._started_ms
-
-    def endTime(self) -> int:
-        """Clock when it ended, ms since the epoch; -1 when it has not."""
-        output = self._output
-        return output.completed_ms if isinstance(output, OutputOperationInfo) else _ABSENT
+        """Return when it started, in milliseconds since the epoch; -1 if it has not."""
+        started_ms = getattr(self._info, "started_ms", self._started_ms)
+        return _ABSENT if started_ms is None else started_ms
 
     def duration(self) -> int:
-        """Milliseconds that it ran; -1 when it has not ended."""
+        """Return the milliseconds that it ran; -1 if it has not ended."""
         return self.endTime() - self.startTime() if self.endTime() != _ABSENT else _ABSENT
-
-    def failureReason(self) -> str | None:
-        """Why it failed; None when it did not."""
-        return self._output.failure if isinstance(self._output, OutputOperationInfo) else None
 
 
 @dataclass(frozen=True, repr=False)
-class StateOperatorView(_Info):
-    """What an operation with stored state did in one batch.
+class StateOperatorView(_View):
+    """The metrics of a stateful operation in one batch.
 
-    The facts have the names of ``stateOperators`` in the progress of a Spark query.
+    They have the names of ``stateOperators`` in the progress of a Spark query; ``customMetrics``
+    has all of them. Times are milliseconds, summed over the partitions.
     """
 
-    _facts = ("operatorName", "numRowsTotal", "numRowsUpdated", "numRowsRemoved", "memoryUsedBytes")
+    _shown = ("operatorName", "numRowsTotal", "numRowsUpdated", "numRowsRemoved", "memoryUsedBytes")
     _info: StateOperatorInfo
 
-    def operatorName(self) -> str:
-        """The operation and where the program calls it."""
-        return self._info.name
-
-    def numRowsTotal(self) -> int:
-        """Keys of the state after the batch."""
-        return self._info.metrics["numTotalStateRows"]
-
-    def numRowsUpdated(self) -> int:
-        """States that were written."""
-        return self._info.metrics["numUpdatedStateRows"]
-
-    def numRowsRemoved(self) -> int:
-        """States that were removed."""
-        return self._info.metrics["numRemovedStateRows"]
-
-    def numRowsDroppedByWatermark(self) -> int:
-        """Late records that were left out."""
-        return self._info.metrics["numRowsDroppedByWatermark"]
-
-    def allUpdatesTimeMs(self) -> int:
-        """Milliseconds in the user's function and around it, all partitions together."""
-        return self._info.metrics["allUpdatesTimeMs"]
-
-    def allRemovalsTimeMs(self) -> int:
-        """Milliseconds spent on keys that timed out, all partitions together."""
-        return self._info.metrics["allRemovalsTimeMs"]
-
-    def commitTimeMs(self) -> int:
-        """Milliseconds of making the state durable, all partitions together."""
-        return self._info.metrics["commitTimeMs"]
-
-    def memoryUsedBytes(self) -> int:
-        """Bytes that the state takes where it is kept."""
-        return self._info.metrics["stateMemory"]
-
-    def numShufflePartitions(self) -> int:
-        """Partitions of the state."""
-        return self._info.partitions
-
-    def numStateStoreInstances(self) -> int:
-        """Stores that were opened."""
-        return self._info.metrics["numStateStoreInstances"]
+    operatorName = _get(str, "name")
+    numShufflePartitions = _get(int, "partitions")
+    numRowsTotal = _metric("numTotalStateRows")
+    numRowsUpdated = _metric("numUpdatedStateRows")
+    numRowsRemoved = _metric("numRemovedStateRows")
+    numRowsDroppedByWatermark = _metric("numRowsDroppedByWatermark")
+    allUpdatesTimeMs = _metric("allUpdatesTimeMs")
+    allRemovalsTimeMs = _metric("allRemovalsTimeMs")
+    commitTimeMs = _metric("commitTimeMs")
+    memoryUsedBytes = _metric("stateMemory")
+    numStateStoreInstances = _metric("numStateStoreInstances")
 
     def customMetrics(self) -> InfoMap[str, int]:
-        """All counts, by the names of :class:`~dstreams.monitoring.events.StateOperatorInfo`."""
+        """Return all metrics of :class:`~dstreams.monitoring.events.StateOperatorInfo`."""
         return InfoMap(self._info.metrics)
 
 
 @dataclass(frozen=True, repr=False)
-class BatchInfoView(_Info):
-    """What is known of a batch at the time of the event."""
+class BatchInfoView(_View):
+    """A batch at the time of the event.
 
-    _facts = (
+    Times are milliseconds since the epoch, delays milliseconds. ``outcome``, ``failureReason`` and
+    ``stateOperators`` are additions to pyspark.streaming, which has no events for batches without
+    jobs: ``succeeded``, ``failed``, ``empty`` (no output had an RDD) or ``cancelled`` (by a stop).
+    """
+
+    _shown = (
         "batchTime",
         "numRecords",
         "submissionTime",
@@ -306,157 +288,99 @@ class BatchInfoView(_Info):
     )
     _info: BatchInfo | PendingBatch
 
+    submissionTime = _get(int, "submitted_ms")
+    processingStartTime = _get(int, "started_ms", _ABSENT)
+    processingEndTime = _get(int, "completed_ms", _ABSENT)
+    schedulingDelay = _get(int, "scheduling_delay_ms", _ABSENT)
+    processingDelay = _get(int, "processing_delay_ms", _ABSENT)
+    totalDelay = _get(int, "total_delay_ms", _ABSENT)
+    outcome = cast("Callable[[Any], str | None]", _get(str, "outcome"))
+    failureReason = cast("Callable[[Any], str | None]", _get(str, "failure"))
+
     def batchTime(self) -> BatchTime:
-        """The batch time."""
+        """Return the batch time."""
         return BatchTime(self._info.batch_time_ms)
 
-    def submissionTime(self) -> int:
-        """Clock when its input was fixed, ms since the epoch."""
-        return self._info.submitted_ms
-
-    def processingStartTime(self) -> int:
-        """Clock when it began to run, ms since the epoch; -1 when it has not."""
-        return _ABSENT if self._info.started_ms is None else self._info.started_ms
-
-    def processingEndTime(self) -> int:
-        """Clock when it had run, ms since the epoch; -1 when it has not."""
-        return self._info.completed_ms if isinstance(self._info, BatchInfo) else _ABSENT
-
-    def schedulingDelay(self) -> int:
-        """Milliseconds that it waited for earlier batches; -1 when it waits still."""
-        started_ms = self._info.started_ms
-        return _ABSENT if started_ms is None else started_ms - self._info.submitted_ms
-
-    def processingDelay(self) -> int:
-        """Milliseconds that it ran; -1 when it has not ended."""
-        return self._info.processing_delay_ms if isinstance(self._info, BatchInfo) else _ABSENT
-
-    def totalDelay(self) -> int:
-        """Milliseconds that it waited and ran; -1 when it has not ended."""
-        return self._info.total_delay_ms if isinstance(self._info, BatchInfo) else _ABSENT
-
     def numRecords(self) -> int:
-        """Records of all inputs that are counted."""
+        """Return the number of counted records of all inputs."""
         return sum(given.records or 0 for given in self._info.inputs)
 
     def streamIdToInputInfo(self) -> InfoMap[int, StreamInputInfo]:
-        """What it reads, by input stream."""
+        """Return the input of each stream."""
         return InfoMap({given.stream_id: StreamInputInfo(given) for given in self._info.inputs})
 
     def outputOperationInfos(self) -> InfoMap[int, OutputInfo]:
-        """Its output operations: those whose turn it is, and after the batch those that ran."""
+        """Return the output operations: those that are due, and after the batch those that ran."""
         time_ms = self._info.batch_time_ms
         return InfoMap({each.output_id: OutputInfo(time_ms, each) for each in self._info.outputs})
 
     def stateOperators(self) -> tuple[StateOperatorView, ...]:
-        """What each operation with stored state did; none before the batch has run.
-
-        Not in pyspark.streaming.
-        """
-        states = self._info.states if isinstance(self._info, BatchInfo) else ()
-        return tuple(map(StateOperatorView, states))
-
-    def outcome(self) -> str | None:
-        """``succeeded``, ``failed``, ``empty`` (no output had an RDD), ``cancelled`` (cut off by a
-        stop), or None before the end.
-
-        Not in pyspark.streaming, which does not tell batches that had no jobs or could not be made.
-        """
-        return self._info.outcome if isinstance(self._info, BatchInfo) else None
-
-    def failureReason(self) -> str | None:
-        """Why the batch failed or was cut off, None when neither; not in pyspark.streaming."""
-        return self._info.failure if isinstance(self._info, BatchInfo) else None
+        """Return the metrics of each stateful operation; empty before the batch has run."""
+        return tuple(map(StateOperatorView, getattr(self._info, "states", ())))
 
 
 @dataclass(frozen=True, repr=False)
-class ReceiverInfoView(_Info):
-    """A receiver at the time of the event."""
+class ReceiverInfoView(_View):
+    """A receiver at the time of the event; receivers in the driver have the executor ``driver``."""
 
-    _facts = ("streamId", "name", "active", "location", "executorId", "lastErrorMessage")
+    _shown = ("streamId", "name", "active", "location", "executorId", "lastErrorMessage")
     _info: ReceiverInfo
 
-    def streamId(self) -> int:
-        """The input stream it works for."""
-        return self._info.stream_id
-
-    def name(self) -> str:
-        """The source's name."""
-        return self._info.name
-
-    def active(self) -> bool:
-        """Whether it receives."""
-        return self._info.active
-
-    def location(self) -> str:
-        """Host it runs on."""
-        return self._info.location
-
-    def executorId(self) -> str:
-        """Executor it runs in; ``driver`` for a thread of the driver."""
-        return self._info.executor_id
-
-    def lastErrorMessage(self) -> str:
-        """What it last reported; empty when it never did."""
-        return self._info.last_error_message
-
-    def lastError(self) -> str:
-        """What it last reported, with its origin; empty when it never did."""
-        return self._info.last_error
-
-    def lastErrorTime(self) -> int:
-        """Clock when it last reported an error, ms since the epoch; -1 when it never did."""
-        return _ABSENT if self._info.last_error_ms is None else self._info.last_error_ms
+    streamId = _get(int, "stream_id")
+    name = _get(str, "name")
+    active = _get(bool, "active")
+    location = _get(str, "location")
+    executorId = _get(str, "executor_id")
+    lastErrorMessage = _get(str, "last_error_message")
+    lastError = _get(str, "last_error")
+    lastErrorTime = _get(int, "last_error_ms", _ABSENT)
 
 
 @dataclass(frozen=True, repr=False)
-class StreamingStartedEvent(_Info):
-    """The streams were started."""
+class StreamingStartedEvent(_View):
+    """The streams have started; ``time`` is in milliseconds since the epoch."""
 
-    _facts = ("time",)
-    _event: StreamingStarted
+    _shown = ("time",)
+    _info: StreamingStarted
 
-    def time(self) -> int:
-        """Clock at the start, ms since the epoch."""
-        return self._event.time_ms
+    time = _get(int, "time_ms")
 
 
 @dataclass(frozen=True, repr=False)
-class ReceiverEvent(_Info):
-    """Something happened to a receiver."""
+class ReceiverEvent(_View):
+    """An event of a receiver."""
 
-    _facts = ("receiverInfo",)
-    _event: ReceiverStarted | ReceiverError | ReceiverStopped
+    _shown = ("receiverInfo",)
+    _info: ReceiverStarted | ReceiverError | ReceiverStopped
 
     def receiverInfo(self) -> ReceiverInfoView:
-        """The receiver."""
-        return ReceiverInfoView(self._event.receiver)
+        """Return the receiver."""
+        return ReceiverInfoView(self._info.receiver)
 
 
 @dataclass(frozen=True, repr=False)
-class BatchEvent(_Info):
-    """A batch came one step further."""
+class BatchEvent(_View):
+    """An event of a batch."""
 
-    _facts = ("batchInfo",)
-    _event: BatchSubmitted | BatchStarted | BatchCompleted
+    _shown = ("batchInfo",)
+    _info: BatchSubmitted | BatchStarted | BatchCompleted
 
     def batchInfo(self) -> BatchInfoView:
-        """The batch."""
-        return BatchInfoView(self._event.batch)
+        """Return the batch."""
+        return BatchInfoView(self._info.batch)
 
 
 @dataclass(frozen=True, repr=False)
-class OutputOperationEvent(_Info):
-    """An output operation began or ended."""
+class OutputOperationEvent(_View):
+    """The start or end of an output operation."""
 
-    _facts = ("outputOperationInfo",)
-    _event: OutputOperationStarted | OutputOperationCompleted
+    _shown = ("outputOperationInfo",)
+    _info: OutputOperationStarted | OutputOperationCompleted
 
     def outputOperationInfo(self) -> OutputInfo:
-        """The output operation."""
-        event = self._event
-        started_ms = event.started_ms if isinstance(event, OutputOperationStarted) else None
-        return OutputInfo(event.batch_time_ms, event.output, started_ms)
+        """Return the output operation."""
+        started_ms = getattr(self._info, "started_ms", None)
+        return OutputInfo(self._info.batch_time_ms, self._info.output, started_ms)
 
 
 CALLBACKS: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
@@ -470,19 +394,19 @@ CALLBACKS: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
     OutputOperationStarted: ("onOutputOperationStarted", OutputOperationEvent),
     OutputOperationCompleted: ("onOutputOperationCompleted", OutputOperationEvent),
 }
-"""By type of event: the method of a listener for it, and the view that the method gets."""
+"""By type of event: the callback of a listener, and the class of its argument."""
 
 
 class StatsReportListener(StreamingListener):
-    """Logs how the delays of the last batches are spread, after each batch.
+    """Logs statistics of the delays of the last batches after each batch.
 
     Args:
-        numBatchInfos: how many batches.
+        numBatchInfos: number of batches.
 
     Raises:
-        InvalidStreamError: *numBatchInfos* is no positive number.
+        InvalidStreamError: *numBatchInfos* is not a positive integer.
 
-    Semantics: Spark's StatsReportListener; to the Python logger ``dstreams.listener``.
+    Semantics: Spark's StatsReportListener, with the Python logger ``dstreams.listener``.
     """
 
     def __init__(self, numBatchInfos: int = 10) -> None:
@@ -494,18 +418,18 @@ class StatsReportListener(StreamingListener):
         self._infos: deque[BatchInfoView] = deque(maxlen=numBatchInfos)
 
     def onBatchCompleted(self, batchCompleted: BatchEvent) -> None:
-        """Log the spread."""
+        """Log the statistics."""
         self._infos.append(batchCompleted.batchInfo())
         logger.info(self._spread("total delay", [info.totalDelay() for info in self._infos]))
         times = [info.processingDelay() for info in self._infos]
         logger.info(self._spread("processing time", times))
 
     @staticmethod
-    def _spread(what: str, values_ms: list[int]) -> str:
+    def _spread(title: str, values_ms: list[int]) -> str:
         ordered = sorted(values_ms)
-        at = ", ".join(
+        quantiles = ", ".join(
             f"{percent}%: {ordered[percent * (len(ordered) - 1) // 100]} ms"
             for percent in (0, 5, 10, 25, 50, 75, 90, 95, 100)
         )
         mean = sum(ordered) / len(ordered)
-        return f"{what} of the last {len(ordered)} batches: mean {mean:.1f} ms, {at}"
+        return f"{title} of the last {len(ordered)} batches: mean {mean:.1f} ms, {quantiles}"

@@ -19,7 +19,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams.common.settings import Settings
-from dstreams.monitoring.pictures.tables import table_html
+from dstreams.monitoring.notebook import Table
 from dstreams.structured.conf import QueryConf
 from tests.support.documentation import (
     Block,
@@ -209,7 +209,7 @@ def test_a_table_of_a_notebook_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -
     """The theme frames tables without a class, and its frame is wider than the picture."""
     pytest.importorskip("mkdocs")
     monkeypatch.syspath_prepend(ROOT / "docs")
-    html = table_html(["n"], [["1"]])
+    html = Table(["n"], [["1"]]).html()
     output = load("hooks")._cell_output({"data": {"text/html": [html]}})
     assert re.search(r"<table (?!class=)", output) is None
     assert output.count('<table class="of-notebook" style=') == 1

@@ -10,9 +10,8 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
-from dstreams.monitoring.pictures.graphs import graph_text
-from dstreams.monitoring.pictures.markup import plain
-from dstreams.monitoring.pictures.tables import duration
+from dstreams.monitoring.display import format_duration, one_line
+from dstreams.monitoring.graph_drawing import graph_text
 from dstreams.sources.source import restart_refusal
 
 _WIDTH = 92
@@ -61,8 +60,8 @@ def _state_facts(node: Node, interval_ms: int) -> str:
     every = "every batch" if batches == 1 else f"every {batches} batches"
     return (
         f"a snapshot of the whole {'state' if node.is_stateful else 'stream'} {every} "
-        f"({duration(interval_ms)}); a restart computes what came after it again, from the same "
-        "input"
+        f"({format_duration(interval_ms)}); a restart computes what came after it again, from the "
+        "same input"
     )
 
 
@@ -86,5 +85,5 @@ _AFTER_FAILURE = {
 
 def _entry(uid: str, operation: str, facts: str) -> list[str]:
     indent = "  "
-    told = wrap(plain(facts, 1000), _WIDTH, initial_indent=indent, subsequent_indent=indent)
-    return [f"{plain(uid)}, {plain(operation)}", *told]
+    told = wrap(one_line(facts, 1000), _WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return [f"{one_line(uid)}, {one_line(operation)}", *told]

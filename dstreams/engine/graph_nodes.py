@@ -7,7 +7,7 @@ from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
-from dstreams.monitoring.pictures.tables import duration
+from dstreams.monitoring.display import format_duration
 from dstreams.monitoring.status import DURABLE_INPUT, DURABLE_STORE, GraphNode, NodeKind
 from dstreams.sinks.promise import WITHOUT_CHECKPOINT, OutputPromise
 
@@ -68,4 +68,4 @@ def _durable(node: Node, plan: Plan) -> str:
         return ""
     if isinstance(node, StateStoreDStream):
         return DURABLE_STORE
-    return f"a snapshot every {duration(interval_ms)}"
+    return f"a snapshot every {format_duration(interval_ms)}"

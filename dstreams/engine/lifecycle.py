@@ -22,10 +22,10 @@ from dstreams.engine.scheduler import Scheduler
 from dstreams.engine.signals import SignalStop
 from dstreams.engine.unfinished_work import cut_off
 from dstreams.errors import DurabilityError, IncompleteStopError, StreamLifecycleError
-from dstreams.monitoring.application import application
 from dstreams.monitoring.events import BatchInfo, StreamingStarted
 from dstreams.monitoring.listener_bus import ListenerBus
 from dstreams.monitoring.monitor import Monitor
+from dstreams.monitoring.registry import registry
 from dstreams.spark.context import require_running
 from dstreams.spark.job_watch import JobWatch, watched
 
@@ -201,7 +201,7 @@ class LifeCycle:
             if self._error is None:
                 self._error = error
             self._ended.notify_all()
-        self._monitor.failed(str(error), goes_on=goes_on)
+        self._monitor.failed(str(error), continues=goes_on)
 
     def finish(self) -> None:
         """End the life of the context; called by whoever comes first, and harmless after."""
@@ -217,7 +217,7 @@ class LifeCycle:
                 LifeCycle.active = None
         self._bus.close(LISTENERS_S)
         self._monitor.ended()
-        application().ended(self._monitor)
+        registry().ended(self._monitor)
         self._signals.remove()
         atexit.unregister(self._stop_at_exit)
         with self._ended:

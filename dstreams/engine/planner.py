@@ -15,8 +15,8 @@ from dstreams.engine.recovery.skipped_batches import gap_of
 from dstreams.engine.transaction_log import AFTER, TransactionLog
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
-from dstreams.monitoring.events import BatchSubmitted, InputInfo, PlannedOutput, Tell
-from dstreams.monitoring.phases import PhaseTimer
+from dstreams.monitoring.events import BatchSubmitted, InputInfo, Notify, PlannedOutput
+from dstreams.monitoring.progress import PhaseTimer
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import PlannedInput, SourceReader
 
@@ -37,7 +37,7 @@ class BatchPlanner:
         ends: InputEnds,
         log: TransactionLog | None,
         clock: Clock,
-        tell: Tell,
+        tell: Notify,
         stream_id: str,
     ) -> None:
         self.begun = BegunBatches(plan, stream_id)

@@ -34,15 +34,15 @@ from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
     BatchStarted,
+    Notify,
     Outcome,
     OutputOperationCompleted,
     OutputOperationInfo,
     OutputOperationStarted,
     PlannedOutput,
     StateOperatorInfo,
-    Tell,
 )
-from dstreams.monitoring.phases import PhaseTimer
+from dstreams.monitoring.progress import PhaseTimer
 from dstreams.spark import jvm
 from dstreams.spark.failures import located, make_brief, stops_stream
 from dstreams.spark.job_labels import (
@@ -77,7 +77,7 @@ class BatchRunner:
     committer: BatchCommitter | None
     clean_up: BatchCleanUp
     clock: Clock
-    tell: Tell
+    tell: Notify
     stops_on_failure: bool
     unbridged: list[tuple[int, int]] = field(default_factory=list)
     ran_ms: int = 0

@@ -36,7 +36,7 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.pickling import PickledGraph, pickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
-from dstreams.monitoring.events import Event, Tell
+from dstreams.monitoring.events import Event, Notify
 from dstreams.sources.source import SourceEnvironment, SourceReader, close_all, restart_refusal
 from dstreams.spark import jvm
 from dstreams.spark.worker_python import require_shared, require_workers
@@ -66,7 +66,7 @@ class EngineConfig:
     settings: Settings
     directory: str | None
     report: Callable[[BaseException], None]
-    tell: Tell
+    tell: Notify
     context: object
     given: Settings | None = None
     point: RestorePoint | None = None

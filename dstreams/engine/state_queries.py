@@ -9,8 +9,7 @@ from pyspark import RDD
 
 from dstreams.engine.engine import Engine
 from dstreams.graph.node import Node
-from dstreams.monitoring.state_access import StateAccess
-from dstreams.monitoring.state_jobs import SnapshotState, StateJobs, StoredState
+from dstreams.monitoring.state_jobs import SnapshotState, StateAccess, StateJobs, StoredState
 
 
 def state_access(engine: Engine) -> StateAccess | None:

@@ -1,9 +1,9 @@
-"""What is told about a stream that runs: frozen values, made once.
+"""Events of a running stream or query, and the frozen values that they carry.
 
-A batch is told in this order: :class:`BatchSubmitted` when its input is fixed,
-:class:`BatchStarted`, for each output that has an RDD :class:`OutputOperationStarted` and
-:class:`OutputOperationCompleted`, then :class:`BatchCompleted`, whatever became of it. The next
-batch may be submitted in between, and is never started before this one is completed.
+The events of a batch come in this order: :class:`BatchSubmitted` when its input is fixed,
+:class:`BatchStarted`, :class:`OutputOperationStarted` and :class:`OutputOperationCompleted` for
+each output that has an RDD, then :class:`BatchCompleted`, whatever the outcome. The next batch may
+be submitted in between, but never starts before this one is completed.
 """
 
 from __future__ import annotations
@@ -12,27 +12,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, overload
 
-from dstreams.monitoring.pictures.batches import (
-    batch_html,
-    batch_text,
-    batches_html,
-    batches_text,
-    states_html,
-    states_text,
-)
-from dstreams.monitoring.pictures.markup import frame
+from dstreams.monitoring.display import Rendered
 
 Outcome = Literal["succeeded", "failed", "empty", "cancelled"]
 
 
-class ToldOffsets(NamedTuple):
-    """From where to where a batch reads an input, as people know its offsets: JSON values.
+class OffsetProgress(NamedTuple):
+    """The offsets that a batch reads from an input, as JSON values.
 
     Args:
-        start: after which it reads.
-        end: up to which it reads.
-        latest: the last one that the source has, as far as it knows.
-        metrics: what else it says of them, such as how far the batch is behind.
+        start: the batch reads after this one.
+        end: the batch reads up to this one.
+        latest: the newest offset that the source knows of.
+        metrics: other facts that the source reports, such as its lag.
     """
 
     start: Any
@@ -43,20 +35,20 @@ class ToldOffsets(NamedTuple):
 
 @dataclass(frozen=True)
 class InputInfo:
-    """What one batch reads from one input stream.
+    """The input that one batch reads from one input stream.
 
     Args:
         stream_id: 0, 1, 2, ... in order of definition.
         name: the source's name.
-        records: how many records that is; None where counting beforehand would cost a job. The
-            jobs of the batch count those: it is known when the batch has run, unless the input was
-            not read, or not to its end, as by ``take``.
-        description: the same for people.
-        metadata: what else the source says, by name. Of Kafka ``offsets``, the ranges that the
-            batch reads, and ``lag``, how many offsets of each partition are left after it;
-            once the batch has run also ``rejected``, how many records could not be decoded and
-            were left out, where there are any.
-        offsets: from where to where it reads; None where there is nothing to say.
+        records: number of records; None if counting in advance would cost a job. The jobs of the
+            batch then count them, so the number is known once the batch has run, unless the input
+            was not read to its end, as by ``take``.
+        description: a readable description of the input.
+        metadata: further facts that the source reports. For Kafka: ``offsets``, the ranges that
+            the batch reads, and ``lag``, the offsets of each partition that remain after it. Once
+            the batch has run also ``rejected``, the records skipped because they could not be
+            decoded, if there were any.
+        offsets: the range that the batch reads; None if the source has no offsets.
     """
 
     stream_id: int
@@ -64,12 +56,12 @@ class InputInfo:
     records: int | None
     description: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    offsets: ToldOffsets | None = None
+    offsets: OffsetProgress | None = None
 
 
 @dataclass(frozen=True)
 class PlannedOutput:
-    """An output operation whose turn it is in a batch; without an RDD it will not run.
+    """An output operation that is due in a batch; it runs only if it has an RDD.
 
     Args:
         output_id: 0, 1, 2, ... in order of registration.
@@ -87,13 +79,12 @@ class OutputOperationInfo:
     Args:
         output_id: 0, 1, 2, ... in order of registration.
         name: operation and call site, for example ``pprint at app.py:20``.
-        started_ms: clock when it began, milliseconds since the epoch.
-        completed_ms: clock when it ended.
-        failure: why it failed, None when it succeeded.
-        rows: how many rows it wrote; None where nobody counted, as in streams.
-        job_ids: Spark's ids of the jobs that it ran, the first hundred of them, as in Spark's own
-            page; empty where they are not known. Jobs that other threads of the program began
-            meanwhile may be among them.
+        started_ms: when it started, milliseconds since the epoch.
+        completed_ms: when it ended.
+        failure: why it failed; None if it succeeded.
+        rows: rows written; None if they were not counted, as in streams.
+        job_ids: ids of the Spark jobs that it ran, at most the first hundred; empty if unknown.
+            They may include jobs that other threads of the program started at the same time.
     """
 
     output_id: int
@@ -105,19 +96,19 @@ class OutputOperationInfo:
     job_ids: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class StateOperatorInfo:
-    """What an operation with stored state did in one batch.
+@dataclass(frozen=True, repr=False)
+class StateOperatorInfo(Rendered):
+    """Metrics of one stateful operation in one batch.
 
     Args:
-        uid: its name in durable files, for example ``mapWithState-0``.
-        name: operation and call site; of a query the name of the operator, as Spark has it.
+        uid: its identity on disk, for example ``mapWithState-0``.
+        name: operation and call site; for a query Spark's name of the operator.
         partitions: partitions of the state.
-        metrics: counts by the names that Spark gives them: ``numOutputRows``,
+        metrics: counts under Spark's names: ``numOutputRows``,
             ``numRowsDroppedByWatermark``, ``numTotalStateRows``, ``numUpdatedStateRows``,
             ``numRemovedStateRows``, ``allUpdatesTimeMs``, ``allRemovalsTimeMs``, ``commitTimeMs``,
             ``stateMemory`` (bytes), ``numStateStoreInstances`` and more.
-        watermark_ms: the watermark of the next batch, milliseconds since the epoch; None without.
+        watermark_ms: the watermark of the next batch, in milliseconds; None without one.
     """
 
     uid: str
@@ -126,53 +117,46 @@ class StateOperatorInfo:
     metrics: Mapping[str, int]
     watermark_ms: int | None = None
 
-    def __repr__(self) -> str:
-        return states_text([self])
-
-    def _repr_html_(self) -> str:
-        return frame(states_html([self]))
-
 
 @dataclass(frozen=True)
 class EventTimes:
-    """The event times that a batch has seen, in milliseconds since the epoch."""
+    """The event times in one batch, in milliseconds since the epoch."""
 
     max_ms: int
     min_ms: int
     avg_ms: float
 
 
-@dataclass(frozen=True)
-class BatchInfo:
+@dataclass(frozen=True, repr=False)
+class BatchInfo(Rendered):
     """One batch that ran, of a stream or of a query.
 
-    All times are milliseconds since the epoch. ``batch_time_ms`` is the logical time of the batch,
+    All times are milliseconds since the epoch: ``batch_time_ms`` is the logical time of the batch,
     the others are readings of the driver's clock.
 
     Args:
         batch_id: 0 for the first batch of the stream, then 1, 2, ...
         batch_time_ms: the batch time.
-        records: how many records each source gave, by the source's name; None where the source
-            could not say and the batch's jobs did not read all of them.
+        records: number of records from each source, by name; None if the source cannot count them
+            and the jobs of the batch did not read all of them.
         submitted_ms: when its input was fixed.
-        started_ms: when it began to run.
-        completed_ms: when it had run.
-        outputs: outcome of each output operation that had an RDD, in order.
-        outcome: ``succeeded``, ``failed``, ``empty`` when no output had an RDD, or ``cancelled``
-            when a stop cut it off: with a checkpoint directory the next start runs it again. So is
-            one whose step was interrupted; where a later batch was committed, no start runs it
-            again.
-        failure: why it failed, or was cut off; None when neither.
-        inputs: what each input stream read; a source that failed to say is not there.
-        states: what each operation with stored state did; one that failed is not there.
-        durations_ms: milliseconds of each phase, by the names that Spark gives them:
-            ``latestOffset`` (how far it reads), ``walCommit`` (the begin record), ``getBatch``,
-            ``queryPlanning``, ``addBatch`` (outputs; of a query state as well), ``commitOffsets``
-            (the commit record), and of streams ``state`` and ``snapshots``.
-        since_ms: milliseconds from the trigger before, or the batch duration; None for the first
-            trigger of a query.
-        event_times: what was seen of a query with a watermark; None for nothing.
-        watermark_ms: the watermark with which a query ran the batch; None without one.
+        started_ms: when it started to run.
+        completed_ms: when it ended.
+        outputs: each output operation that had an RDD, in order.
+        outcome: ``succeeded``, ``failed``, ``empty`` if no output had an RDD, or ``cancelled`` if
+            a stop or an interrupt cut it short. With a checkpoint directory the next start runs a
+            cancelled batch again, unless a later batch was committed.
+        failure: why it failed or was cancelled; None otherwise.
+        inputs: the input of each stream, except of sources that failed to report it.
+        states: the metrics of each stateful operation that did not fail.
+        durations_ms: milliseconds of each phase, under Spark's names: ``latestOffset`` (finding
+            the end of the input), ``walCommit`` (the begin record), ``getBatch``,
+            ``queryPlanning``, ``addBatch`` (outputs, and the state of a query), ``commitOffsets``
+            (the commit record); for streams also ``state`` and ``snapshots``.
+        since_ms: milliseconds since the previous trigger, or the batch duration; None for the
+            first trigger of a query.
+        event_times: event times seen by a query with a watermark; None if there were none.
+        watermark_ms: the watermark in effect for a query's batch; None without one.
     """
 
     batch_id: int
@@ -193,28 +177,22 @@ class BatchInfo:
 
     @property
     def scheduling_delay_ms(self) -> int:
-        """How long the batch waited for earlier ones."""
+        """Milliseconds that the batch waited for earlier ones."""
         return self.started_ms - self.submitted_ms
 
     @property
     def processing_delay_ms(self) -> int:
-        """How long the batch ran."""
+        """Milliseconds that the batch ran."""
         return self.completed_ms - self.started_ms
 
     @property
     def total_delay_ms(self) -> int:
-        """Waiting and running together."""
+        """Milliseconds from submission to completion."""
         return self.completed_ms - self.submitted_ms
 
-    def __repr__(self) -> str:
-        return batch_text(self)
 
-    def _repr_html_(self) -> str:
-        return batch_html(self)
-
-
-class BatchInfos(list[BatchInfo]):
-    """Batches that ran, oldest first: a list that shows itself as a table, of many the newest."""
+class BatchInfos(Rendered, list[BatchInfo]):
+    """Batches that ran, oldest first; displayed as a table of the newest ones."""
 
     @overload
     def __getitem__(self, at: SupportsIndex) -> BatchInfo: ...
@@ -226,24 +204,18 @@ class BatchInfos(list[BatchInfo]):
         found = super().__getitem__(at)
         return BatchInfos(found) if isinstance(found, list) else found
 
-    def __repr__(self) -> str:
-        return batches_text(self)
-
-    def _repr_html_(self) -> str:
-        return batches_html(self)
-
 
 @dataclass(frozen=True)
 class PendingBatch:
-    """One batch that has not run to its end; see :class:`BatchInfo` for the fields they share.
+    """One batch that has not ended; :class:`BatchInfo` describes the fields that both have.
 
     Args:
         batch_id: 0, 1, 2, ...
         batch_time_ms: the batch time.
-        inputs: what each input stream reads.
-        outputs: the output operations whose turn it is.
+        inputs: the input of each stream.
+        outputs: the output operations that are due.
         submitted_ms: when its input was fixed.
-        started_ms: when it began to run, None when it has not.
+        started_ms: when it started to run; None if it has not.
     """
 
     batch_id: int
@@ -253,20 +225,25 @@ class PendingBatch:
     submitted_ms: int
     started_ms: int | None = None
 
+    @property
+    def scheduling_delay_ms(self) -> int | None:
+        """Milliseconds that the batch waited for earlier ones; None if it is still waiting."""
+        return None if self.started_ms is None else self.started_ms - self.submitted_ms
+
 
 @dataclass(frozen=True)
 class ReceiverInfo:
-    """A receiver, or what else of a source runs beside the batches.
+    """A receiver, or another part of a source that runs alongside the batches.
 
     Args:
         stream_id: the input stream it works for.
         name: the source's name.
-        active: whether it receives.
+        active: whether it is receiving.
         location: host it runs on.
         executor_id: ``driver``, where all receivers run.
-        last_error_message: what it last reported, empty when it never did.
+        last_error_message: the last error that it reported; empty if there was none.
         last_error: the same with its origin, for example a stack trace.
-        last_error_ms: clock at that time, None when it never did.
+        last_error_ms: when it reported that error; None if there was none.
     """
 
     stream_id: int
@@ -288,21 +265,21 @@ class StreamingStarted:
 
 @dataclass(frozen=True)
 class ReceiverStarted:
-    """A receiver began, perhaps not for the first time."""
+    """A receiver was started or restarted."""
 
     receiver: ReceiverInfo
 
 
 @dataclass(frozen=True)
 class ReceiverError:
-    """A receiver reported an error; ``receiver.active`` says whether it goes on."""
+    """A receiver reported an error; ``receiver.active`` is true if it continues."""
 
     receiver: ReceiverInfo
 
 
 @dataclass(frozen=True)
 class ReceiverStopped:
-    """A receiver ended."""
+    """A receiver stopped."""
 
     receiver: ReceiverInfo
 
@@ -316,14 +293,14 @@ class BatchSubmitted:
 
 @dataclass(frozen=True)
 class BatchStarted:
-    """A batch began to run."""
+    """A batch started to run."""
 
     batch: PendingBatch
 
 
 @dataclass(frozen=True)
 class OutputOperationStarted:
-    """An output operation of a batch began; *started_ms* is the clock."""
+    """An output operation of a batch started; *started_ms* is the clock."""
 
     batch_time_ms: int
     output: PlannedOutput
@@ -332,7 +309,7 @@ class OutputOperationStarted:
 
 @dataclass(frozen=True)
 class OutputOperationCompleted:
-    """An output operation of a batch ended, well or not."""
+    """An output operation of a batch succeeded or failed."""
 
     batch_time_ms: int
     output: OutputOperationInfo
@@ -340,7 +317,7 @@ class OutputOperationCompleted:
 
 @dataclass(frozen=True)
 class BatchCompleted:
-    """A batch has run; ``batch.outcome`` says how it ended."""
+    """A batch ended; see ``batch.outcome``."""
 
     batch: BatchInfo
 
@@ -357,9 +334,9 @@ Event: TypeAlias = (
     | BatchCompleted
 )
 
-Tell: TypeAlias = Callable[[Event], None]
-"""Takes an event; returns at once and never raises."""
+Notify: TypeAlias = Callable[[Event], None]
+"""Takes an event, returns immediately and never raises."""
 
 
-def tell_nobody(event: Event) -> None:
-    """Do nothing: the :data:`Tell` of whom nobody listens to."""
+def ignore_event(event: Event) -> None:
+    """Do nothing: the default if no listener is given."""

@@ -1,8 +1,7 @@
-"""The bus that carries events to listeners, of streams and of queries: in order, on one thread.
+"""Delivers events to listeners of streams and queries, in order and on one thread.
 
-A batch never waits for a listener. When listeners are too slow the newest event is dropped, as
-Spark does, and counted. The first dropped event and the first callback that raises are logged; a
-listener whose callback raised gets further events.
+A batch never waits for a listener: when the queue is full the newest event is dropped and counted,
+as in Spark. A listener whose callback raised gets further events.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from dstreams.errors import InvalidStreamError
 logger = logging.getLogger(__name__)
 
 Callbacks = Mapping[type[Any], tuple[str, Callable[[Any], Any]]]
-"""By type of event: the listener's method for it, and what makes the argument of the event."""
+"""By type of event: the name of the callback, and the function that makes its argument."""
 
 
 @dataclass(frozen=True)
 class BusStatistics:
-    """How many events were dropped because the queue was full, and how many calls raised."""
+    """Numbers of events dropped because the queue was full, and of callbacks that raised."""
 
     dropped: int
     failures: int
 
 
 class ListenerBus:
-    """Calls listeners with events in order, each listener with those posted since it was added.
+    """Calls each listener with the events posted since it was added.
 
-    The bus has a thread while it has events. All fields belong to one lock, which no listener is
-    called under: callbacks may add and remove listeners.
+    The bus has a thread while it has events. One lock guards all fields; it is not held while a
+    listener is called, so callbacks may add and remove listeners.
     """
 
     def __init__(self, base: type[Any], callbacks: Callbacks, max_queued: int) -> None:
@@ -52,7 +51,7 @@ class ListenerBus:
         self._failed: tuple[Any, ...] = ()
 
     def add(self, listener: object) -> None:
-        """Call *listener* with every event from now on; one added twice is called once.
+        """Call *listener* with every event from now on; adding it twice has no effect.
 
         Raises:
             InvalidStreamError: *listener* is a class, or has none of the callbacks.
@@ -62,17 +61,16 @@ class ListenerBus:
             self._listeners = (*_without(self._listeners, listener), listener)
 
     def remove(self, listener: object) -> None:
-        """Call *listener* no more, not even with events that wait; one that was never added is
-        ignored.
+        """Stop calling *listener*, also with queued events; does nothing if it was never added.
 
-        A callback that runs at this moment is not waited for.
+        Does not wait for a running callback.
         """
         with self._changed:
             self._listeners = _without(self._listeners, listener)
             self._failed = _without(self._failed, listener)
 
     def post(self, event: object) -> None:
-        """Queue *event* for the listeners there are; returns at once."""
+        """Queue *event* for the current listeners, without blocking."""
         with self._changed:
             if self._is_closed or not self._listeners:
                 return
@@ -84,21 +82,20 @@ class ListenerBus:
             if self._dropped > 1:
                 return
         logger.warning(
-            "listeners are too slow: %d events wait, and further ones are dropped until there is "
-            "room; make the callbacks faster",
+            "listeners are too slow: dropping events while %d are queued; "
+            "make the callbacks faster",
             self._max_queued,
         )
 
-    def tell_now(self, event: object) -> None:
-        """Tell of *event* on the thread of the caller, before anything that waits."""
+    def call_now(self, event: object) -> None:
+        """Call listeners with *event* on the calling thread, ahead of queued events."""
         for listener in self._listeners:
             self._call(listener, event)
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until listeners have had all events, at most *timeout_s*, and return whether they
-        have.
+        """Wait at most *timeout_s* for all events to be delivered; return whether they are.
 
-        The bus's own thread, which would wait for itself, gets False at once.
+        Returns False immediately on the bus's own thread, which would wait for itself.
         """
         if self.is_own_thread():
             return False
@@ -106,9 +103,7 @@ class ListenerBus:
             return self._changed.wait_for(lambda: self._thread is None, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Take no more events, and wait at most *timeout_s* for those that are queued; then drop
-        them.
-        """
+        """Refuse further events, wait at most *timeout_s* for queued ones, and drop the rest."""
         with self._changed:
             was_closed, self._is_closed = self._is_closed, True
         is_own_thread = self.is_own_thread()
@@ -118,30 +113,30 @@ class ListenerBus:
             self._dropped += left
             self._queue.clear()
             self._listeners = ()
-            self._thread = None  # a callback that does not return is left to itself
+            self._thread = None  # a callback that hangs is abandoned
             self._changed.notify_all()
         if was_closed or is_own_thread:
             return
         if not is_drained:
             logger.warning(
-                "a listener did not return within %g s of the stop; it is left to itself, and %d "
-                "events are dropped",
+                "abandoned a listener that did not return within %g s of the stop, and dropped %d "
+                "events",
                 timeout_s,
                 left,
             )
         if self._dropped or self._failures:
             logger.warning(
-                "of the events for listeners %d were dropped, and %d calls raised",
+                "listeners: %d events were dropped and %d callbacks raised",
                 self._dropped,
                 self._failures,
             )
 
     def is_own_thread(self) -> bool:
-        """Whether the caller is a callback."""
+        """Return whether the caller is a callback."""
         return threading.current_thread() is self._thread
 
     def statistics(self) -> BusStatistics:
-        """What was dropped and what raised so far."""
+        """Return the numbers of dropped events and raised errors so far."""
         with self._changed:
             return BusStatistics(self._dropped, self._failures)
 
@@ -168,15 +163,15 @@ class ListenerBus:
             return  # removed since the event was posted
         try:
             call(self._callbacks, listener, event)
-        except BaseException as error:  # a listener that exits ends neither the bus nor the stream
+        except BaseException as error:  # SystemExit must not end the bus or the stream
             with self._changed:
                 self._failures += 1
                 if _is_among(self._failed, listener):
                     return
                 self._failed += (listener,)
             logger.error(
-                "the listener %s raised on %s; it goes on to be told, and further errors of it "
-                "are only counted",
+                "listener %s raised on %s; it gets further events, and its further errors are only "
+                "counted",
                 _name_of(listener),
                 type(event).__name__,
                 exc_info=error,
@@ -197,7 +192,7 @@ class ListenerBus:
 
 
 def call(callbacks: Callbacks, listener: object, event: object) -> None:
-    """Call the method of *listener* that is for *event*, if it has one."""
+    """Call the method of *listener* for *event*, if it has one."""
     name, argument_of = callbacks[type(event)]
     callback = getattr(listener, name, None)
     if callback is not None:
@@ -205,10 +200,10 @@ def call(callbacks: Callbacks, listener: object, event: object) -> None:
 
 
 def load_listener(name: str) -> Any:
-    """Return a listener by its name in the settings: ``module.name`` of one, or of what makes one.
+    """Return the listener named ``module.name``, or the result of calling that.
 
     Raises:
-        InvalidStreamError: nothing of that name can be imported or made.
+        InvalidStreamError: it cannot be imported or created.
     """
     module_name, _, attribute = name.rpartition(".")
     try:
@@ -216,8 +211,8 @@ def load_listener(name: str) -> Any:
         return made() if callable(made) else made
     except Exception as error:
         raise InvalidStreamError(
-            f"the listener {name!r} of spark.dstreams.extraListeners cannot be made: {error!r}; "
-            "write module.name of a class that the driver can import and that needs no arguments"
+            f"spark.dstreams.extraListeners: cannot create the listener {name!r}: {error!r}; give "
+            "module.name of a class that the driver can import and call without arguments"
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""The monitor of a stream or query: it is told of every step, and answers with plain values.
+"""Records the events of a stream or query, and returns its status as plain values.
 
-It is told by who runs the batches, on their threads, and only takes note; whatever has to be
-looked up or added up is done for who asks.
+Events arrive on the threads that run the batches and are only stored; :meth:`Monitor.status`
+reads and adds up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from checkpoint import (
 )
 from dstreams.common.clock import Clock
 from dstreams.common.redaction import masked
-from dstreams.monitoring.disk import disk_space
 from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
@@ -40,47 +39,47 @@ from dstreams.monitoring.events import (
     ReceiverStopped,
     StreamingStarted,
 )
-from dstreams.monitoring.recent import RecentBatches
-from dstreams.monitoring.state_access import StateAccess
+from dstreams.monitoring.history import RecentBatches, Totals
 from dstreams.monitoring.status import (
     CheckpointStatus,
     GraphNode,
     Kind,
+    PartitionSize,
     Phase,
     RunningBatch,
-    StatePartition,
     StateStatus,
     StreamStatus,
+    disk_space,
 )
-from dstreams.monitoring.totals import Totals
 
 if TYPE_CHECKING:
     from dstreams.engine.transaction_log import TransactionLog
+    from dstreams.monitoring.state_jobs import StateAccess
 
 logger = logging.getLogger(__name__)
 
 _MEMORY = "stateMemory"
-_LOOKED_AT = 20  # batches in which an operator has its turn, whatever it slides by
+_MEMORY_BATCHES = 20  # in which every operator runs once, whatever its slide
 
 
-def no_rates() -> Mapping[str, float]:
-    """Return the limits of a stream of which no input is limited."""
+def no_rate_limits() -> Mapping[str, float]:
+    """Return no limits: the default for streams without rate-limited inputs."""
     return {}
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What is known of a stream or query once it can run.
+class RunInfo:
+    """The facts of a stream or query that are fixed once it can run.
 
     Args:
-        id: identity over all restarts.
+        id: identity across restarts.
         run_id: identity of this run.
         graph: its steps, parents first.
         log: its records; None without a checkpoint directory.
-        snapshot_uids: operators whose state is durable in snapshots alone.
-        rate_limits: returns how many records a second each input may give, by its name.
-        states: looks into the state while it runs; None where there is none.
-        local_state: path where each host keeps copies of stored state; None where there is none.
+        snapshot_uids: operators whose state is durable only in snapshots.
+        rate_limits: returns the limits of inputs in records per second, by name.
+        states: queries the state while it runs; None without state.
+        local_state: directory for copies of stored state on each host; None without any.
     """
 
     id: str
@@ -88,14 +87,14 @@ class Opened:
     graph: tuple[GraphNode, ...] = ()
     log: TransactionLog | None = None
     snapshot_uids: Collection[str] = ()
-    rate_limits: Callable[[], Mapping[str, float]] = no_rates
+    rate_limits: Callable[[], Mapping[str, float]] = no_rate_limits
     states: StateAccess | None = None
     local_state: str | None = None
 
 
 @dataclass
-class _Facts:
-    """What was noted so far; a copy of it is what answers are made of."""
+class MonitorState:
+    """The recorded facts; a status is made from a copy of them."""
 
     phase: Phase = "initialized"
     message: str = ""
@@ -110,15 +109,15 @@ class _Facts:
 
 
 class Monitor:
-    """What is known of one stream or query, from its definition to its end.
+    """Records one stream or query from its definition to its end.
 
     Args:
-        kind: which of the two.
-        name: for people.
-        batch_ms: milliseconds from one batch to the next; None where data decides.
+        kind: stream or query.
+        name: a readable name.
+        batch_ms: milliseconds from one batch to the next; None if data triggers batches.
         clock: the driver's clock.
-        retained: how many batches that ran are kept; see :class:`RecentBatches`.
-        changed: called after each change, on the thread that made it; must return at once.
+        retained: number of finished batches to keep; see :class:`RecentBatches`.
+        changed: called after each change, on the thread that made it; must not block.
     """
 
     def __init__(
@@ -136,86 +135,84 @@ class Monitor:
         self._clock = clock
         self._changed = changed
         self._lock = threading.Lock()
-        self._opened = Opened("", "")
-        self._facts = _Facts()
+        self._run = RunInfo("", "")
+        self._facts = MonitorState()
         self._recent = RecentBatches(retained)
         self._durable: _Durable | None = None
         self._at_end: tuple[tuple[StateStatus, ...], CheckpointStatus | None] = ((), None)
 
-    # Told ------------------------------------------------------------------------------------
-
-    def opening(self, id: str, run_id: str) -> None:
-        """Take note that it is started, and cannot run yet: a restart may take long."""
+    def starting(self, id: str, run_id: str) -> None:
+        """Record the start, before a restart that may take long."""
         with self._lock:
-            self._opened = Opened(id, run_id)
+            self._run = RunInfo(id, run_id)
             self._facts.started_ms = self._clock.now_ms()
         self._changed()
 
-    def opened(self, opened: Opened) -> None:
-        """Take note that it can run."""
+    def started(self, run: RunInfo) -> None:
+        """Record that it can run."""
         with self._lock:
-            self._opened = opened
+            self._run = run
             self._facts.phase, self._facts.started_ms = "active", self._clock.now_ms()
         self._changed()
 
     def ended(self) -> None:
-        """Take note of the end; only the first one counts."""
+        """Record the end; only the first call counts."""
         with self._lock:
             facts = self._facts
             if facts.ended_ms is None:
                 facts.phase = "failed" if facts.has_failed else "stopped"
                 facts.ended_ms = self._clock.now_ms()
                 facts.running, facts.waiting = None, {}
-                # It is remembered for long; what ran it, with its RDDs, is not.
-                self._opened = replace(self._opened, rate_limits=no_rates, states=None)
+                # An ended monitor is kept for long and must not keep the engine with its RDDs.
+                self._run = replace(self._run, rate_limits=no_rate_limits, states=None)
                 self._recent.ended()
-        self._let_go_of_log()
+        self._release_log()
         self._changed()
 
-    def _let_go_of_log(self) -> None:
-        """Keep what the records say as of now in the place of them."""
+    def _release_log(self) -> None:
+        """Replace the log by its final status, so that it can be freed."""
         with self._lock:
-            facts, opened, recent = replace(self._facts), self._opened, self._recent.all()
-        if opened.log is None:
+            facts, run, recent = replace(self._facts), self._run, self._recent.all()
+        if run.log is None:
             return
         try:
-            at_end = self._what_is_durable(opened, facts, recent)
-        except Exception:  # the storage may be gone, and the end is an end
-            logger.warning("what is durable of %s is not shown", self.name, exc_info=True)
+            at_end = self._durable_status(run, facts, recent)
+        except Exception:  # the storage may be gone
+            logger.warning("skipped the checkpoint status of %s", self.name, exc_info=True)
             at_end = (), None
         with self._lock:
-            self._opened, self._durable = replace(self._opened, log=None), None
+            self._run, self._durable = replace(self._run, log=None), None
             self._at_end = at_end
 
-    def failed(self, failure: str, *, goes_on: bool = False) -> None:
-        """Take note of an error; the first one counts, before those after which it goes on."""
+    def failed(self, failure: str, *, continues: bool = False) -> None:
+        """Record an error; the first counts, and fatal ones come before those it survives."""
         with self._lock:
             facts = self._facts
-            if facts.failure is None or (not goes_on and not facts.has_failed):
+            if facts.failure is None or (not continues and not facts.has_failed):
                 facts.failure = masked(failure)
-            facts.has_failed |= not goes_on
+            facts.has_failed |= not continues
         self._changed()
 
-    def says(self, message: str) -> None:
-        """Take note of what it does now; nobody is woken, as an idle query says this often."""
+    def set_message(self, message: str) -> None:
+        """Set the current activity without a change event: an idle query does this often."""
         with self._lock:
             self._facts.message = message
 
-    def restarts(self, message: str) -> None:
-        """Take note of how far a restart is; empty once it has ended."""
-        self.says(message)
+    def set_restart_progress(self, message: str) -> None:
+        """Set the progress of a restart; empty once it has ended."""
+        self.set_message(message)
         self._changed()
 
-    def tell(self, event: Event) -> None:
-        """Take note of a step; returns at once, and never raises."""
+    def record(self, event: Event) -> None:
+        """Record an event; returns immediately and never raises."""
         try:
             with self._lock:
-                self._note(event)
+                self._apply(event)
             self._changed()
-        except Exception:  # of what sources and sinks tell; no batch fails because of it
-            logger.warning("a step of %s is not shown: %r", self.name, event, exc_info=True)
+        except Exception:  # values from sources and sinks must not fail a batch
+            logger.warning("skipped an event of %s: %r", self.name, event, exc_info=True)
 
-    def _note(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         facts = self._facts
         match event:
             case BatchSubmitted(batch):
@@ -241,42 +238,45 @@ class Monitor:
             case StreamingStarted() | OutputOperationStarted() | OutputOperationCompleted():
                 pass
 
-    # Asked -----------------------------------------------------------------------------------
-
     @property
     def id(self) -> str:
-        """Identity over all restarts; empty before the start."""
-        return self._opened.id
+        """Identity across restarts; empty before the start."""
+        return self._run.id
 
     @property
     def run_id(self) -> str:
         """Identity of this run; empty before the start."""
-        return self._opened.run_id
+        return self._run.run_id
+
+    @property
+    def graph(self) -> tuple[GraphNode, ...]:
+        """Its steps, parents first; empty before it can run."""
+        return self._run.graph
 
     @property
     def states(self) -> StateAccess | None:
-        """What looks into the state; None where there is none, or nothing runs any more."""
-        return self._opened.states
+        """Queries the state; None without state or after the end."""
+        return self._run.states
 
     def newest(self) -> BatchInfo | None:
-        """Return the newest batch that ran, None before the first."""
+        """Return the newest batch that ran; None before the first."""
         with self._lock:
             return self._recent.newest()
 
     def recent(self) -> tuple[BatchInfo, ...]:
-        """Return the newest batches that ran, the newest last."""
+        """Return the newest batches that ran, newest last."""
         with self._lock:
             return self._recent.all()
 
     def status(self) -> StreamStatus:
-        """Return how it does."""
+        """Return the current status."""
         with self._lock:
-            facts, opened, recent = replace(self._facts), self._opened, self._recent.all()
-        states, checkpoint = self._what_is_durable(opened, facts, recent)
+            facts, run, recent = replace(self._facts), self._run, self._recent.all()
+        states, checkpoint = self._durable_status(run, facts, recent)
         return StreamStatus(
             kind=self.kind,
-            id=opened.id,
-            run_id=opened.run_id,
+            id=run.id,
+            run_id=run.run_id,
             name=self.name,
             phase=facts.phase,
             message=facts.message,
@@ -288,34 +288,33 @@ class Monitor:
             waiting=tuple(batch for _, batch in sorted(facts.waiting.items())),
             running=facts.running,
             recent=recent,
-            graph=opened.graph,
+            graph=run.graph,
             states=states,
             checkpoint=checkpoint,
             receivers=tuple(receiver for _, receiver in sorted(facts.receivers.items())),
-            rate_limits=dict(opened.rate_limits()),
-            local_state_disk=disk_space(opened.local_state),
+            rate_limits=dict(run.rate_limits()),
+            local_state_disk=disk_space(run.local_state),
             failure=facts.failure,
         )
 
-    def _what_is_durable(
-        self, opened: Opened, facts: _Facts, recent: Sequence[BatchInfo]
+    def _durable_status(
+        self, run: RunInfo, facts: MonitorState, recent: Sequence[BatchInfo]
     ) -> tuple[tuple[StateStatus, ...], CheckpointStatus | None]:
-        """Return what the records say; after the end, what they said then."""
-        if opened.log is None:
+        """Return the status of the log; after the end, its final status."""
+        if run.log is None:
             return self._at_end
-        durable = _Durable.of(opened, opened.log, self._durable)
+        durable = _Durable.of(run, run.log, self._durable)
         with self._lock:
-            if self._opened.log is not None:  # of two that ask at once either result serves
+            if self._run.log is not None:  # if two threads race, either result will do
                 self._durable = durable
         return tuple(durable.states(recent)), durable.checkpoint(facts, recent)
 
 
 @dataclass(frozen=True)
 class _Durable:
-    """The records of a stream, as far as they say what a restart would find.
+    """The records that a restart would find, read once per commit rather than once per status.
 
-    *stored* is the state that they name. The records are read, and that is added up, once for each
-    commit and not for each who asks: storage is far away, and there may be many partitions.
+    *stored* is the state that they name.
     """
 
     log: TransactionLog
@@ -325,17 +324,17 @@ class _Durable:
     stored: tuple[StateStatus, ...]
 
     @classmethod
-    def of(cls, opened: Opened, log: TransactionLog, before: _Durable | None) -> _Durable:
+    def of(cls, run: RunInfo, log: TransactionLog, before: _Durable | None) -> _Durable:
         last = log.commits.last
         newest = {} if last is None else last.newest_snapshots
-        named = {uid: newest.get(uid) for uid in opened.snapshot_uids}
+        named = {uid: newest.get(uid) for uid in run.snapshot_uids}
         if before is not None and before.last is last and before.named == named:
             return before
         snapshots = {uid: _record(log, record_id) for uid, record_id in named.items()}
-        operations = {node.uid: node.operation for node in opened.graph if node.uid}
+        operations = {node.uid: node.operation for node in run.graph if node.uid}
         return cls(log, last, named, snapshots, tuple(_stored(operations, last, snapshots)))
 
-    def checkpoint(self, facts: _Facts, recent: Sequence[BatchInfo]) -> CheckpointStatus:
+    def checkpoint(self, facts: MonitorState, recent: Sequence[BatchInfo]) -> CheckpointStatus:
         last, log, durable = self.last, self.log, self._durable_state()
         begun = [*facts.waiting.values()]
         if facts.running is not None:
@@ -356,7 +355,7 @@ class _Durable:
         )
 
     def _durable_state(self) -> CommitRecord | None:
-        """Return the newest commit with which all state is durable; None for none."""
+        """Return the newest commit up to which all state is durable; None if there is none."""
         known = [self.last, *self.snapshots.values()]
         found = [record for record in known if record is not None]
         if len(found) < len(known):
@@ -364,7 +363,7 @@ class _Durable:
         return min(found, key=lambda record: record.batch_time_ms)
 
     def _recomputed(self, durable: CommitRecord | None) -> tuple[int, int] | None:
-        """Return the first and last batch whose state a restart computes again; None for none."""
+        """Return the range of batches whose state a restart recomputes; None if there are none."""
         if self.last is None:
             return None
         oldest = _record(self.log, next(iter(self.log.commits.ids()), None))
@@ -372,10 +371,10 @@ class _Durable:
         return (first, self.last.batch_id) if first <= self.last.batch_id else None
 
     def states(self, recent: Sequence[BatchInfo]) -> Iterator[StateStatus]:
-        """Yield what is durable of each operator, in the newest batch that wrote it."""
+        """Yield the state of each operator, with its memory if a recent batch reported that."""
         memory = {
             info.uid: info.metrics[_MEMORY]
-            for batch in recent[-_LOOKED_AT:]
+            for batch in recent[-_MEMORY_BATCHES:]
             for info in batch.states
             if _MEMORY in info.metrics
         }
@@ -424,13 +423,13 @@ def _state(
         keys.total(),
         None,
         written_bytes.total(),
-        tuple(StatePartition(at, keys[at], written_bytes[at]) for at in sorted(keys)),
+        tuple(PartitionSize(at, keys[at], written_bytes[at]) for at in sorted(keys)),
         has_changelogs,
     )
 
 
 def _committed_at_ms(record: CommitRecord | None, recent: Sequence[BatchInfo]) -> int | None:
-    """Return when a batch was committed; its batch time if no run batch of this driver has it."""
+    """Return when a batch was committed; its batch time if this driver did not run it."""
     if record is None:
         return None
     times = (each.completed_ms for each in recent if each.batch_time_ms == record.batch_time_ms)
@@ -438,10 +437,10 @@ def _committed_at_ms(record: CommitRecord | None, recent: Sequence[BatchInfo]) -
 
 
 def _record(log: TransactionLog, record_id: RecordId | None) -> CommitRecord | None:
-    """Return a commit record that is needed as long as it is the newest; None where it is gone."""
+    """Return a commit record; None if it has been deleted since a newer one was written."""
     try:
         return None if record_id is None else log.commits.read_record(record_id)
-    except (CheckpointError, FileNotFoundError):  # a newer one took its place in this moment
+    except (CheckpointError, FileNotFoundError):
         return None
 
 

@@ -1,21 +1,62 @@
-"""What is said of batches by the names that Spark gives it: dicts, and JSON of them."""
+"""The progress of batches under Spark's names, as dicts and JSON, and the timer of their phases."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from operator import itemgetter
+from time import perf_counter
 from typing import Any, TypeVar
 
+from dstreams.monitoring.display import Rendered
 from dstreams.monitoring.events import BatchInfo, InputInfo, OutputOperationInfo, StateOperatorInfo
-from dstreams.monitoring.pictures.batches import progress_html, progress_text
 
-_CYCLE_YEARS = 400  # after which the calendar is as it was
+TOTAL = "triggerExecution"
+
+_CYCLE_YEARS = 400  # after which the calendar repeats
 _CYCLE_S = 146_097 * 86_400
 
 
+class PhaseTimer:
+    """Measures the phases of a batch and adds them up by name.
+
+    Args:
+        before_ms: phases that were measured earlier, such as those of planning.
+    """
+
+    def __init__(self, before_ms: Mapping[str, int] | None = None) -> None:
+        self._started = perf_counter()
+        self._before_ms = dict(before_ms or {})
+        self._phases: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measure the body, even if it fails."""
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            self._phases[name] = self._phases.get(name, 0.0) + perf_counter() - started
+
+    def phases_ms(self) -> dict[str, int]:
+        """Return the phases so far, in milliseconds."""
+        measured = {name: round(seconds * 1000) for name, seconds in self._phases.items()}
+        return {**self._before_ms, **measured}
+
+    def durations_ms(self) -> dict[str, int]:
+        """Return the phases and the total time since the timer was created, in milliseconds."""
+        total_ms = round((perf_counter() - self._started) * 1000)
+        return {**self.phases_ms(), TOTAL: total_ms + sum(self._before_ms.values())}
+
+
 class ProgressFields(dict[str, Any]):
-    """A dict by Spark's names, whose fields are attributes as well."""
+    """A dict under Spark's names whose fields are attributes as well."""
+
+    def __init_subclass__(cls, fields: str = "") -> None:
+        for name in fields.split():
+            setattr(cls, name, property(itemgetter(name)))
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -25,120 +66,75 @@ class ProgressFields(dict[str, Any]):
 
     @property
     def json(self) -> str:
-        """The fields as JSON in one line."""
+        """The fields as JSON on one line."""
         return json.dumps(self)
 
     @property
     def prettyJson(self) -> str:
-        """The fields as JSON for people."""
+        """The fields as indented JSON."""
         return json.dumps(self, indent=2)
-
-
-def _field(name: str) -> Any:
-    return property(itemgetter(name))
 
 
 P = TypeVar("P", bound=ProgressFields)
 
 
-class RecentProgress(list[P]):
-    """Progress, oldest first: a list that shows itself as a table, of many the newest."""
-
-    def __repr__(self) -> str:
-        return progress_text(self)
-
-    def _repr_html_(self) -> str:
-        return progress_html(self)
+class RecentProgress(Rendered, list[P]):
+    """Progress, oldest first; displayed as a table of the newest batches."""
 
 
-class BatchProgress(ProgressFields):
-    """The fields that a batch of a stream and one of a query share."""
-
-    id = _field("id")
-    runId = _field("runId")
-    name = _field("name")
-    timestamp = _field("timestamp")
-    batchId = _field("batchId")
-    batchDuration = _field("batchDuration")
-    durationMs = _field("durationMs")
-    eventTime = _field("eventTime")
-    stateOperators = _field("stateOperators")
-    sources = _field("sources")
-    numInputRows = _field("numInputRows")
-    inputRowsPerSecond = _field("inputRowsPerSecond")
-    processedRowsPerSecond = _field("processedRowsPerSecond")
+class BatchProgress(
+    ProgressFields,
+    fields="id runId name timestamp batchId batchDuration durationMs eventTime stateOperators "
+    "sources numInputRows inputRowsPerSecond processedRowsPerSecond",
+):
+    """The fields common to a batch of a stream and one of a query."""
 
 
-class StreamingQueryProgress(BatchProgress):
+class StreamingQueryProgress(BatchProgress, fields="sink observedMetrics"):
     """The progress of one trigger.
 
     Semantics: org.apache.spark.sql.streaming.StreamingQueryProgress (4.3).
     """
 
-    sink = _field("sink")
-    observedMetrics = _field("observedMetrics")
 
-
-class StateOperatorProgress(ProgressFields):
-    """What a stateful operator did in a batch.
+class StateOperatorProgress(
+    ProgressFields,
+    fields="operatorName numRowsTotal numRowsUpdated numRowsRemoved allUpdatesTimeMs "
+    "allRemovalsTimeMs commitTimeMs memoryUsedBytes numRowsDroppedByWatermark "
+    "numShufflePartitions numStateStoreInstances customMetrics",
+):
+    """The metrics of a stateful operator in a batch.
 
     Semantics: org.apache.spark.sql.streaming.StateOperatorProgress (4.3).
     """
 
-    operatorName = _field("operatorName")
-    numRowsTotal = _field("numRowsTotal")
-    numRowsUpdated = _field("numRowsUpdated")
-    numRowsRemoved = _field("numRowsRemoved")
-    allUpdatesTimeMs = _field("allUpdatesTimeMs")
-    allRemovalsTimeMs = _field("allRemovalsTimeMs")
-    commitTimeMs = _field("commitTimeMs")
-    memoryUsedBytes = _field("memoryUsedBytes")
-    numRowsDroppedByWatermark = _field("numRowsDroppedByWatermark")
-    numShufflePartitions = _field("numShufflePartitions")
-    numStateStoreInstances = _field("numStateStoreInstances")
-    customMetrics = _field("customMetrics")
 
-
-class SourceProgress(ProgressFields):
-    """What a batch read from a source.
+class SourceProgress(
+    ProgressFields,
+    fields="description startOffset endOffset latestOffset numInputRows inputRowsPerSecond "
+    "processedRowsPerSecond metrics",
+):
+    """The input of a batch from one source.
 
     Semantics: org.apache.spark.sql.streaming.SourceProgress (4.3).
     """
 
-    description = _field("description")
-    startOffset = _field("startOffset")
-    endOffset = _field("endOffset")
-    latestOffset = _field("latestOffset")
-    numInputRows = _field("numInputRows")
-    inputRowsPerSecond = _field("inputRowsPerSecond")
-    processedRowsPerSecond = _field("processedRowsPerSecond")
-    metrics = _field("metrics")
 
-
-class SinkProgress(ProgressFields):
-    """What a batch gave to the sink; -1 rows where nobody counted.
+class SinkProgress(ProgressFields, fields="description numOutputRows metrics"):
+    """The output of a batch to the sink; -1 rows if they were not counted.
 
     Semantics: org.apache.spark.sql.streaming.SinkProgress (4.3).
     """
 
-    description = _field("description")
-    numOutputRows = _field("numOutputRows")
-    metrics = _field("metrics")
 
+class StreamingProgress(BatchProgress, fields="outputs schedulingDelayMs outcome failure"):
+    """The progress of one batch of a stream.
 
-class StreamingProgress(BatchProgress):
-    """What one batch of a stream did.
-
-    The fields have the names and units of :class:`StreamingQueryProgress`. ``sink`` is left out, as
-    a stream has several outputs; in its place are ``outputs``, one by one with ``id``,
-    ``description``, ``durationMs`` and ``failure``, and besides ``outcome``, ``failure`` (None for
-    none) and ``schedulingDelayMs``.
+    The fields have the names and units of :class:`StreamingQueryProgress`. As a stream has several
+    outputs, ``outputs`` replaces ``sink``: a list with ``id``, ``description``, ``durationMs`` and
+    ``failure`` of each. In addition there are ``outcome``, ``failure`` (None if it succeeded) and
+    ``schedulingDelayMs``.
     """
-
-    outputs = _field("outputs")
-    schedulingDelayMs = _field("schedulingDelayMs")
-    outcome = _field("outcome")
-    failure = _field("failure")
 
 
 def query_progress(
@@ -171,7 +167,7 @@ def stream_progress(
 
 
 def _progress(batch: BatchInfo, stream_id: str, run_id: str, name: str | None) -> dict[str, Any]:
-    total_ms = batch.durations_ms.get("triggerExecution", batch.processing_delay_ms)
+    total_ms = batch.durations_ms.get(TOTAL, batch.processing_delay_ms)
     rows = sum(given.records or 0 for given in batch.inputs)
     return {
         "id": stream_id,
@@ -234,17 +230,17 @@ _METRICS = {
     "numRowsDroppedByWatermark": "numRowsDroppedByWatermark",
     "numStateStoreInstances": "numStateStoreInstances",
 }
-"""Which metric of an operator each field of its progress has."""
+"""The metric that each field of :class:`StateOperatorProgress` is read from."""
 
 _NOT_CUSTOM = {*_METRICS.values(), "eventTimeMaxMs", "nextTimeoutMs"}
 
 
 def iso(time_ms: int) -> str:
-    """Return a time as Spark writes it: UTC, with milliseconds, of any year.
+    """Return a time as Spark writes it: in UTC, with milliseconds, for any year.
 
     >>> iso(1500)
     '1970-01-01T00:00:01.500Z'
-    >>> iso(1_600_000_000_000_000)  # microseconds, say, where milliseconds were asked for
+    >>> iso(1_600_000_000_000_000)  # microseconds by mistake, for example
     '52671-12-25T12:26:40.000Z'
     """
     cycles, seconds = divmod(time_ms // 1000, _CYCLE_S)

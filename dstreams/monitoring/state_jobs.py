@@ -1,4 +1,4 @@
-"""Jobs that look into the state of something that runs; see :class:`StateAccess`."""
+"""Queries of the state of a running stream or query; each runs a Spark job."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark import RDD
 
 from checkpoint.state_store import StateReader
 from dstreams.errors import InvalidStreamError
-from dstreams.monitoring.state_access import KeySize, StateOfKey
 from dstreams.spark.blocks import shorten
 from dstreams.spark.job_labels import described_jobs
 from dstreams.spark.partitioner import StablePartitioner
@@ -23,21 +22,69 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class StateOfKey:
+    """The state of one key.
+
+    Args:
+        uid: identity of the operator.
+        batch_time_ms: the batch after which the state was read.
+        partition: partition of the key.
+        is_there: whether the key has a state; if not, the other fields have no meaning.
+        value: the state.
+        timeout_ms: when its timer is due; None without one.
+    """
+
+    uid: str
+    batch_time_ms: int
+    partition: int
+    is_there: bool
+    value: Any = None
+    timeout_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class KeySize:
+    """A key, its partition, and the pickled size of the key together with its state."""
+
+    key: Any
+    partition: int
+    size_bytes: int
+
+
+class StateAccess(Protocol):
+    """Queries of the state as of the last commit, as jobs on the calling thread."""
+
+    def look_up(self, uid: str, key: Any) -> StateOfKey:
+        """Return the state of a key.
+
+        Raises:
+            InvalidStreamError: there is no such operator, it has no state yet, or *key* cannot be a
+                key.
+            Exception: the job failed.
+        """
+        ...
+
+    def largest(self, uid: str, count: int) -> tuple[KeySize, ...]:
+        """Return the keys with the largest states, largest first. Raises like ``look_up``."""
+        ...
+
+
+@dataclass(frozen=True)
 class SnapshotState:
     """A state that is an RDD of pairs.
 
     Attributes:
-        newest: returns the batch time and the RDD of the newest batch; None before the first.
+        newest: returns batch time and RDD of the newest batch; None before the first.
     """
 
     newest: Callable[[], tuple[int, RDD[Any]] | None]
 
     def found(self, key: Any) -> tuple[int, RDD[Any]] | None:
-        """Return the batch and the RDD of (partition, value, timeout) for one key."""
+        """Return the batch, and an RDD of (partition, value, timeout) for one key."""
         return self._mapped(partial(_pair_of, key))
 
     def sizes(self, count: int) -> tuple[int, RDD[Any]] | None:
-        """Return the batch and the RDD of the largest entries of each partition."""
+        """Return the batch, and an RDD of the largest entries of each partition."""
         return self._mapped(partial(_largest, count))
 
     def _mapped(self, task: Callable[[int, Any], Any]) -> tuple[int, RDD[Any]] | None:
@@ -49,7 +96,7 @@ class SnapshotState:
 
 
 def first_of(row: Any) -> Any:
-    """Return the state of a stored row, which begins with it."""
+    """Return the state of a stored row: its first field."""
     return row[0]
 
 
@@ -58,9 +105,9 @@ class StoredState:
     """A state in the state store.
 
     Attributes:
-        committed: returns the newest committed batch, by the number that versions have.
-        value_of: returns the state in a stored row.
-        key_of: returns the key that people know of the one that is stored; None where that is it.
+        committed: returns the version number of the newest committed batch.
+        value_of: returns the state of a stored row.
+        key_of: returns the user's key for a stored key; None if they are the same.
     """
 
     uid: str
@@ -70,9 +117,9 @@ class StoredState:
     key_of: Callable[[Any], Any] | None = None
 
     def found(self, key: Any) -> tuple[int, RDD[Any]] | None:
-        """Return the batch and the RDD of (partition, value, timeout) for one key.
+        """Return the batch, and an RDD of (partition, value, timeout) for one key.
 
-        Keys that are stored in another form are looked for in all partitions.
+        Reads all partitions if keys are stored in another form than the user's.
         """
         read = partial(_entry_of, key, self.value_of)
         if self.key_of is not None:
@@ -81,10 +128,10 @@ class StoredState:
         if looked is None or self.key_of is None:
             return looked
         batch, entries = looked
-        return batch, entries.map(_same)  # which are in no place that their keys say
+        return batch, entries.map(_same)  # drops the partitioner, which does not fit user keys
 
     def sizes(self, count: int) -> tuple[int, RDD[Any]] | None:
-        """Return the batch and the RDD of the largest entries of each partition."""
+        """Return the batch, and an RDD of the largest entries of each partition."""
         looked = self.versions.look(self.uid, self.committed(), partial(_shown, self.key_of))
         if looked is None:
             return None
@@ -94,22 +141,22 @@ class StoredState:
 
 @dataclass(frozen=True)
 class StateJobs:
-    """Looks into the states of a stream or query.
+    """The :class:`StateAccess` of a stream or query.
 
     Attributes:
         states: each state, by the uid of its operator.
-        time_of: returns the batch time for the number that a state knows a batch by.
+        time_of: returns the batch time of a version number.
     """
 
     states: Mapping[str, SnapshotState | StoredState]
     time_of: Callable[[int], int] = int
 
     def look_up(self, uid: str, key: Any) -> StateOfKey:
-        """Return what there is for a key; in a job of one partition, where keys have a place."""
+        """Return the state of a key; reads one partition if the key determines it."""
         batch, entries = self._looked(uid, self._state(uid).found(key))
         place = _place(entries, uid, key)
         splits = None if place is None else [place]
-        with described_jobs(entries.context, f"state of one key of {uid}, asked for on the page"):
+        with described_jobs(entries.context, f"state of one key of {uid}, queried on the page"):
             found = entries.context.runJob(entries, list, splits)
         batch_ms = self.time_of(batch)
         if not found:
@@ -121,7 +168,7 @@ class StateJobs:
     def largest(self, uid: str, count: int) -> tuple[KeySize, ...]:
         """Return the keys with the largest states, the largest first."""
         _, entries = self._looked(uid, self._state(uid).sizes(count))
-        with described_jobs(entries.context, f"largest states of {uid}, asked for on the page"):
+        with described_jobs(entries.context, f"largest states of {uid}, queried on the page"):
             found = entries.collect()
         sizes = (KeySize(key, partition, size) for size, partition, key in found)
         return tuple(heapq.nlargest(count, sizes, key=lambda one: one.size_bytes))
@@ -130,27 +177,27 @@ class StateJobs:
         if uid not in self.states:
             known = ", ".join(sorted(self.states)) or "none"
             raise InvalidStreamError(
-                f"no operator with state has the uid {uid!r}; there are {known}"
+                f"no stateful operator has the uid {uid!r}; known uids: {known}"
             )
         return self.states[uid]
 
     def _looked(self, uid: str, found: tuple[int, RDD[Any]] | None) -> tuple[int, RDD[Any]]:
         if found is None:
             raise InvalidStreamError(
-                f"{uid} has no state yet; look again when a batch has been committed"
+                f"{uid} has no state yet; try again after the next committed batch"
             )
         return found
 
 
 def _place(entries: RDD[Any], uid: str, key: Any) -> int | None:
-    """Return the partition of a key; None where keys are in no place that is known."""
+    """Return the partition of a key; None if the partitioner is not known."""
     partitioner = entries.partitioner
     if not isinstance(partitioner, StablePartitioner):
         return None
     try:
         [place] = partitioner.partitions_of([key])
     except TypeError as error:
-        raise InvalidStreamError(f"{uid} can have no state for {shorten(key)}: {error}") from error
+        raise InvalidStreamError(f"{uid}: {shorten(key)} cannot be a key: {error}") from error
     return place
 
 

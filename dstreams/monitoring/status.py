@@ -1,19 +1,24 @@
-"""The values that say how a stream or query does: frozen, made on demand, safe to keep.
+"""The status of a stream or query: frozen values, made on demand and safe to keep.
 
 Times are milliseconds since the epoch by the driver's clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from dstreams.monitoring.disk import DiskSpace
-from dstreams.monitoring.events import BatchInfo, PendingBatch, PlannedOutput, ReceiverInfo
-from dstreams.monitoring.lag import SourceLag, lags_of
-from dstreams.monitoring.pictures.statuses import state_html, state_text, status_html, status_text
-from dstreams.monitoring.totals import Totals
+from dstreams.monitoring.display import Rendered
+from dstreams.monitoring.events import (
+    BatchInfo,
+    InputInfo,
+    PendingBatch,
+    PlannedOutput,
+    ReceiverInfo,
+)
+from dstreams.monitoring.history import Totals
 
 Kind = Literal["stream", "query"]
 Phase = Literal["initialized", "active", "stopped", "failed"]
@@ -21,7 +26,7 @@ NodeKind = Literal["input", "step", "state", "output"]
 
 DURABLE_INPUT = "what each batch reads"
 DURABLE_STORE = "changes of each batch, and snapshots"
-"""What is durable of inputs, and of state in the state store, in the words of a node."""
+"""The text of :attr:`GraphNode.durable` for inputs, and for state in the state store."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +34,13 @@ class GraphNode:
     """One step of a stream or query.
 
     Args:
-        number: 0, 1, 2, ...; parents have lower ones.
-        kind: ``input``, ``state`` for one that stands on the batch before, ``output``, or ``step``.
-        operation: what it is and where the program says so: ``map at app.py:12``.
-        uid: its identity on disk, empty where nothing of it is durable.
-        parents: numbers of the steps that it takes records from.
-        durable: what of it survives the driver, and when, in a few words; empty for nothing. Of an
-            output what it promises: ``exactly once``, ``at least once`` or ``at most once``.
+        number: 0, 1, 2, ...; higher than those of its parents.
+        kind: ``input``, ``state`` if it depends on the previous batch, ``output``, or ``step``.
+        operation: operation and call site: ``map at app.py:12``.
+        uid: its identity on disk; empty if nothing of it is durable.
+        parents: numbers of the steps that it reads from.
+        durable: a short description of what survives the driver; empty for nothing. The delivery
+            guarantee of an output: ``exactly once``, ``at least once`` or ``at most once``.
     """
 
     number: int
@@ -47,14 +52,14 @@ class GraphNode:
 
 
 @dataclass(frozen=True)
-class StatePartition:
-    """What the newest durable state has in one partition.
+class PartitionSize:
+    """The size of one partition of the newest durable state.
 
     Args:
         partition: 0, 1, 2, ...
-        keys: how many.
-        written_bytes: size of the file that was written for it: of all its keys where state is
-            written as snapshots, of the last batch's changes where it has changelogs.
+        keys: number of keys.
+        written_bytes: size of its newest file: all keys if state is written as snapshots, the
+            changes of the last batch if it has changelogs.
     """
 
     partition: int
@@ -62,19 +67,19 @@ class StatePartition:
     written_bytes: int
 
 
-@dataclass(frozen=True)
-class StateStatus:
-    """The state of one operator, as it is durable.
+@dataclass(frozen=True, repr=False)
+class StateStatus(Rendered):
+    """The durable state of one operator.
 
     Args:
         uid: identity of the operator.
-        operation: what it is and where the program says so.
-        batch_time_ms: the batch after which the state was so.
-        keys: of all partitions.
-        memory_bytes: what it takes where it is kept; None where nobody knows.
-        written_bytes: of all partitions.
-        partitions: one by one; some states are in several stores, whose keys are added up.
-        has_changelogs: whether what was written last are changes, and not all keys.
+        operation: operation and call site.
+        batch_time_ms: the batch after which the state was written.
+        keys: number of keys in all partitions.
+        memory_bytes: memory that the state takes; None if unknown.
+        written_bytes: size of the newest files of all partitions.
+        partitions: the size of each partition, added up over the stores of the operator.
+        has_changelogs: whether the newest files hold the changes of a batch, not all keys.
     """
 
     uid: str
@@ -83,36 +88,49 @@ class StateStatus:
     keys: int
     memory_bytes: int | None
     written_bytes: int
-    partitions: tuple[StatePartition, ...]
+    partitions: tuple[PartitionSize, ...]
     has_changelogs: bool = False
 
-    def __repr__(self) -> str:
-        return state_text(self)
 
-    def _repr_html_(self) -> str:
-        return state_html(self)
+@dataclass(frozen=True)
+class DiskSpace:
+    """Free space for this user, and the size, of a file system."""
+
+    free_bytes: int
+    size_bytes: int
+
+
+def disk_space(directory: str | None) -> DiskSpace | None:
+    """Return the space at a path or ``file:`` URL; None for any other URL or if it is missing."""
+    path = (directory or "").removeprefix("file://")
+    if not path.startswith("/"):
+        return None
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
 @dataclass(frozen=True)
 class CheckpointStatus:
-    """What of a stream is durable, and who has it.
+    """The durable part of a stream, and the driver that holds it.
 
     Args:
         url: directory of the stream, without secrets.
-        epoch: number of this driver among those that had the stream.
-        holder: the process that has it, for people.
-        committed_batch_id: the newest committed batch; None for none yet.
+        epoch: number of this driver in the sequence of drivers of the stream.
+        holder: a readable name of the driver process.
+        committed_batch_id: the newest committed batch; None if there is none yet.
         committed_ms: its batch time.
         committed_at_ms: when it was committed; its batch time if an earlier run committed it.
-        durable_state_ms: the batch time up to which all state is durable; a restart computes that
-            of later committed batches again, from their input. None where some state is in no
-            snapshot yet.
-        durable_state_at_ms: when that batch was committed; as *committed_at_ms*.
-        recomputed: numbers of the first and last of these batches; None for none.
-        rerun: numbers of the batches that were begun and are not committed: a restart runs them
-            again with the same input, outputs included.
-        snapshot_bytes: size of the newest snapshots and changelogs together.
-        disk: where the directory is; None where that is no disk of this host.
+        durable_state_ms: the batch time up to which all state is durable; a restart recomputes the
+            state of later committed batches from their input. None if some state has no snapshot.
+        durable_state_at_ms: when that batch was committed; like *committed_at_ms*.
+        recomputed: ids of the first and last of these batches; None if there are none.
+        rerun: ids of batches that started and are not committed: a restart runs them again with
+            the same input, including their outputs.
+        snapshot_bytes: total size of the newest snapshots and changelogs.
+        disk: the file system of the directory; None if it is not on this host.
     """
 
     url: str
@@ -131,41 +149,58 @@ class CheckpointStatus:
 
 @dataclass(frozen=True)
 class RunningBatch:
-    """The batch that runs, and the output in which it is; None between outputs."""
+    """The running batch and its current output, None between outputs."""
 
     batch: PendingBatch
     output: PlannedOutput | None = None
 
 
 @dataclass(frozen=True)
-class StreamStatus:
-    """How one stream or query does.
+class SourceLag:
+    """The offsets of a source that no committed batch has read.
+
+    Args:
+        stream_id: number of the input.
+        name: name of the source.
+        partitions: offsets of each partition, including those with none.
+        in_batches: number of them in batches that are planned and have not ended.
+    """
+
+    stream_id: int
+    name: str
+    partitions: Mapping[Any, int]
+    in_batches: int
+
+
+@dataclass(frozen=True, repr=False)
+class StreamStatus(Rendered):
+    """The status of one stream or query.
 
     Args:
         kind: ``stream`` for a StreamingContext, ``query`` for a structured query.
-        id: identity over all restarts; empty before the start.
+        id: identity across restarts; empty before the start.
         run_id: identity of this run.
-        name: of the application or query, for people.
-        phase: where it is in its life: ``failed`` where an error has ended it, ``stopped`` after
-            any other end, also where batches had failed and it went on.
-        message: what it does now, of queries; how far a restart is, of streams.
-        started_ms: clock at the start, None before; once it is ``active``, when that began.
-        ended_ms: clock at the end, None before.
-        now_ms: clock when this was made.
-        batch_ms: milliseconds from one batch to the next; None where data decides.
+        name: name of the application or query.
+        phase: ``failed`` if an error ended it, ``stopped`` after any other end, even if batches
+            had failed before.
+        message: current activity of a query, or progress of the restart of a stream.
+        started_ms: when it was started, or became ``active`` once it has; None before.
+        ended_ms: when it ended; None if it has not.
+        now_ms: when this status was made.
+        batch_ms: milliseconds from one batch to the next; None if data triggers batches.
         totals: counts since the start of this run.
         waiting: batches that are planned and do not run yet, oldest first.
-        running: the batch that runs.
-        recent: batches that ran, the newest last; a bounded number of them. Of topics with very
-            many partitions the older ones have no offsets any more.
+        running: the running batch.
+        recent: the newest batches that ran, newest last. Of topics with very many partitions the
+            older ones have no offsets any more.
         graph: its steps, parents first.
-        states: the durable state of each operator that has some.
+        states: the durable state of each stateful operator.
         checkpoint: None without a checkpoint directory.
-        receivers: what receives beside the batches.
-        rate_limits: records a second that each input may give, by its name, where that is limited.
-        local_state_disk: where this host keeps copies of stored state; None where it has none.
-        failure: what it failed with, None when it did not. Of a stream that goes on after a batch
-            failed, what that did.
+        receivers: the receivers of its sources.
+        rate_limits: limit of each rate-limited input in records per second, by name.
+        local_state_disk: file system with this host's copies of stored state; None without any.
+        failure: the error that ended it, or that of a batch if the stream continued; None if
+            nothing failed.
     """
 
     kind: Kind
@@ -198,11 +233,34 @@ class StreamStatus:
 
     @property
     def lags(self) -> tuple[SourceLag, ...]:
-        """How far it is behind each source now, as far as the source knows its end."""
+        """The lag of each source that knows the end of its data."""
         return tuple(lags_of(self.recent, self.pending))
 
-    def __repr__(self) -> str:
-        return status_text(self)
 
-    def _repr_html_(self) -> str:
-        return status_html(self)
+def lags_of(recent: Sequence[BatchInfo], pending: Sequence[PendingBatch]) -> Iterator[SourceLag]:
+    """Yield the lag of each source, by the newest batch that knows it; batches are oldest first."""
+    for place in reversed(range(len(pending))):
+        known = _with_lag(pending[place])
+        if known:
+            yield from (_lag_of(given, pending[: place + 1]) for given in known)
+            return
+    known = next(filter(None, map(_with_lag, reversed(recent))), [])
+    yield from (_lag_of(given, ()) for given in known)
+
+
+def _with_lag(batch: BatchInfo | PendingBatch) -> list[InputInfo]:
+    return [given for given in batch.inputs if "lag" in given.metadata]
+
+
+def _lag_of(newest: InputInfo, pending: Iterable[PendingBatch]) -> SourceLag:
+    """Return the lag after the newest batch plus the offsets that *pending* has still to read."""
+    partitions = dict(newest.metadata["lag"])
+    in_batches = 0
+    for batch in pending:
+        for given in batch.inputs:
+            if given.stream_id == newest.stream_id:
+                for offsets in given.metadata.get("offsets", ()):
+                    place, planned = offsets.topicPartition(), offsets.count()
+                    partitions[place] = partitions.get(place, 0) + planned
+                    in_batches += planned
+    return SourceLag(newest.stream_id, newest.name, partitions, in_batches)

@@ -33,7 +33,7 @@ from checkpoint import INPUT_END, INPUT_START, Files, InputPast
 from dstreams.common.clock import Clock
 from dstreams.common.settings import Settings
 from dstreams.errors import SourceError
-from dstreams.monitoring.events import InputInfo, Tell, ToldOffsets, tell_nobody
+from dstreams.monitoring.events import InputInfo, Notify, OffsetProgress, ignore_event
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class SourceEnvironment:
     begin_ms: int
     report_error: Callable[[Exception], None]
     batch_ms: int = 0
-    tell: Tell = tell_nobody
+    tell: Notify = ignore_event
     run_id: str = "run"
     open_files: Callable[[], Files] | None = None
     uid: str = "input"
@@ -179,9 +179,9 @@ class SourceReader:
         """Return what listeners are told of a plan."""
         return InputDescription(planned.description)
 
-    def told(self, planned: PlannedInput) -> ToldOffsets:
+    def told(self, planned: PlannedInput) -> OffsetProgress:
         """Return what is told of the offsets of a plan, where those on disk say more or less."""
-        return ToldOffsets(planned.start, planned.end, planned.end, {})
+        return OffsetProgress(planned.start, planned.end, planned.end, {})
 
     def noticed(self, planned: PlannedInput) -> InputDescription:
         """Return what is told besides, once the batch has run: records that were left out."""

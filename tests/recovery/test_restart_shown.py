@@ -57,7 +57,7 @@ def test_a_restart_on_a_terminal(tmp_path: Path) -> None:
     with TerminalProgram(*command, "again", columns=60, **environment()) as program:
         program.wait_for("batches to catch up")
         assert program.end() == 0
-    page = "dstreams: what runs is shown at http:"
+    page = "dstreams: live page: http:"
     (at,) = [at for at, line in enumerate(program.shown) if line.startswith(page)]
     assert program.shown[at + 1 :] == [f"('a', {number})" for number in (3, 4, 5, 6)] + ["the end"]
     assert max(map(len, program.drawn)) < 60

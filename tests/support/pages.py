@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstreams.common.clock import SystemClock
-from dstreams.monitoring.application import Application
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo
-from dstreams.monitoring.monitor import Monitor, Opened
-from dstreams.monitoring.state_access import StateAccess
+from dstreams.monitoring.monitor import Monitor, RunInfo
+from dstreams.monitoring.registry import StreamRegistry
+from dstreams.monitoring.state_jobs import StateAccess
 from dstreams.monitoring.status import GraphNode
 from dstreams.monitoring.web.documents import ApplicationFacts
 from dstreams.monitoring.web.server import Address, PageServer
@@ -52,28 +52,28 @@ def batch(number: int, **changes: Any) -> BatchInfo:
 
 
 def make_monitor(
-    application: Application,
+    registry: StreamRegistry,
     run_id: str = "run-1",
     states: StateAccess | None = None,
     retained: int = 1000,
 ) -> Monitor:
     """Return the monitor of a stream that runs."""
-    monitor = Monitor("stream", "app", 1000, ManualClock(5000), retained, application.changed)
-    monitor.opened(Opened("stream-1", run_id, (GraphNode(0, "input", "words"),), states=states))
-    application.begun(monitor)
+    monitor = Monitor("stream", "app", 1000, ManualClock(5000), retained, registry.changed)
+    monitor.started(RunInfo("stream-1", run_id, (GraphNode(0, "input", "words"),), states=states))
+    registry.add(monitor)
     return monitor
 
 
 def run_batches(monitor: Monitor, numbers: range) -> None:
     for number in numbers:
-        monitor.tell(BatchCompleted(batch(number)))
+        monitor.record(BatchCompleted(batch(number)))
 
 
 @contextmanager
 def serving(
-    application: Application, address: Address | None = None, facts: ApplicationFacts = FACTS
+    registry: StreamRegistry, address: Address | None = None, facts: ApplicationFacts = FACTS
 ) -> Iterator[PageServer]:
-    server = PageServer(address or Address(port=0), application, facts, SystemClock())
+    server = PageServer(address or Address(port=0), registry, facts, SystemClock())
     try:
         yield server
     finally:

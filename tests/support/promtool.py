@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dstreams.monitoring.metrics.prometheus import families
+from dstreams.monitoring.metrics import families
 from dstreams.monitoring.status import StreamStatus
 
 TARGET = {"job": "dstreams", "instance": "driver:4050"}

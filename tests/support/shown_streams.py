@@ -8,7 +8,6 @@ from typing import Any
 
 from dstreams.common.clock import SystemClock
 from dstreams.errors import InvalidStreamError
-from dstreams.monitoring.application import Application
 from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
@@ -16,21 +15,22 @@ from dstreams.monitoring.events import (
     BatchSubmitted,
     EventTimes,
     InputInfo,
+    OffsetProgress,
     OutputOperationInfo,
     PendingBatch,
     PlannedOutput,
     ReceiverError,
     ReceiverInfo,
     StateOperatorInfo,
-    ToldOffsets,
 )
-from dstreams.monitoring.monitor import Monitor, Opened
-from dstreams.monitoring.state_access import KeySize, StateOfKey
+from dstreams.monitoring.monitor import Monitor, RunInfo
+from dstreams.monitoring.registry import StreamRegistry
+from dstreams.monitoring.state_jobs import KeySize, StateOfKey
 from dstreams.monitoring.status import (
     CheckpointStatus,
     GraphNode,
     Kind,
-    StatePartition,
+    PartitionSize,
     StateStatus,
     StreamStatus,
 )
@@ -68,16 +68,16 @@ class Shown:
 class ShownStream(Monitor):
     """A monitor that says of state and checkpoint what a test wants."""
 
-    def __init__(self, application: Application, shown: Shown | None = None, run: int = 1) -> None:
+    def __init__(self, registry: StreamRegistry, shown: Shown | None = None, run: int = 1) -> None:
         self.shown = shown or Shown()
         self._now = SystemClock()
         batch_ms = 1000 if self.shown.kind == "stream" else None
         super().__init__(
-            self.shown.kind, self.shown.name, batch_ms, self._now, 1000, application.changed
+            self.shown.kind, self.shown.name, batch_ms, self._now, 1000, registry.changed
         )
         self.next_id = 0
-        self.opened(
-            Opened(
+        self.started(
+            RunInfo(
                 f"id of {self.shown.name}",
                 f"{self.shown.name}-run-{run}",
                 self.shown.graph,
@@ -85,7 +85,7 @@ class ShownStream(Monitor):
                 states=self,
             )
         )
-        application.begun(self)
+        registry.add(self)
 
     # What is told -------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class ShownStream(Monitor):
         now_ms = self._now.now_ms()
         for ago in range(count - 1, -1, -1):
             info = self._batch(self.next_id, now_ms - ago * 1000 - 400, failure)
-            self.tell(BatchCompleted(replace(info, **changes)))
+            self.record(BatchCompleted(replace(info, **changes)))
             self.next_id += 1
 
     def begin(self, waiting: int = 0) -> None:
@@ -106,15 +106,15 @@ class ShownStream(Monitor):
             pending = PendingBatch(
                 info.batch_id, info.batch_time_ms, info.inputs, outputs, info.submitted_ms
             )
-            self.tell(BatchSubmitted(pending))
+            self.record(BatchSubmitted(pending))
             if ahead == 0:
-                self.tell(BatchStarted(replace(pending, started_ms=info.started_ms)))
+                self.record(BatchStarted(replace(pending, started_ms=info.started_ms)))
 
     def receiver_failed(self, message: str) -> None:
         """Let a receiver end with an error."""
         now_ms = self._now.now_ms()
         info = ReceiverInfo(1, "clicks", False, "host-1", "driver", message, "stack", now_ms)
-        self.tell(ReceiverError(info))
+        self.record(ReceiverError(info))
 
     def _batch(self, number: int, time_ms: int, failure: str | None) -> BatchInfo:
         records, started_ms = 900 + number, time_ms + 10
@@ -126,7 +126,7 @@ class ShownStream(Monitor):
             records,
             f"{records} records",
             {"lag": {"orders-0": 40 + number}},
-            ToldOffsets(*ends, ends[1], {}),
+            OffsetProgress(*ends, ends[1], {}),
         )
         outputs = [
             OutputOperationInfo(
@@ -167,7 +167,7 @@ class ShownStream(Monitor):
     def status(self) -> StreamStatus:
         status = super().status()
         partitions = tuple(
-            StatePartition(number, keys, keys * 50)
+            PartitionSize(number, keys, keys * 50)
             for number, keys in enumerate(self.shown.partition_keys)
         )
         keys, written = sum(self.shown.partition_keys), sum(self.shown.partition_keys) * 50

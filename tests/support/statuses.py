@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from dstreams.kafka.offsets import TopicPartition
-from dstreams.monitoring.disk import DiskSpace
 from dstreams.monitoring.events import (
     BatchInfo,
     InputInfo,
@@ -15,15 +14,16 @@ from dstreams.monitoring.events import (
     ReceiverInfo,
     StateOperatorInfo,
 )
+from dstreams.monitoring.history import Totals
 from dstreams.monitoring.status import (
     CheckpointStatus,
+    DiskSpace,
     GraphNode,
+    PartitionSize,
     RunningBatch,
-    StatePartition,
     StateStatus,
     StreamStatus,
 )
-from dstreams.monitoring.totals import Totals
 
 SAVE = "foreachRDD at app.py:20"
 CLICKS = "kafka(clicks)"
@@ -72,7 +72,7 @@ def a_batch(number: int, **changes: Any) -> BatchInfo:
 def a_status(**changes: Any) -> StreamStatus:
     """Return the status of a stream at 10 s, of which every metric has something to say."""
     batch = a_batch(0)
-    parts = (StatePartition(0, 30, 10), StatePartition(1, 10, 10))
+    parts = (PartitionSize(0, 30, 10), PartitionSize(1, 10, 10))
     status = StreamStatus(
         kind="stream",
         id="stream-1",

@@ -1,9 +1,7 @@
-"""What is known of the streams and queries, as JSON.
+"""The statuses of streams and queries as JSON.
 
-Fields have the names of :class:`dstreams.monitoring.status.StreamStatus` and of what is in it;
-times
-are milliseconds since the epoch. Each batch has ``scheduling_delay_ms``, ``processing_delay_ms``
-and ``total_delay_ms`` besides.
+Fields have the names of :class:`dstreams.monitoring.status.StreamStatus` and its parts. Batches
+also have ``scheduling_delay_ms``, ``processing_delay_ms`` and ``total_delay_ms``.
 """
 
 from __future__ import annotations
@@ -17,16 +15,14 @@ from typing import Any
 import msgspec
 
 from dstreams.monitoring.events import BatchInfo, InputInfo, PendingBatch
-from dstreams.monitoring.metrics.spark_names import spark_metrics
 from dstreams.monitoring.status import RunningBatch, StreamStatus
 
 USUAL_BATCHES, MOST_BATCHES = 200, 1000
-"""How many batches of a stream a document has at most, unless and if it is asked for more."""
+"""The default and the largest number of batches of a stream in a document."""
 
 MOST_TEXT = 2000
 _MOST_COUNTS = 1000
-_WITH_OFFSETS = 10
-"""Of how many batches that wait it is told what they read: a stream may be behind by a thousand."""
+_WITH_OFFSETS = 10  # of possibly a thousand waiting batches
 _DELAYS = ("scheduling_delay_ms", "processing_delay_ms", "total_delay_ms")
 _METADATA = ("lag", "rejected")
 
@@ -35,16 +31,16 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ApplicationFacts:
-    """What is the same for all streams and queries of this process.
+    """The facts about this process.
 
     Args:
-        name: of the Spark application.
+        name: name of the Spark application.
         id: its id.
-        spark_ui: address of Spark's own page; None where it is off.
-        version: of dstreams.
+        spark_ui: address of Spark's own page; None if it is off.
+        version: version of dstreams.
         pyspark: version of PySpark.
-        started_ms: when the SparkContext was made.
-        settings: of Spark and dstreams, secrets masked.
+        started_ms: when the SparkContext was created.
+        settings: settings of Spark and dstreams, with secrets masked.
     """
 
     name: str
@@ -62,32 +58,31 @@ def status_document(
     now_ms: int,
     batches: Callable[[StreamStatus], int],
 ) -> Document:
-    """Return how everything does, with as many of the newest *batches* of each stream."""
+    """Return a document of all statuses with the given number of *batches* of each."""
     application = _fields(facts)
     settings = application.pop("settings")
     return {
         "application": {**application, "now_ms": now_ms},
         "settings": settings,
-        "metrics": _metrics(statuses),
         "streams": [_stream(status, batches(status)) for status in statuses],
     }
 
 
 def batches_that_ended(status: StreamStatus) -> int:
-    """Return how many batches of a run have ended, also those that nobody keeps any more."""
+    """Return how many batches of a run have ended, including those not kept any more."""
     return sum(status.totals.batches.values())
 
 
 def to_json(document: Any) -> bytes:
-    """Return a document as JSON in one line; what JSON has no word for is bounded text."""
+    """Return a document as one line of JSON; values without a JSON form become bounded text."""
     try:
         return msgspec.json.encode(document, enc_hook=text_of)
-    except UnicodeEncodeError:  # half of a pair, as in names of files that are not UTF-8
+    except UnicodeEncodeError:  # lone surrogates, as in file names that are not UTF-8
         return msgspec.json.encode(_encodable(msgspec.to_builtins(document, enc_hook=text_of)))
 
 
 def text_of(value: object) -> str:
-    """Return how a value prints, cut where it is long."""
+    """Return the bounded ``repr`` of a value."""
     return _cut(_PRINTED.repr(value))
 
 
@@ -105,14 +100,6 @@ def _printed() -> Repr:
 
 
 _PRINTED = _printed()
-
-
-def _metrics(statuses: Collection[StreamStatus]) -> Mapping[str, float]:
-    """Return the metrics by Spark's names; of those with one name that of the newest."""
-    metrics: dict[str, float] = {}
-    for status in reversed(list(statuses)):
-        metrics.update(spark_metrics(status))
-    return metrics
 
 
 def _stream(status: StreamStatus, batches: int) -> Document:
@@ -171,7 +158,7 @@ def _inputs(inputs: Iterable[InputInfo]) -> list[Document]:
 
 
 def _counts(value: Any) -> Any:
-    """Name what is counted by text: a partition of Kafka is ``topic-0``."""
+    """Return counts with keys as text, such as ``topic-0`` for a Kafka partition."""
     if isinstance(value, Mapping):
         return {str(key): count for key, count in islice(value.items(), _MOST_COUNTS)}
     return value

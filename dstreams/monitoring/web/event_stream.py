@@ -1,8 +1,7 @@
-"""Server-sent events: what has changed, made once for all pages that are open.
+"""Server-sent events with the status of everything, made once for all open pages.
 
-The first event has everything. Those after it have the same, but of the batches only those that
-have ended since the event before; a page that comes back says which event it had last, and gets
-those since then.
+The first event of a page has all recent batches, later ones only the batches that ended since the
+previous event. A page that reconnects names its last event, and continues from there.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from uuid import uuid4  # noqa: TID251 - tells the events of this process from those of another
+from uuid import uuid4  # noqa: TID251 - distinguishes the events of processes
 
 from dstreams.monitoring.status import StreamStatus
 from dstreams.monitoring.web.documents import USUAL_BATCHES, Document, batches_that_ended, to_json
@@ -26,12 +25,7 @@ _Position = Mapping[str, int]
 
 
 class Page:
-    """A page that is open.
-
-    Args:
-        transport: what is written for it.
-        last_event: id of the last event that it has, empty for none.
-    """
+    """An open page: its connection, and the id of its last event, empty for none."""
 
     def __init__(self, transport: asyncio.WriteTransport, last_event: str) -> None:
         self.transport = transport
@@ -39,7 +33,7 @@ class Page:
         self.behind_since: float | None = None
 
     def is_too_slow(self, now_s: float) -> bool:
-        """Say whether what was written before has been waiting for too long, or is too much."""
+        """Return whether too much unsent data is waiting, or has waited for too long."""
         waiting_bytes = self.transport.get_write_buffer_size()
         if not waiting_bytes:
             self.behind_since = None
@@ -50,11 +44,11 @@ class Page:
 
 
 class EventStream:
-    """The pages that are open, and which batches they know. It belongs to the server's loop.
+    """Writes events to all open pages; used on the server's event loop only.
 
     Args:
         make: makes the document.
-        now_s: seconds of a clock that is never set back.
+        now_s: a monotonic clock, in seconds.
     """
 
     def __init__(self, make: MakeDocument, now_s: Callable[[], float]) -> None:
@@ -67,21 +61,21 @@ class EventStream:
 
     @property
     def has_pages(self) -> bool:
-        """Whether anybody looks."""
+        """Whether any page is open."""
         return bool(self._pages)
 
     def add(self, page: Page) -> None:
-        """Write the next events for a page."""
+        """Send the next events to a page."""
         page.transport.write(b"retry: 2000\n\n")
         self._pages.append(page)
 
     def remove(self, page: Page) -> None:
-        """Write nothing more for a page; harmless for one that is not known."""
+        """Stop sending to a page; does nothing if it is unknown."""
         if page in self._pages:
             self._pages.remove(page)
 
     def publish(self, statuses: Collection[StreamStatus]) -> None:
-        """Write an event for each page."""
+        """Send an event to each page."""
         self._number += 1
         event = f"{self._run}-{self._number}"
         position = {status.run_id: batches_that_ended(status) for status in statuses}
@@ -98,10 +92,10 @@ class EventStream:
             self._positions.popitem(last=False)
 
     def beat(self) -> None:
-        """Write a comment for each page, so that nobody takes its connection for dead."""
+        """Send a comment to each page, so that proxies keep its connection."""
         self._drop_slow_pages()
         for page in self._pages:
-            page.transport.write(b": nothing new\n\n")
+            page.transport.write(b": no change\n\n")
 
     def _drop_slow_pages(self) -> None:
         now_s = self._now_s()

@@ -1,4 +1,4 @@
-"""The page of this process: one server for all streams and queries, from the first to the end."""
+"""The live page: one server for all streams and queries of this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark import SparkContext
 from dstreams.common.clock import SystemClock
 from dstreams.common.redaction import redacted
 from dstreams.common.settings import Settings
-from dstreams.monitoring.application import application
+from dstreams.monitoring.registry import registry
 from dstreams.monitoring.web.documents import ApplicationFacts
 
 if TYPE_CHECKING:
@@ -32,22 +32,22 @@ _MAX_CONNECTIONS = 64
 
 
 class ProcessPage:
-    """The page of a process, once anybody has asked for it."""
+    """The page of this process, served from the first start that enables it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._server: PageServer | None = None
         self.prints = False
-        """Whether the start prints the address, instead of logging it."""
+        """Print the address at the start instead of logging it."""
 
     @property
     def url(self) -> str | None:
-        """Where the page is, without a token; None where there is none."""
+        """Address of the page without a token; None if it is not served."""
         server = self._server
         return None if server is None else server.url
 
     def show(self, spark: SparkContext, settings: Settings) -> None:
-        """Serve the page where *settings* say so; never raises, and a page that runs goes on."""
+        """Serve the page if *settings* enable it, unless it is served already; never raises."""
         if not settings.ui_enabled:
             return
         try:
@@ -55,13 +55,13 @@ class ProcessPage:
                 self._show(_facts(spark, settings), settings)
         except Exception as error:
             logger.warning(
-                "there is no page of what runs, because it could not be started: %s; set "
-                "spark.dstreams.ui.port to another port, or spark.dstreams.ui.enabled=false",
+                "live page: cannot start: %s; set spark.dstreams.ui.port to another port, or "
+                "spark.dstreams.ui.enabled=false",
                 error,
             )
 
     def close(self) -> None:
-        """End the page; harmless where there is none."""
+        """Stop serving the page; does nothing if it is not served."""
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -72,7 +72,7 @@ class ProcessPage:
         if self._server is not None:
             self._server.facts = facts
             return
-        # Only who has a page needs a server.
+        # Programs without a page do not load a server.
         from dstreams.monitoring.web.security import is_loopback, new_token  # noqa: PLC0415
         from dstreams.monitoring.web.server import Address, PageServer  # noqa: PLC0415
 
@@ -81,26 +81,26 @@ class ProcessPage:
         if is_made:
             token = new_token()
         address = Address(host, settings.ui_port, token, _MAX_CONNECTIONS)
-        self._server = PageServer(address, application(), facts, SystemClock())
+        self._server = PageServer(address, registry(), facts, SystemClock())
         atexit.register(self.close)
-        self._tell(self._server.url, token if is_made else None)
+        self._announce(self._server.url, token if is_made else None)
 
-    def _tell(self, url: str, made_token: str | None) -> None:
-        """Print or log the address; a token that was made goes to a terminal, or to a file."""
-        text = f"what runs is shown at {url}"
+    def _announce(self, url: str, made_token: str | None) -> None:
+        """Print or log the address; a generated token goes to a terminal or a private file."""
+        text = f"live page: {url}"
         if made_token is not None:
             if self.prints and sys.stderr.isatty():
                 text = f"{text}/?token={made_token}"
-            else:  # logs are read by others, and kept
+            else:  # logs are kept, and read by others
                 text = f"{text}; its token is in {_token_file(made_token)}"
         if self.prints:
             sys.stderr.write(f"dstreams: {text}\n")
-        else:  # without it nobody would find the token
+        else:  # a warning, so that the path of the token is found
             logger.log(logging.INFO if made_token is None else logging.WARNING, "%s", text)
 
 
 def _token_file(token: str) -> str:
-    """Write a token where only this user can read it, and return the path; it ends with us."""
+    """Write a token to a file for this user alone, removed at exit; return its path."""
     descriptor, path = tempfile.mkstemp(prefix="dstreams-token-")
     with os.fdopen(descriptor, "w") as file:
         file.write(f"{token}\n")
@@ -127,7 +127,7 @@ def _facts(spark: SparkContext, settings: Settings) -> ApplicationFacts:
 
 
 def _shown(conf: Mapping[str, str], settings: Settings) -> Mapping[str, str]:
-    """Return the settings of Spark, and of ours those that are no defaults."""
+    """Return the settings of Spark, and those of dstreams that differ from their defaults."""
     own = {
         declared["key"]: str(getattr(settings, name))
         for name, declared in Settings.declared().items()
@@ -144,4 +144,4 @@ def _version() -> str:
 
 
 page = ProcessPage()
-"""That of this process."""
+registry().subscribe(page)

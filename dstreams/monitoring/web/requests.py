@@ -1,7 +1,7 @@
-"""Requests and answers of HTTP/1.1, as far as a page needs them that is only looked at.
+"""Requests and answers of HTTP/1.1 for a read-only page.
 
-There are no bodies to read and no second request on a connection, so nothing can be smuggled
-between two of them. What is not plainly such a request is refused.
+A connection has one request without a body, so that requests cannot be smuggled. Anything else is
+rejected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asks: header names are lower case, the path is as it was sent."""
+    """A request with lower-case header names and the path as sent."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What it gets."""
+    """A response."""
 
     status: int
     body: bytes = b""
@@ -45,12 +45,12 @@ class Answer:
 
     @classmethod
     def text(cls, status: int, text: str, **headers: str) -> Answer:
-        """Return a line of text for people."""
+        """Return an answer with a line of text."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return cls(status, f"{text}\n".encode("utf-8", "replace"), headers=named)
 
     def head(self, more: Mapping[str, str], *, has_length: bool = True) -> bytes:
-        """Return status line and headers, with *more* of them."""
+        """Return the status line and headers, including *more*."""
         length = {"Content-Length": str(len(self.body))} if has_length else {}
         headers = {
             "Content-Type": self.content_type,
@@ -65,7 +65,7 @@ class Answer:
 
 
 class RequestError(Exception):
-    """It is not read any further, and gets *answer*."""
+    """A rejected request, to be answered with *answer*."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.status)
@@ -77,20 +77,20 @@ def _refuse(status: int, text: str) -> RequestError:
 
 
 def parse_request(head: bytes) -> Request:
-    """Read a request up to the empty line.
+    """Return the request with this head.
 
     Raises:
-        RequestError: it is none, or has a body.
+        RequestError: it is malformed, or has a body.
     """
     first, *lines = head.decode("latin-1").split("\r\n")
     if len(first) > _MOST_LINE_BYTES:
         raise _refuse(414, f"an address has at most {_MOST_LINE_BYTES} bytes")
     match = _LINE.fullmatch(first)
     if match is None:
-        raise _refuse(400, "this is no request of HTTP/1.1 for a path")
+        raise _refuse(400, "malformed request line")
     headers = _headers([line for line in lines if line])
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        raise _refuse(400, "a request has no body here: nothing can be changed")
+        raise _refuse(400, "requests cannot have a body: this server is read-only")
     method, target = match.groups()
     path, _, query = target.partition("?")
     return Request(method, path, _parameters(query), headers)
@@ -103,10 +103,10 @@ def _headers(lines: list[str]) -> dict[str, str]:
     for line in lines:
         match = _HEADER.fullmatch(line)
         if match is None:
-            raise _refuse(400, "a header is no name, colon and value")
+            raise _refuse(400, "malformed header")
         name = match[1].lower()
         if name in headers and name in _ONLY_ONCE:
-            raise _refuse(400, f"header {name} is there twice")
+            raise _refuse(400, f"duplicate header {name}")
         headers[name] = match[2]
     return headers
 
@@ -118,5 +118,5 @@ def _parameters(query: str) -> dict[str, str]:
         raise _refuse(400, f"an address has at most {_MOST_PARAMETERS} parameters") from None
     parameters = dict(pairs)
     if len(parameters) < len(pairs):
-        raise _refuse(400, "a parameter is there twice")
+        raise _refuse(400, "duplicate parameter")
     return parameters

@@ -1,8 +1,7 @@
-"""Who may look at the page: by host, origin and token.
+"""Access control of the page: by host, origin and token.
 
-A page that somebody's browser shows from elsewhere reaches this server as that browser does. It is
-told apart by the ``Host`` header (of a name that was made to mean this address), ``Origin`` and
-``Sec-Fetch-Site``. From other hosts the token is asked for besides.
+A foreign page in the user's browser can send requests here. The ``Host`` header (against DNS
+rebinding), ``Origin`` and ``Sec-Fetch-Site`` reveal it. Other hosts also need the token.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
-import secrets  # noqa: TID251 - a token is what nobody else may know
+import secrets  # noqa: TID251 - tokens must be unpredictable
 import socket
 from collections.abc import Mapping
 
@@ -29,29 +28,29 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""What each answer has."""
+"""Headers of every answer."""
 
 _PAGE = "/"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether an address or name is that of this machine for itself."""
+    """Return whether an address or name is a loopback one."""
     return host.lower() == "localhost" or (_is_address(host) and _address(host).is_loopback)
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess."""
+    """Return an unpredictable token."""
     return secrets.token_urlsafe(32)
 
 
 class Guard:
-    """Refuses requests.
+    """Rejects requests without access.
 
     Args:
-        host: what the server listens on.
-        port: its port, for the name of its cookie: browsers keep one jar for all ports of a host.
-        token: what has to be known; None for nothing.
+        host: the host that the server listens on.
+        port: its port, part of the cookie's name: browsers share cookies between ports of a host.
+        token: the required token; None if none is required.
     """
 
     def __init__(self, host: str, port: int, token: str | None) -> None:
@@ -59,23 +58,22 @@ class Guard:
         self._names = {"localhost", host.lower(), socket.gethostname().lower()}
         self._token = token
         self._cookie = f"dstreams_{port}"
-        # Other servers of this host are sent the cookie, too: it does not tell them the token.
+        # Browsers send the cookie to other servers of this host, so it must not reveal the token.
         self._session = "" if token is None else _mac(token)
 
     def refuse(self, request: Request) -> Answer | None:
-        """Return why a request is refused; None where it may be answered."""
+        """Return the answer that rejects a request; None if it may be answered."""
         if request.method not in ("GET", "HEAD"):
-            return Answer.text(405, "there is nothing here but to look at", Allow="GET, HEAD")
+            return Answer.text(405, "this server is read-only", Allow="GET, HEAD")
         host = request.headers.get("host", "")
         if not self._is_own(host):
             return Answer.text(
                 421,
-                "this server does not go by that name; use the address that the start of the "
-                "stream printed",
+                "unknown host name; use the address that was printed when the stream started",
             )
-        if not _is_from_here(request, host):
-            return Answer.text(403, "a page of another origin may not look at this one")
-        return None if self._token is None else self._refuse_stranger(request, self._token)
+        if not _is_same_origin(request, host):
+            return Answer.text(403, "requests from pages of other origins are forbidden")
+        return None if self._token is None else self._check_token(request, self._token)
 
     def _is_own(self, host: str) -> bool:
         match = _HOST.fullmatch(host)
@@ -84,12 +82,12 @@ class Guard:
         name = match[1].strip("[]").lower()
         if self._is_local:
             return is_loopback(name)
-        return name in self._names or _is_address(name)  # an address means nothing but itself
+        return name in self._names or _is_address(name)  # addresses cannot be rebound
 
-    def _refuse_stranger(self, request: Request, token: str) -> Answer | None:
+    def _check_token(self, request: Request, token: str) -> Answer | None:
         given = request.query.get("token")
         if request.path == _PAGE and given is not None and _is_equal(given, token):
-            return self._let_in()
+            return self._grant()
         scheme, _, sent = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _is_equal(sent.strip(), token):
             return None
@@ -97,23 +95,23 @@ class Guard:
             return None
         return Answer.text(
             401,
-            "a token is needed: open the address with ?token=... that the start of the stream "
-            "printed, or send the header Authorization: Bearer ...",
+            "token required: open the address with ?token=... that was printed when the stream "
+            "started, or send the header Authorization: Bearer ...",
             WWW_Authenticate='Bearer realm="dstreams"',
         )
 
-    def _let_in(self) -> Answer:
-        """Give the browser a cookie, and let it go to the page without the token.
+    def _grant(self) -> Answer:
+        """Set a cookie, and redirect the browser to the page without the token.
 
-        Not by status 303: after a link on somebody else's page a browser withholds strict cookies
-        until the last redirection, and sends them when a page of ours sends it on.
+        Not with status 303: after a link on a foreign page browsers withhold strict cookies during
+        redirects, but send them when a page of ours refreshes.
         """
         cookie = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
         headers = {"Set-Cookie": cookie, "Refresh": f"0;url={_PAGE}"}
         return Answer(200, b"Welcome.\n", headers=headers)
 
 
-def _is_from_here(request: Request, host: str) -> bool:
+def _is_same_origin(request: Request, host: str) -> bool:
     origin = request.headers.get("origin")
     if origin is not None and origin.lower() not in (
         f"http://{host}".lower(),
@@ -123,7 +121,7 @@ def _is_from_here(request: Request, host: str) -> bool:
     site = request.headers.get("sec-fetch-site", "none")
     if site in ("none", "same-origin"):
         return True
-    # A link leads to the page, which has nothing in it before it asks.
+    # A foreign page may link to the page itself, which contains no data.
     kind = (request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest"))
     return request.path == _PAGE and kind == ("navigate", "document")
 

@@ -1,7 +1,7 @@
-"""The server of the page: one thread for all connections, and none of the threads of batches.
+"""The HTTP server of the page: one thread for all connections, never one that runs batches.
 
-A connection has one request and one answer, or events as long as the page is open. What is made
-for an answer is made on a thread beside the loop, at most four times a second, however many ask.
+A connection has one request and one answer, or events while the page is open. Documents are made
+on other threads, at most four times a second for all clients together.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.resources import files
 from typing import TypeVar, cast
 
 from dstreams.common.clock import Clock
-from dstreams.monitoring.application import Application
-from dstreams.monitoring.metrics.prometheus import render_metrics
+from dstreams.monitoring.graph_drawing import graph_svg
+from dstreams.monitoring.metrics import render_metrics
+from dstreams.monitoring.registry import StreamRegistry
 from dstreams.monitoring.status import StreamStatus
 from dstreams.monitoring.web import security
 from dstreams.monitoring.web.documents import (
@@ -37,15 +39,15 @@ from dstreams.monitoring.web.documents import (
     to_json,
 )
 from dstreams.monitoring.web.event_stream import HEARTBEAT_S, LEAST_INTERVAL_S, EventStream, Page
-from dstreams.monitoring.web.questions import JSON, Questions
 from dstreams.monitoring.web.requests import (
     MOST_HEAD_BYTES,
+    TEXT,
     Answer,
     Request,
     RequestError,
     parse_request,
 )
-from dstreams.monitoring.web.static_files import INDEX, static_files
+from dstreams.monitoring.web.state_query_handler import JSON, StateQueryHandler
 
 logger = logging.getLogger(__name__)
 
@@ -53,36 +55,53 @@ T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Answer]]
 
 MORE_PORTS = 16
-"""How many ports after the one that was asked for are tried, as by Spark."""
+"""Ports to try after the configured one, as Spark does."""
 
 _REQUEST_S, _ANSWER_S, _WRITE_S, _LINGER_S, _CLOSE_S = 10.0, 120.0, 30.0, 1.0, 5.0
-_WAIT_FOR_PLACE_S = 2.0
-"""How long a request waits for another one to end: a page asks for its files all at once."""
-_STAGES = 4
-"""Connections are idle, wait for a place, have one, or get events; so many may be in each stage."""
+_WAIT_FOR_SLOT_S = 2.0  # a page requests all its files at the same time
+_STAGES = 4  # connections are idle, wait for a slot, have one, or receive events
 _EVENTS, _EVENT_STREAM = "/events", "text/event-stream; charset=utf-8"
 _TOO_LONG = Answer.text(431, f"a request has at most {MOST_HEAD_BYTES} bytes")
-_TOO_MANY = Answer.text(503, "too many pages are open; close one, or try again", Retry_After="5")
+_TOO_MANY = Answer.text(503, "too many open pages; close one, or try again", Retry_After="5")
 _NO_METRICS = Answer.text(
     501,
-    "metrics need the package prometheus-client, which is not installed for the Python of the "
-    f"driver; run: {shlex.quote(sys.executable)} -m pip install prometheus-client, and start the "
-    "program again",
+    "metrics need the package prometheus-client, which is missing in the driver's Python; run: "
+    f"{shlex.quote(sys.executable)} -m pip install prometheus-client, and restart the program",
 )
-_NO_PAGE = Answer.text(404, "there is nothing of that name; the page is at /")
+_NO_PAGE = Answer.text(404, "not found; see /")
+
+
+INDEX = "index.html"
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": TEXT,
+}
+
+
+def static_files() -> Mapping[str, Answer]:
+    """Return the answers with the files of the page, by file name."""
+    directory = files("dstreams.monitoring.web").joinpath("static")
+    found = directory.iterdir() if directory.is_dir() else ()
+    return {
+        file.name: Answer(200, file.read_bytes(), _TYPES[suffix])
+        for file in found
+        if (suffix := f".{file.name.rpartition('.')[2]}") in _TYPES
+    }
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens.
+    """The address and limits of a server.
 
     Args:
         host: name or address.
-        port: the first that is tried; 0 for any that is free.
-        token: what has to be known to look at it; None for nothing.
-        max_connections: how many requests are answered at a time, how many pages may be open, and
-            how many connections may be idle, of which the oldest is closed for a new one. A client
-            may have a quarter of the pages.
+        port: the first port to try; 0 for any free one.
+        token: the required token; None if none is required.
+        max_connections: limit of concurrent requests, of open pages, and of idle connections, of
+            which the oldest is closed for a new one. A client may have a quarter of the pages.
     """
 
     host: str = "127.0.0.1"
@@ -92,47 +111,48 @@ class Address:
 
 
 class PageServer:
-    """Answers requests until it is closed; it never waits for a batch, and none waits for it.
+    """Answers requests until it is closed, independently of the batches.
 
     Args:
         address: where it listens.
-        application: what it shows.
-        facts: of this process; may be exchanged while it runs.
+        registry: the streams and queries to show.
+        facts: facts about this process; may be replaced while it runs.
         clock: the driver's clock.
 
     Raises:
-        OSError: neither the port nor one of those after it is free, or the host is none.
+        OSError: the port and the ones after it are taken, or the host is invalid.
     """
 
     def __init__(
-        self, address: Address, application: Application, facts: ApplicationFacts, clock: Clock
+        self, address: Address, registry: StreamRegistry, facts: ApplicationFacts, clock: Clock
     ) -> None:
         self.facts = facts
-        self._application = application
+        self._registry = registry
         self._clock = clock
         self._max_connections = address.max_connections
-        self._places = asyncio.Semaphore(address.max_connections)
+        self._slots = asyncio.Semaphore(address.max_connections)
         listener = _listen(address.host, address.port)
         self.port: int = listener.getsockname()[1]
         self.host = address.host
         self._guard = security.Guard(address.host, self.port, address.token)
         self._files = static_files()
-        self._questions = Questions(application)
+        self._state_queries = StateQueryHandler(registry)
         self._events = EventStream(self._document, time.monotonic)
         self._routes: Mapping[str, Handler] = {
             "/": self._file(INDEX),
             "/status.json": self._status,
             "/metrics": self._metrics,
-            "/state": self._question(self._questions.state),
-            "/largest": self._question(self._questions.largest),
+            "/state": self._question(self._state_queries.state),
+            "/graph.svg": self._graph,
+            "/largest": self._question(self._state_queries.largest),
             **{f"/static/{name}": self._file(name) for name in self._files},
         }
         self._made: dict[str, tuple[float, asyncio.Future[Answer]]] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._idle: dict[_Connection, asyncio.Task[None]] = {}
-        """Connections without a request that is answered, the oldest first."""
+        """Connections without an accepted request, oldest first."""
         self._pages: Counter[str] = Counter()
-        """Open pages, by the address of the client."""
+        """Open pages by client address."""
         self._failures: set[str] = set()
         self._closing = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -146,16 +166,16 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """Where the page is, without the token."""
+        """The address of the page, without the token."""
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def close(self) -> None:
-        """End all connections; harmless the second time, and in a forked process."""
+        """Close all connections; does nothing the second time, and in a forked process."""
         if os.getpid() != self._process:
             return
         self._closing.set()
-        self._application.changed()  # wakes who watches it
+        self._registry.changed()  # wakes the watcher
         self._call_soon(self._stop.set)
         for thread in self._threads:
             thread.join(_CLOSE_S)
@@ -164,7 +184,7 @@ class PageServer:
         try:
             self._loop.run_until_complete(self._accept(listener))
         except Exception:
-            logger.warning("the page of what runs has ended; streams go on", exc_info=True)
+            logger.warning("live page: server failed; streams continue", exc_info=True)
         finally:
             listener.close()
             self._loop.close()
@@ -172,7 +192,7 @@ class PageServer:
     async def _accept(self, listener: socket.socket) -> None:
         server = await asyncio.start_server(self._connected, sock=listener, limit=MOST_HEAD_BYTES)
         await self._stop.wait()
-        # A connection that came just now is made and refused first: a closed server drops it open.
+        # Accept and drop pending connections first: a closed server would leave them open.
         self._loop.remove_reader(listener)
         for _ in range(5):
             await asyncio.sleep(0)
@@ -181,7 +201,7 @@ class PageServer:
         for task in connections:
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
-        await asyncio.sleep(0)  # in which their sockets are closed
+        await asyncio.sleep(0)  # lets their sockets close
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._stop.is_set() or len(self._connections) >= _STAGES * self._max_connections:
@@ -190,13 +210,13 @@ class PageServer:
         if len(self._idle) >= self._max_connections:
             oldest = next(iter(self._idle))
             self._idle.pop(oldest).cancel()
-            oldest.close()  # wait_for of Python 3.11 may lose the cancellation
+            oldest.close()  # wait_for in Python 3.11 can lose the cancellation
         connection = _Connection(reader, writer)
         task = self._loop.create_task(self._converse(connection))
         self._idle[connection] = task
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
-        task.add_done_callback(lambda _: self._ended(connection))  # also where it never began
+        task.add_done_callback(lambda _: self._ended(connection))  # even if it never started
 
     def _ended(self, connection: _Connection) -> None:
         self._idle.pop(connection, None)
@@ -206,7 +226,7 @@ class PageServer:
         try:
             request = await connection.receive()
             refused = self._guard.refuse(request)
-            if refused is not None:  # has no place, and may be dropped for others
+            if refused is not None:  # stays idle, so that others can replace it
                 await connection.send(refused, has_body=request.method != "HEAD")
                 return
             self._idle.pop(connection, None)
@@ -217,14 +237,14 @@ class PageServer:
         except RequestError as refused_request:
             await connection.send(refused_request.answer)
         except (OSError, EOFError, asyncio.TimeoutError):
-            pass  # who asked is gone, or too slow
+            pass  # the client is gone or too slow
         except Exception:
-            self._failed("a connection of the page failed")
+            self._failed("live page: a connection failed")
 
     async def _admit_request(self, connection: _Connection, request: Request) -> None:
-        """Answer a request once there is a place for it."""
+        """Answer a request once a slot is free."""
         try:
-            await asyncio.wait_for(self._places.acquire(), _WAIT_FOR_PLACE_S)
+            await asyncio.wait_for(self._slots.acquire(), _WAIT_FOR_SLOT_S)
         except asyncio.TimeoutError:
             await connection.send(_TOO_MANY)
             return
@@ -232,10 +252,10 @@ class PageServer:
             answer = await self._answer(request)
             await connection.send(answer, has_body=request.method != "HEAD")
         finally:
-            self._places.release()
+            self._slots.release()
 
     async def _admit_page(self, connection: _Connection, request: Request) -> None:
-        """Send events, if neither this client nor all together have too many pages open."""
+        """Send events unless too many pages are open, of this client or in total."""
         client = connection.client
         of_one, of_all = self._pages[client], self._pages.total()
         if of_one >= max(1, self._max_connections // 4) or of_all >= self._max_connections:
@@ -257,10 +277,10 @@ class PageServer:
         try:
             return await asyncio.wait_for(handler(request), _ANSWER_S)
         except asyncio.TimeoutError:
-            return Answer.text(504, f"no answer within {_ANSWER_S:g} s; it may be ready later")
+            return Answer.text(504, f"no answer within {_ANSWER_S:g} s; try again later")
         except Exception:
-            self._failed(f"{request.path} could not be answered")
-            return Answer.text(500, "this could not be answered; the log of the driver says why")
+            self._failed(f"live page: {request.path} failed")
+            return Answer.text(500, "internal error; see the log of the driver")
 
     async def _stream(self, connection: _Connection, request: Request) -> None:
         answer = Answer(200, content_type=_EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
@@ -268,13 +288,11 @@ class PageServer:
         transport.write(answer.head(security.HEADERS, has_length=False))
         page = Page(transport, request.headers.get("last-event-id", ""))
         self._events.add(page)
-        self._application.changed()  # wakes who makes its first event
+        self._registry.changed()  # wakes the watcher, which makes its first event
         try:
-            await connection.reader.read(1)  # until it is closed: there is nothing more to ask
+            await connection.reader.read(1)  # returns when the client closes
         finally:
             self._events.remove(page)
-
-    # What is answered ------------------------------------------------------------------------
 
     def _file(self, name: str) -> Handler:
         async def answer(request: Request) -> Answer:
@@ -291,14 +309,22 @@ class PageServer:
     async def _status(self, request: Request) -> Answer:
         given = request.query.get("batches", str(USUAL_BATCHES))
         if not given.isascii() or not given.isdecimal() or int(given[:9]) > MOST_BATCHES:
-            return Answer.text(400, f"batches must be a whole number from 0 to {MOST_BATCHES}")
+            return Answer.text(
+                400, f"batches must be an integer from 0 to {MOST_BATCHES}, got {given[:20]!r}"
+            )
         batches = int(given)
 
         def make() -> Answer:
-            document = self._document(self._application.statuses(), lambda _: batches)
+            document = self._document(self._registry.statuses(), lambda _: batches)
             return Answer(200, to_json(document), JSON)
 
         return await self._shared(f"status {batches}", make)
+
+    async def _graph(self, request: Request) -> Answer:
+        monitor = self._registry.find(request.query.get("stream", ""))
+        if monitor is None:
+            return Answer.text(404, "no stream or query has this run id")
+        return Answer(200, graph_svg(monitor.graph, is_live=True).encode(), _TYPES[".svg"])
 
     async def _metrics(self, request: Request) -> Answer:
         accept = request.headers.get("accept", "")
@@ -320,7 +346,7 @@ class PageServer:
         return status_document(self.facts, statuses, self._clock.now_ms(), batches)
 
     def _shared(self, name: str, make: Callable[[], Answer]) -> Awaitable[Answer]:
-        """Return an answer that was made a moment ago, by its name, or make it for all who ask."""
+        """Return the recent answer of this name, or make one for all concurrent requests."""
         now_s = self._loop.time()
         for other, (made_s, _) in list(self._made.items()):
             if now_s - made_s > LEAST_INTERVAL_S:
@@ -329,20 +355,18 @@ class PageServer:
             self._made[name] = (now_s, self._in_thread(make))
         return asyncio.shield(self._made[name][1])
 
-    # Beside the loop -------------------------------------------------------------------------
-
     def _watch(self) -> None:
         seen = -1
         while not self._closing.is_set():
-            changes = self._application.wait_for_change(seen, HEARTBEAT_S)
+            changes = self._registry.wait_for_change(seen, HEARTBEAT_S)
             if changes == seen:
                 self._call_soon(self._events.beat)
             elif self._events.has_pages:
                 try:
-                    statuses = self._application.statuses()
+                    statuses = self._registry.statuses()
                     self._call_soon(partial(self._publish, statuses))
                 except Exception:
-                    self._failed("open pages could not be told")
+                    self._failed("live page: cannot update open pages")
             seen = changes
             self._closing.wait(LEAST_INTERVAL_S)
 
@@ -350,14 +374,14 @@ class PageServer:
         try:
             self._events.publish(statuses)
         except Exception:
-            self._failed("open pages could not be told")
+            self._failed("live page: cannot update open pages")
 
     def _failed(self, what: str) -> None:
-        """Log the exception at hand; once, since a page asks again and again."""
+        """Log the current exception, as a warning only once: pages repeat their requests."""
         is_new = what not in self._failures
         self._failures.add(what)
         level = logging.WARNING if is_new else logging.DEBUG
-        logger.log(level, "%s; streams go on", what, exc_info=True)
+        logger.log(level, "%s; streams continue", what, exc_info=True)
 
     def _in_thread(self, make: Callable[[], T]) -> asyncio.Future[T]:
         done: asyncio.Future[T] = self._loop.create_future()
@@ -397,8 +421,8 @@ class _Connection:
         """Return the request.
 
         Raises:
-            RequestError: it is none.
-            EOFError, OSError, asyncio.TimeoutError: it does not come.
+            RequestError: it is malformed.
+            EOFError, OSError, asyncio.TimeoutError: it did not arrive.
         """
         try:
             head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), _REQUEST_S)
@@ -407,7 +431,7 @@ class _Connection:
         return parse_request(head)
 
     async def send(self, answer: Answer, *, has_body: bool = True) -> None:
-        """Write an answer, and wait until it is there; who does not read it is cut off."""
+        """Write an answer and wait until it is sent; a client that does not read is dropped."""
         transport = self.writer.transport
         transport.set_write_buffer_limits(0)
         body = answer.body if has_body else b""
@@ -415,7 +439,7 @@ class _Connection:
         with suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self.writer.drain(), _WRITE_S)
             self.writer.write_eof()
-            # What was sent and not read would make the kernel take the answer back.
+            # Closing with unread input would reset the connection and lose the answer.
             await asyncio.wait_for(self._read_to_end(), _LINGER_S)
 
     async def _read_to_end(self) -> None:
@@ -429,7 +453,7 @@ class _Connection:
         return str(peer[0]) if peer else ""
 
     def close(self) -> None:
-        """End it at once."""
+        """Close the connection immediately."""
         self.writer.transport.abort()
 
 
@@ -441,7 +465,7 @@ def _listen(host: str, port: int) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-    raise OSError(errno.EADDRINUSE, f"ports {port} to {port + MORE_PORTS} of {host} are taken")
+    raise OSError(errno.EADDRINUSE, f"ports {port} to {port + MORE_PORTS} of {host} are in use")
 
 
 def _start(run: Callable[[], None], name: str) -> threading.Thread:  # noqa: TID251
@@ -454,7 +478,7 @@ _listeners: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def _forget_listeners() -> None:
-    """A forked process keeps no port: it would be taken for as long as that process lives."""
+    """Close the ports in a forked process, which would keep them in use."""
     for listener in list(_listeners):
         listener.close()
 

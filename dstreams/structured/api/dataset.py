@@ -12,8 +12,6 @@ from pyspark import RDD
 from dstreams.common.callables import require_function
 from dstreams.common.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
-from dstreams.monitoring.pictures.graphs import graph_svg
-from dstreams.monitoring.pictures.markup import frame, heading
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.structured.api.api_hints import OF_DATASETS, OF_GROUPS, Instead
 from dstreams.structured.api.joins import join_plan
@@ -77,7 +75,9 @@ class StreamingDataset(Instead, Generic[T_co]):
         return f"StreamingDataset of\n{self.plan.tree()}"
 
     def _repr_html_(self) -> str:
-        return frame(heading("StreamingDataset"), graph_svg(plan_nodes(self.plan)))
+        from dstreams.monitoring.notebook import graph_html  # noqa: PLC0415 - only in notebooks
+
+        return graph_html("StreamingDataset", plan_nodes(self.plan))
 
     @property
     def writeStream(self) -> DataStreamWriter:

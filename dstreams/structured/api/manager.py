@@ -13,10 +13,9 @@ from dstreams.common.clock import Clock
 from dstreams.common.settings import Settings
 from dstreams.common.waiting import wait_in_steps
 from dstreams.errors import StreamLifecycleError
-from dstreams.monitoring.application import application
 from dstreams.monitoring.listener_bus import ListenerBus
-from dstreams.monitoring.monitor import Monitor, Opened
-from dstreams.monitoring.web.page import page
+from dstreams.monitoring.monitor import Monitor, RunInfo
+from dstreams.monitoring.registry import registry
 from dstreams.spark.job_watch import JobWatch, watched
 from dstreams.spark.worker_python import require_workers
 from dstreams.structured.api.listeners import CALLBACKS, StreamingQueryListener
@@ -151,7 +150,7 @@ class StreamingQueryManager:
     ) -> StreamingQuery:
         check_supported(definition.plan, definition.mode)
         require_workers(self._spark)
-        page.show(self._spark, self._settings)  # before a restart, which may take long
+        registry().show_dashboard(self._spark, self._settings)  # before a restart: it may be long
         run_id = str(uuid.uuid4())  # noqa: TID251
         with ExitStack() as undo:
             self._take_name(definition.name)
@@ -169,7 +168,7 @@ class StreamingQueryManager:
                 self._spark,
                 self._clock,
                 self._settings,
-                monitor.tell,
+                monitor.record,
             )
             undo.callback(execution.close)
             definition.sink.begin(checkpoint.query_id)
@@ -179,12 +178,12 @@ class StreamingQueryManager:
             claimed.release()
             self._ended(query)
             monitor.ended()
-            application().ended(monitor)
+            registry().ended(monitor)
 
         nodes = graph_nodes(execution.planned, definition.sink)
         states = execution.state_access()
-        monitor.opened(
-            Opened(
+        monitor.started(
+            RunInfo(
                 checkpoint.query_id,
                 run_id,
                 nodes,
@@ -193,7 +192,7 @@ class StreamingQueryManager:
                 local_state=None if states is None else execution.states.local_directory,
             )
         )
-        application().begun(monitor)
+        registry().add(monitor)
         environment = QueryEnvironment(
             self._spark, self._clock, self._listeners, monitor, watch, ended, self.stop_all
         )
@@ -206,7 +205,7 @@ class StreamingQueryManager:
             trigger.interval_ms or None,
             self._clock,
             _RECENT_UPDATES,
-            application().changed,
+            registry().changed,
         )
 
     def stop_all(self) -> None:

@@ -18,7 +18,6 @@ from dstreams.errors import InvalidStreamError, StreamError, StreamLifecycleErro
 from dstreams.monitoring.events import BatchInfo
 from dstreams.monitoring.listener_bus import ListenerBus
 from dstreams.monitoring.monitor import Monitor
-from dstreams.monitoring.pictures.statuses import status_html
 from dstreams.monitoring.progress import RecentProgress, StreamingQueryProgress, iso, query_progress
 from dstreams.monitoring.status import StreamStatus
 from dstreams.spark.failures import class_of, located, make_brief, summarize, with_code
@@ -155,7 +154,7 @@ class StreamingQuery:
         return None if newest is None else self._progress_of(newest)
 
     def _repr_html_(self) -> str:
-        return status_html(status_of(self))
+        return status_of(self)._repr_html_()
 
     def _progress_of(self, batch: BatchInfo) -> StreamingQueryProgress:
         return query_progress(batch, self.id, self.runId, self.name)
@@ -257,7 +256,7 @@ class StreamingQuery:
         started = QueryStartedEvent(
             self.id, self.runId, self.name, iso(self._environment.clock.now_ms())
         )
-        self._environment.listeners.tell_now(started)
+        self._environment.listeners.call_now(started)
         self._thread.start()
 
     def _run(self) -> None:
@@ -334,7 +333,7 @@ class StreamingQuery:
     def _say(self, message: str, *, busy: bool) -> None:
         with self._changed:
             self._message, self._is_busy = message, busy
-        self._environment.monitor.says(message)
+        self._environment.monitor.set_message(message)
 
     def _fail(self, error: BaseException) -> None:
         batch_id = self._execution.batch_id

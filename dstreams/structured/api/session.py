@@ -28,8 +28,7 @@ from dstreams.common.clock import Clock, SystemClock
 from dstreams.common.redaction import mask_by
 from dstreams.common.settings import Settings
 from dstreams.errors import InvalidStreamError
-from dstreams.monitoring.pictures.statuses import queries_html
-from dstreams.monitoring.web.page import page
+from dstreams.monitoring.registry import registry
 from dstreams.spark.context import require_running
 from dstreams.spark.worker_python import use_driver_python
 from dstreams.state.group_state import OutputMode
@@ -101,7 +100,7 @@ class StreamSession:
         The page is there from the start of the first query or streams that have
         ``spark.dstreams.ui.enabled``, until the process ends. Semantics: SparkContext.uiWebUrl.
         """
-        return page.url
+        return registry().dashboard_url
 
     @property
     def read(self) -> BatchReader:
@@ -199,6 +198,8 @@ class StreamSession:
         return f"<StreamSession with {len(self._manager.active)} active queries>"
 
     def _repr_html_(self) -> str:
+        from dstreams.monitoring.notebook import queries_html  # noqa: PLC0415 - only in notebooks
+
         return queries_html("StreamSession", [status_of(query) for query in self._manager.active])
 
     def _table(self, name: str) -> MemorySink:

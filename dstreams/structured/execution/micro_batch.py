@@ -31,6 +31,7 @@ from dstreams.monitoring.events import (
     BatchSubmitted,
     EventTimes,
     InputInfo,
+    Notify,
     Outcome,
     OutputOperationCompleted,
     OutputOperationInfo,
@@ -38,12 +39,10 @@ from dstreams.monitoring.events import (
     PendingBatch,
     PlannedOutput,
     StateOperatorInfo,
-    Tell,
-    tell_nobody,
+    ignore_event,
 )
-from dstreams.monitoring.phases import PhaseTimer
-from dstreams.monitoring.state_access import StateAccess
-from dstreams.monitoring.state_jobs import StateJobs, StoredState
+from dstreams.monitoring.progress import PhaseTimer
+from dstreams.monitoring.state_jobs import StateAccess, StateJobs, StoredState
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import (
     Pinning,
@@ -134,7 +133,7 @@ class MicroBatchExecution:
         spark: SparkContext,
         clock: Clock,
         settings: Settings,
-        tell: Tell = tell_nobody,
+        tell: Notify = ignore_event,
     ) -> None:
         self.definition = definition
         self.checkpoint = checkpoint

@@ -24,7 +24,7 @@ from dstreams.kafka.parameters import GROUP
 from dstreams.kafka.rows import AsRows, KafkaRow, KafkaRowWithHeaders
 from dstreams.kafka.source import KafkaReader, KafkaSource, lags_of
 from dstreams.kafka.topics import Selection, Topics
-from dstreams.monitoring.events import ToldOffsets
+from dstreams.monitoring.events import OffsetProgress
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 from dstreams.structured.sources.kafka_bounds import TriggerLimits
 from dstreams.structured.sources.kafka_options import KafkaOptions
@@ -104,13 +104,13 @@ class KafkaRowReader(KafkaReader):
             raise error
         super()._wait_for_brokers(error)
 
-    def told(self, planned: PlannedInput) -> ToldOffsets:
+    def told(self, planned: PlannedInput) -> OffsetProgress:
         """Say what Spark says of a batch: its offsets, where partitions end, and how far behind."""
         start, end = Position.of_json(planned.start).offsets, Position.of_json(planned.end).offsets
         lags = lags_of(planned)
         latest = {one: at + lags.get(one, 0) for one, at in end.items()}
         behind = [lags.get(one, 0) for one in end]
-        return ToldOffsets(
+        return OffsetProgress(
             offsets_to_json(start), offsets_to_json(end), offsets_to_json(latest), _metrics(behind)
         )
 

@@ -75,7 +75,7 @@ def started(*arguments: str, **changes: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-PAGE = re.compile(r"dstreams: what runs is shown at http://127\.0\.0\.1:40\d\d")
+PAGE = re.compile(r"dstreams: live page: http://127\.0\.0\.1:40\d\d")
 
 
 def own_errors(errors: str) -> list[str]:

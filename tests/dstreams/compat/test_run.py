@@ -104,7 +104,7 @@ ARGUMENTS = ("-x", "--conf", "spark.of.nobody=1", "--", "last")
 HELPERS = "from pyspark.streaming.context import StreamingContext as CONTEXT\n"
 
 
-PAGE = re.compile(r"dstreams: what runs is shown at http://127\.0\.0\.1:40\d\d\n")
+PAGE = re.compile(r"dstreams: live page: http://127\.0\.0\.1:40\d\d\n")
 CHANGED = re.compile(
     r"dstreams: not Spark's defaults \(--as-spark leaves them, --quiet says nothing\):\n"
     r"((?:  .*\n)+)"

@@ -238,8 +238,7 @@ def test_a_listener_that_never_returns(
     leave.set()
     assert ssc.getState() is STOPPED
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "a listener did not return within 0.5 s of the stop; it is left to itself, and 0 events "
-        "are dropped"
+        "abandoned a listener that did not return within 0.5 s of the stop, and dropped 0 events"
     ]
 
 
@@ -354,7 +353,7 @@ def test_listeners_by_setting_that_cannot_be_made(sc: SparkContext) -> None:
     with pytest.raises(InvalidStreamError) as raised:
         StreamingContext(sc, 1, settings=settings)
     assert str(raised.value).startswith(
-        "the listener 'no.such.Listener' of spark.dstreams.extraListeners cannot be made: "
+        "spark.dstreams.extraListeners: cannot create the listener 'no.such.Listener': "
     )
 
 

@@ -199,7 +199,7 @@ def test_pictures_at_every_time_run_nothing(ssc: StreamingContext, tmp_path: Pat
         assert repr(infos).count("succeeded") == 2
         assert "2 batches" in infos._repr_html_()
         assert "2 batches" in ssc.recentProgress._repr_html_()
-        assert repr(ssc).startswith("<StreamingContext ACTIVE, a batch each 1 s")
+        assert repr(ssc).startswith("<StreamingContext ACTIVE, a batch every 1 s")
 
     assert count_jobs(sc, look) == 0
     ssc.stop(stopSparkContext=False)

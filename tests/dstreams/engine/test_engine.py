@@ -23,7 +23,7 @@ from dstreams.monitoring.events import (
     BatchStarted,
     BatchSubmitted,
     InputInfo,
-    ToldOffsets,
+    OffsetProgress,
 )
 from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.testing import ManualClock
@@ -367,7 +367,7 @@ def test_each_step_of_a_batch_is_told(ssc: StreamingContext) -> None:
     submitted, started, output_started, output_completed, completed = events
     assert submitted.batch.inputs == (
         InputInfo(
-            0, "scripted", None, "as scripted", offsets=ToldOffsets(None, 11_000, 11_000, {})
+            0, "scripted", None, "as scripted", offsets=OffsetProgress(None, 11_000, 11_000, {})
         ),
     )
     assert [(each.output_id, each.name) for each in submitted.batch.outputs] == [

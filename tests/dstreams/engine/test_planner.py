@@ -16,7 +16,13 @@ from dstreams.engine.recovery.replay import batches_in_flight
 from dstreams.engine.transaction_log import AFTER
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
-from dstreams.monitoring.events import BatchSubmitted, Event, InputInfo, ToldOffsets, tell_nobody
+from dstreams.monitoring.events import (
+    BatchSubmitted,
+    Event,
+    InputInfo,
+    OffsetProgress,
+    ignore_event,
+)
 from dstreams.sources.source import PlannedInput, SourceReader
 from dstreams.testing import ManualClock
 
@@ -33,7 +39,7 @@ PLAN: Any = FrozenPlan(zero_ms=0, batch_ms=1000, input_uids={}, outputs=())
 def planner_at(now_ms: int) -> BatchPlanner:
     """A planner of a stream without inputs."""
     clock = ManualClock(start_ms=now_ms)
-    return BatchPlanner(PLAN, {}, InputEnds({}, {}, 0), None, clock, tell_nobody, "stream-1")
+    return BatchPlanner(PLAN, {}, InputEnds({}, {}, 0), None, clock, ignore_event, "stream-1")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +187,7 @@ def test_each_batch_reads_on_where_the_one_before_has_ended() -> None:
 def test_inputs_are_told_apart() -> None:
     """By the name of their source, and by number where two have that name."""
     batch = Planned(Log(), a=Numbers(), b=Numbers()).planner.plan_batch()
-    read = ToldOffsets(None, 2, 2, {})
+    read = OffsetProgress(None, 2, 2, {})
     assert batch.input_infos == (
         InputInfo(0, "numbers #0", 2, "", offsets=read),
         InputInfo(1, "numbers #1", 2, "", offsets=read),

@@ -6,7 +6,7 @@ from typing import Any
 
 from dstreams.kafka.offsets import OffsetRange, TopicPartition
 from dstreams.monitoring.events import InputInfo, PendingBatch
-from dstreams.monitoring.metrics.prometheus import families
+from dstreams.monitoring.metrics import families
 from dstreams.monitoring.status import RunningBatch, StreamStatus
 from dstreams.monitoring.web.documents import ApplicationFacts, status_document
 from tests.support.statuses import CLICKS, SOCKET, a_batch, a_status

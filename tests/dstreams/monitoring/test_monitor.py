@@ -14,8 +14,6 @@ import pytest
 from checkpoint import FileRef, PartitionCommit, StoreCommit, open_files
 from checkpoint.state_store import VersionId
 from dstreams.engine.transaction_log import TransactionLog
-from dstreams.monitoring.application import Application
-from dstreams.monitoring.disk import disk_space
 from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
@@ -32,9 +30,10 @@ from dstreams.monitoring.events import (
     ReceiverStarted,
     StateOperatorInfo,
 )
-from dstreams.monitoring.monitor import Monitor, Opened
+from dstreams.monitoring.monitor import Monitor, RunInfo
+from dstreams.monitoring.registry import StreamRegistry
 from dstreams.monitoring.state_jobs import StateJobs
-from dstreams.monitoring.status import GraphNode, RunningBatch
+from dstreams.monitoring.status import GraphNode, RunningBatch, disk_space
 from dstreams.testing import ManualClock
 
 PRINT = PlannedOutput(0, "pprint at app.py:20")
@@ -64,19 +63,19 @@ def test_before_the_start_there_is_nothing_but_a_name() -> None:
 def test_a_batch_waits_runs_and_has_run() -> None:
     """In the order in which it is told, with the output in which it is."""
     monitor = make_monitor()
-    monitor.opened(Opened("stream-1", "run-1", (GraphNode(0, "input", "queue"),)))
-    monitor.tell(BatchSubmitted(pending(0)))
-    monitor.tell(BatchSubmitted(pending(1)))
+    monitor.started(RunInfo("stream-1", "run-1", (GraphNode(0, "input", "queue"),)))
+    monitor.record(BatchSubmitted(pending(0)))
+    monitor.record(BatchSubmitted(pending(1)))
     assert monitor.status().waiting == (pending(0), pending(1))
-    monitor.tell(BatchStarted(pending(0)))
+    monitor.record(BatchStarted(pending(0)))
     assert monitor.status().running == RunningBatch(pending(0))
     assert monitor.status().waiting == (pending(1),)
-    monitor.tell(OutputOperationStarted(1000, PRINT, 1))
+    monitor.record(OutputOperationStarted(1000, PRINT, 1))
     assert monitor.status().running == RunningBatch(pending(0), PRINT)
     done = OutputOperationInfo(0, PRINT.name, 1, 2, None)
-    monitor.tell(OutputOperationCompleted(1000, done))
+    monitor.record(OutputOperationCompleted(1000, done))
     assert monitor.status().running == RunningBatch(pending(0))
-    monitor.tell(BatchCompleted(ran(0)))
+    monitor.record(BatchCompleted(ran(0)))
     status = monitor.status()
     assert (status.running, status.recent) == (None, (ran(0),))
     assert status.totals.batches == {"succeeded": 1}
@@ -87,7 +86,7 @@ def test_only_the_newest_batches_are_kept_and_all_are_counted() -> None:
     """What a monitor holds is bounded; totals are of the whole run."""
     monitor = make_monitor(retained=3)
     for number in range(5):
-        monitor.tell(BatchCompleted(ran(number)))
+        monitor.record(BatchCompleted(ran(number)))
     assert monitor.recent() == (ran(2), ran(3), ran(4))
     assert monitor.status().totals.batches == {"succeeded": 5}
 
@@ -95,17 +94,17 @@ def test_only_the_newest_batches_are_kept_and_all_are_counted() -> None:
 def test_the_newest_word_of_a_receiver_counts() -> None:
     """A receiver that began and then failed is not active."""
     monitor = make_monitor()
-    monitor.tell(ReceiverStarted(ReceiverInfo(0, "socket", True, "here", "driver")))
+    monitor.record(ReceiverStarted(ReceiverInfo(0, "socket", True, "here", "driver")))
     refused = ReceiverInfo(0, "socket", False, "here", "driver", "refused", "refused", 7)
-    monitor.tell(ReceiverError(refused))
+    monitor.record(ReceiverError(refused))
     assert monitor.status().receivers == (refused,)
 
 
 def test_the_first_end_and_the_first_error_count() -> None:
     """Later ones follow from them."""
     monitor = make_monitor()
-    monitor.opened(Opened("stream-1", "run-1"))
-    monitor.tell(BatchSubmitted(pending(0)))
+    monitor.started(RunInfo("stream-1", "run-1"))
+    monitor.record(BatchSubmitted(pending(0)))
     monitor.failed("no disk")
     monitor.failed("no time")
     assert monitor.status().phase == "active"
@@ -120,9 +119,9 @@ def test_an_error_after_which_it_goes_on_does_not_end_it() -> None:
     """It is shown until another one ends the stream, and a stop is a stop."""
     monitor, other = make_monitor(), make_monitor()
     for each in (monitor, other):
-        each.opened(Opened("stream-1", "run-1"))
-        each.failed("batch 0 failed", goes_on=True)
-        each.failed("batch 1 failed", goes_on=True)
+        each.started(RunInfo("stream-1", "run-1"))
+        each.failed("batch 0 failed", continues=True)
+        each.failed("batch 1 failed", continues=True)
     other.failed("no disk")
     other.failed("no time")
     for each in (monitor, other):
@@ -137,9 +136,9 @@ def test_what_it_cannot_understand_fails_no_batch(caplog: pytest.LogCaptureFixtu
     """Facts of an input come from its source: whatever they are, the next batch is told of."""
     monitor = make_monitor()
     odd = InputInfo(0, "own source", 1, "", {"rejected": "some"})
-    monitor.tell(BatchCompleted(replace(ran(0), inputs=(odd,))))
-    assert "a step of app is not shown" in caplog.text
-    monitor.tell(BatchCompleted(ran(1)))
+    monitor.record(BatchCompleted(replace(ran(0), inputs=(odd,))))
+    assert "skipped an event of app" in caplog.text
+    monitor.record(BatchCompleted(ran(1)))
     assert monitor.recent()[-1] == ran(1)
     assert monitor.status().totals.batches == {"succeeded": 1}
 
@@ -148,7 +147,7 @@ def test_what_has_ended_lets_go_of_what_ran_it() -> None:
     """It is shown for long, and its RDDs are not kept for that."""
     monitor = make_monitor()
     limits = {"kafka": 5.0}
-    monitor.opened(Opened("stream-1", "run-1", rate_limits=lambda: limits, states=StateJobs({})))
+    monitor.started(RunInfo("stream-1", "run-1", rate_limits=lambda: limits, states=StateJobs({})))
     assert (monitor.status().rate_limits, monitor.states) == (limits, StateJobs({}))
     monitor.ended()
     assert (monitor.status().rate_limits, monitor.states) == ({}, None)
@@ -158,7 +157,7 @@ def test_what_has_ended_keeps_what_its_records_said(tmp_path: Path) -> None:
     """The state and the checkpoint are those of its end, and the records are let go."""
     log = TransactionLog.take_over(open_files(str(tmp_path)), "stream-1", now_ms=5)
     monitor = make_monitor()
-    monitor.opened(Opened("stream-1", "run-1", (GraphNode(0, "state", "map", "map-0"),), log))
+    monitor.started(RunInfo("stream-1", "run-1", (GraphNode(0, "state", "map", "map-0"),), log))
     commit(log, 0, keys=10)
     before = monitor.status()
     known = weakref.ref(log)
@@ -179,7 +178,7 @@ def test_errors_are_told_without_the_secrets_of_urls() -> None:
     monitor = make_monitor()
     monitor.failed("no file s3://me:topsecret@bucket/x")
     refused = ReceiverInfo(0, "r", False, "here", "driver", "ftp://me:topsecret@host", "", 7)
-    monitor.tell(ReceiverError(refused))
+    monitor.record(ReceiverError(refused))
     status = monitor.status()
     assert status.failure == "no file s3://me:***@bucket/x"
     assert status.receivers[0].last_error_message == "ftp://me:***@host"
@@ -189,7 +188,7 @@ def test_state_is_added_up_once_for_each_commit(tmp_path: Path) -> None:
     """However many ask, and of however many partitions."""
     log = TransactionLog.take_over(open_files(str(tmp_path)), "stream-1", now_ms=5)
     monitor = make_monitor()
-    monitor.opened(Opened("stream-1", "run-1", (GraphNode(0, "state", "map", "map-0"),), log))
+    monitor.started(RunInfo("stream-1", "run-1", (GraphNode(0, "state", "map", "map-0"),), log))
     assert monitor.status().states == ()
     commit(log, 0, keys=10)
     [state] = monitor.status().states
@@ -228,11 +227,11 @@ def test_memory_of_a_state_is_that_of_the_newest_batch_that_says_it(tmp_path: Pa
     """Not of the newest batch: it may have failed before, or the operator had no turn in it."""
     log = TransactionLog.take_over(open_files(str(tmp_path)), "stream-1", now_ms=5)
     monitor = make_monitor()
-    monitor.opened(Opened("stream-1", "run-1", log=log))
+    monitor.started(RunInfo("stream-1", "run-1", log=log))
     commit(log, 0, keys=10)
     told = StateOperatorInfo("map-0", "map", 2, {"stateMemory": 77})
-    monitor.tell(BatchCompleted(replace(ran(0), states=(told,))))
-    monitor.tell(BatchCompleted(ran(1)))
+    monitor.record(BatchCompleted(replace(ran(0), states=(told,))))
+    monitor.record(BatchCompleted(ran(1)))
     assert [state.memory_bytes for state in monitor.status().states] == [77]
 
 
@@ -240,7 +239,7 @@ def test_the_disks_of_a_stream_are_those_of_this_host(tmp_path: Path) -> None:
     """The checkpoint and the replicas have theirs; a bucket, or what is not there, has none."""
     log = TransactionLog.take_over(open_files(str(tmp_path / "x")), "stream-1", now_ms=5)
     monitor = make_monitor()
-    monitor.opened(Opened("stream-1", "run-1", log=log, local_state=str(tmp_path)))
+    monitor.started(RunInfo("stream-1", "run-1", log=log, local_state=str(tmp_path)))
     status = monitor.status()
     assert status.checkpoint is not None
     for disk in (status.checkpoint.disk, status.local_state_disk):
@@ -254,22 +253,22 @@ def test_the_disks_of_a_stream_are_those_of_this_host(tmp_path: Path) -> None:
 
 def test_an_application_wakes_who_waits_and_keeps_what_has_ended() -> None:
     """All that run are known, and the newest twenty that have ended."""
-    application = Application()
+    registry = StreamRegistry()
     monitors = [
-        Monitor("query", f"q{number}", None, ManualClock(0), 1, application.changed)
+        Monitor("query", f"q{number}", None, ManualClock(0), 1, registry.changed)
         for number in range(30)
     ]
     seen: list[int] = []
-    known = application.wait_for_change(-1, 0)
-    waiter = threading.Thread(target=lambda: seen.append(application.wait_for_change(known, 60)))
+    known = registry.wait_for_change(-1, 0)
+    waiter = threading.Thread(target=lambda: seen.append(registry.wait_for_change(known, 60)))
     waiter.start()
-    application.begun(monitors[0])
+    registry.add(monitors[0])
     waiter.join(60)
     assert seen
     assert seen[0] > known
     for monitor in monitors[1:]:
-        application.begun(monitor)
+        registry.add(monitor)
     for monitor in monitors[:29]:
-        application.ended(monitor)
-    names = [status.name for status in application.statuses()]
+        registry.ended(monitor)
+    names = [status.name for status in registry.statuses()]
     assert names == ["q29", *(f"q{number}" for number in range(28, 8, -1))]

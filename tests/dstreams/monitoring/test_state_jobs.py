@@ -9,9 +9,9 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams import InvalidStreamError, State, StateSpec, StreamingContext
-from dstreams.monitoring.application import application
 from dstreams.monitoring.monitor import Monitor
-from dstreams.monitoring.state_access import StateAccess, StateOfKey
+from dstreams.monitoring.registry import registry
+from dstreams.monitoring.state_jobs import StateAccess, StateOfKey
 from dstreams.structured import StreamSession, window
 from dstreams.testing import ManualClock
 
@@ -31,7 +31,7 @@ def access(monitor: Monitor) -> StateAccess:
 
 
 def newest_monitor() -> Monitor:
-    return application().monitors()[0]
+    return registry().monitors()[0]
 
 
 @pytest.mark.parametrize("preserves", [True, False], ids=["placed", "anywhere"])
@@ -49,10 +49,10 @@ def test_a_state_rdd(ssc: StreamingContext, tmp_path: Path, preserves: bool) -> 
     missing = looked.look_up("counts", "c")
     assert (missing.is_there, missing.value) == (False, None)
     assert {one.key for one in looked.largest("counts", 5)} == {"a", ("b", 2)}
-    with pytest.raises(InvalidStreamError, match="has the uid 'other'; there are counts"):
+    with pytest.raises(InvalidStreamError, match="has the uid 'other'; known uids: counts"):
         looked.look_up("other", "a")
     if preserves:
-        with pytest.raises(InvalidStreamError, match=r"can have no state for \{'a': 1\}"):
+        with pytest.raises(InvalidStreamError, match=r"\{'a': 1\} cannot be a key"):
             looked.look_up("counts", {"a": 1})
     else:
         assert not looked.look_up("counts", {"a": 1}).is_there

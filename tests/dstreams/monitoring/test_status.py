@@ -9,7 +9,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams import BatchFailedError, StreamingContext
-from dstreams.monitoring.application import application
+from dstreams.monitoring.registry import registry
 from dstreams.structured import StreamingQueryException, StreamSession
 from dstreams.testing import ManualClock
 from tests.dstreams.conftest import MakeContext
@@ -117,7 +117,7 @@ def test_a_query_says_the_same_of_itself(sc: SparkContext, tmp_path: Path) -> No
     try:
         words.addData("a", "b", "a")
         query.processAllAvailable()
-        [status] = [each for each in application().statuses() if each.id == query.id]
+        [status] = [each for each in registry().statuses() if each.id == query.id]
         assert (status.phase, status.name, status.run_id) == ("active", "counts", query.runId)
         [batch] = status.recent
         assert (batch.inputs[0].records, batch.outputs[0].rows) == (3, 2)
@@ -132,7 +132,7 @@ def test_a_query_says_the_same_of_itself(sc: SparkContext, tmp_path: Path) -> No
         assert progress.sink.numOutputRows == 2
     finally:
         session.stop()
-    ended = [each for each in application().statuses() if each.run_id == query.runId]
+    ended = [each for each in registry().statuses() if each.run_id == query.runId]
     assert [each.phase for each in ended] == ["stopped"]
 
 
@@ -149,7 +149,7 @@ def test_a_sink_that_fails_is_counted(sc: SparkContext) -> None:
     with pytest.raises(StreamingQueryException, match="no disk"):
         query.awaitTermination(60)
     session.stop()
-    [status] = [each for each in application().statuses() if each.run_id == query.runId]
+    [status] = [each for each in registry().statuses() if each.run_id == query.runId]
     [batch] = status.recent
     [sink] = batch.outputs
     assert (status.phase, batch.outcome) == ("failed", "failed")

@@ -129,7 +129,7 @@ def test_a_listener_that_exits_ends_nothing(caplog: pytest.LogCaptureFixture) ->
         bus.post(QueryIdleEvent(name, "run", "then"))
     assert bus.drain(10)
     assert told == ["now", "first", "second"]
-    assert "Exits raised on QueryIdleEvent; it goes on to be told" in caplog.text
+    assert "Exits raised on QueryIdleEvent; it gets further events" in caplog.text
 
 
 @pytest.mark.parametrize(

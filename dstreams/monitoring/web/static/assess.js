@@ -1,6 +1,6 @@
 // What the batches of a stream or query say about it, in words.
 
-import { count, counted, decimal, duration, interval, rate, time, wholeSeconds } from "./format.js";
+import { brief, count, counted, decimal, duration, interval, rate, time, wholeSeconds } from "./format.js";
 
 const NEWEST = 20; // batches that say how it does now
 const PATIENCE = 3; // intervals without a batch that nobody wonders about
@@ -39,6 +39,29 @@ export function lagOf(input) {
   const lag = input.metadata.lag;
   return lag ? Object.values(lag).reduce((sum, left) => sum + left, 0) : null;
 }
+
+/** When the backlog of an input will be gone, in words; null where a batch reads all of it. */
+export function backlogWords(batches, streamId, lag) {
+  const ran = batches.slice(-NEWEST).map((batch) => ({ batch,
+    given: batch.inputs.find((input) => input.stream_id === streamId) }))
+    .filter(({ given }) => (given?.records ?? null) !== null && lagOf(given) !== null);
+  const [first, last] = [ran[0], ran.at(-1)];
+  if (!lag || ran.length < 3 || lag.records <= last.given.records) return null;
+  const read = ran.slice(1).reduce((sum, { given }) => sum + given.records, 0);
+  const come = read + lagOf(last.given) - lagOf(first.given);
+  const reads = perSecond(read, last.batch.completed_ms - first.batch.completed_ms);
+  const arrives = perSecond(come, last.batch.batch_time_ms - first.batch.batch_time_ms);
+  if (reads === null || arrives === null) return null;
+  const rates = `${decimal(reads)} records/s are read, ${decimal(arrives)} arrive`;
+  const gain = reads - arrives;
+  return gain <= 0.01 * reads ? `does not shrink: ${rates}`
+    : `gone in about ${brief(wholeSeconds((lag.records / gain) * 1000))}: ${rates}`;
+}
+
+/** Whether an input gave as much as its rate limit allows, and has more. */
+export const isHeldBack = (batch, input, limit, lag) => limit !== undefined && lag !== null
+  && lag.records > 0 && batch?.since_ms > 0
+  && (perSecond(input.records ?? 0, batch.since_ms) ?? 0) >= 0.95 * limit;
 
 const PHASES = ["latestOffset", "queryPlanning", "getBatch", "walCommit", "state", "addBatch",
   "snapshots", "commitOffsets"];

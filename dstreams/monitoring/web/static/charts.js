@@ -1,7 +1,7 @@
 // Timelines with their histograms. A chart is a picture of what its caption says in words.
 
 import { el, svg, setAttribute, setText, show } from "./dom.js";
-import { clockTime, percent, time } from "./format.js";
+import { clockTime, count, percent, time } from "./format.js";
 
 const SECOND = 1000;
 const BINS = 12;
@@ -9,6 +9,7 @@ const HEIGHT = 132;
 const HISTOGRAM = 52;
 const OUT_OF_SIGHT_MS = 3000; // how old the words of a chart may be that nobody sees
 const STILL_MS = 900; // and of one that has not moved by a pixel
+const CLIPPED = { batches: 20, times: 3 }; // a few values so far above the rest are cut off
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const colours = new Map();
@@ -140,6 +141,10 @@ export class Timeline {
     const below = limit === null ? "" : ` ${percent(
       this.values.filter((one) => one !== null && one <= limit).length / found.count,
     )} of the batches are within the ${lineWords} of ${words(limit)}.`;
+    if (words(found.least) === words(found.most)) {
+      return setText(this.caption, `The same in ${
+        found.count === 1 ? "the only batch" : `all ${count(found.count)} batches`}.${below}`);
+    }
     return setText(this.caption, `Newest ${words(newest)}, median ${words(found.median)}, `
       + `95 % up to ${words(found.p95)}, from ${words(found.least)} to ${words(found.most)}${unit}.`
       + below);
@@ -171,7 +176,7 @@ export class Timeline {
     this.#drawn = batches;
     const columns = this.#columns(batches);
     const limit = this.#spec.line?.(this.#status) ?? null;
-    this.#top = niceTop(Math.max(this.#peak(columns), limit ?? 0));
+    this.#top = niceTop(Math.max(this.#peak(columns[1] ?? []), limit ?? 0));
     if (this.#plot !== null && this.#plot.series.length !== columns.length) {
       this.#plot.destroy();
       this.#plot = null;
@@ -183,10 +188,12 @@ export class Timeline {
 
   #top = 1;
 
-  #peak(columns) {
-    let most = 0;
-    for (const column of columns.slice(1)) for (const one of column) if (one > most) most = one;
-    return most;
+  // The most that is drawn, of a stack its whole: one slow batch does not squash all others.
+  #peak(values) {
+    const found = spread(values);
+    if (found === null) return 0;
+    const isOff = found.count >= CLIPPED.batches && found.most > CLIPPED.times * found.p95;
+    return isOff && found.p95 > 0 ? 1.5 * found.p95 : found.most;
   }
 
   // x in seconds; a stack as sums from the bottom up, the whole first: each covers the one before.
@@ -221,11 +228,12 @@ export class Timeline {
         y: false, sync: { key: "batches" }, drag: { x: false, y: false },
         points: { show: stack === undefined },
       },
-      scales: { x: { time: true }, y: { range: () => [0, this.#top] } },
+      scales: { x: { time: true, range: (_, from, to) => (from === to ? [from - 30, to + 30] : [from, to]) }, y: { range: () => [0, this.#top] } },
       axes: [
         { ...axis, size: 24, space: 70, values: (_, marks) => ticks(marks) },
         {
-          ...axis, size: 56, space: 30, gap: 4, ...(steps ? { incrs: steps } : {}),
+          ...axis, size: (_, marks) => labelWidth(marks ?? [], axis.font), space: 30, gap: 4,
+          ...(steps ? { incrs: steps } : {}),
           values: (_, marks) => marks.map((one) => short(one)),
         },
       ],
@@ -238,7 +246,7 @@ export class Timeline {
     }, columns, this.area);
   }
 
-  // The interval as a line, and a mark below each batch that failed.
+  // The interval as a line, and marks: below a batch that failed, above one that is cut off.
   #drawMarks(plot) {
     const { ctx, bbox } = plot;
     const limit = this.#spec.line?.(this.#status) ?? null;
@@ -254,17 +262,19 @@ export class Timeline {
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
     }
-    ctx.fillStyle = colour("--bad");
-    for (const batch of this.#drawn ?? []) {
-      if (batch.outcome !== "failed") continue;
+    const mark = (batch, y, name) => {
       const x = plot.valToPos(batch.batch_time_ms / SECOND, "x", true);
-      const y = bbox.top + bbox.height;
+      ctx.fillStyle = colour(name);
       ctx.beginPath();
       ctx.moveTo(x, y - 9 * ratio);
       ctx.lineTo(x - 5 * ratio, y);
       ctx.lineTo(x + 5 * ratio, y);
       ctx.fill();
-    }
+    };
+    (this.#drawn ?? []).forEach((batch, at) => {
+      if (batch.outcome === "failed") mark(batch, bbox.top + bbox.height, "--bad");
+      if (plot.data[1][at] > this.#top) mark(batch, bbox.top + 9 * ratio, "--text");
+    });
     ctx.restore();
   }
 
@@ -322,7 +332,16 @@ export function onScheme(changed) {
 
 function ticks(seconds) {
   const isFine = seconds.length > 1 && seconds[1] - seconds[0] < 60;
-  return seconds.map((one) => clockTime(Math.round(one) * SECOND, isFine));
+  const marks = seconds.map((one) => clockTime(Math.round(one) * SECOND, isFine));
+  return marks.map((mark, at) => (mark === marks[at - 1] ? "" : mark));
+}
+
+const ruler = document.createElement("canvas").getContext("2d");
+
+/** Room for the longest label of an axis. */
+function labelWidth(labels, font) {
+  ruler.font = font;
+  return Math.ceil(Math.max(24, ...labels.map((one) => ruler.measureText(one).width))) + 12;
 }
 
 /** The end of an axis: a little above the most, and never 0. */

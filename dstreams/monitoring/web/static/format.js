@@ -62,6 +62,10 @@ export function duration(ms) {
   return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${smaller}` : ""}`;
 }
 
+/** 214 ms, 1.24 s, 2m 5s, 3h 12m: where there is little room. */
+export const brief = (ms) => (Math.abs(ms) < 59_950 ? duration(ms)
+  : duration(ms).replace(/ (d|h|m|s)(in)?(?= |$)/g, "$1"));
+
 /** "1 second", "250 ms", "2 minutes": an interval in a sentence. */
 export function interval(ms) {
   if (ms % 60_000 === 0) return counted(ms / 60_000, "minute");

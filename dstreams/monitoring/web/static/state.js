@@ -8,6 +8,7 @@ import { Facts, FoldedTable, Table } from "./table.js";
 
 const EVEN = 1.1; // how much of the average the fullest partition has, at most, of an even state
 const STRIP = { width: 600, height: 54 };
+const FEW = 8; // partitions that are listed in words, and not drawn
 
 /** The bars of one number of each partition, and in words how uneven they are. */
 class Strip {
@@ -22,7 +23,8 @@ class Strip {
       class: "strip", "aria-hidden": "true", viewBox: `0 0 ${STRIP.width} ${STRIP.height}`,
       preserveAspectRatio: "none",
     }, this.line);
-    this.node = el("div", { class: "skew" }, el("h4", { text: title }), this.text, this.picture);
+    this.node = el("div", { class: "skew" }, el("h4", { text: title }), this.text,
+      this.list = el("p"), this.picture);
   }
 
   update(partitions) {
@@ -35,6 +37,13 @@ class Strip {
         + (most < EVEN * average ? ", about as many in each."
         : `; most, ${this.words(most)}, in partition ${fullest.partition}: `
           + `${decimal(most / average)} times as much.`));
+    show(this.picture, values.length > FEW);
+    show(this.list, values.length > 1 && values.length <= FEW);
+    if (values.length <= FEW) {
+      setText(this.list, partitions.map((one, at) =>
+        `${one.partition}: ${this.words(values[at])}`).join(" · "));
+      return;
+    }
     while (this.#bars.length < values.length) {
       this.#bars.push(this.picture.insertBefore(svg("rect"), this.line));
     }

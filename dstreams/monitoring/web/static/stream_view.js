@@ -1,7 +1,7 @@
 // Everything about one stream or query, in sections of one page.
 
 import {
-  batchMs, headline, inputRate, lagOf, mean, phaseNames, problems, processRate, recordsOf,
+  backlogWords, batchMs, headline, inputRate, isHeldBack, lagOf, mean, phaseNames, problems, processRate, recordsOf,
   restartSentence, stateMetric, watermarkGap,
 } from "./assess.js";
 import { batchLink, errorBlock, outcomeTone, outcomeWord } from "./batch_view.js";
@@ -9,7 +9,7 @@ import { Timeline, bar } from "./charts.js";
 import { Keyed, el, setAttribute, setChildren, setText, show } from "./dom.js";
 import { batchKey } from "./feed.js";
 import {
-  bytes, count, counted, decimal, duration, fullTime, interval, plain, rate, short, shortened, time,
+  brief, bytes, count, counted, decimal, duration, fullTime, interval, plain, rate, short, shortened, time,
 } from "./format.js";
 import { Graph } from "./graph.js";
 import { StateView } from "./state.js";
@@ -24,7 +24,7 @@ const ROUND_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 
   864_000_000, 8_640_000_000];
 const perSecond = { words: decimal, unit: " records/s", axis: short };
 const rows = { words: decimal, unit: " rows", axis: short };
-const span = { words: duration, steps: ROUND_MS };
+const span = { words: duration, axis: brief, steps: ROUND_MS };
 
 /** The phases that these batches have, for a chart. */
 const phasesOf = (batches) => phaseNames(batches.slice(-50).map((batch) => batch.durations_ms))
@@ -48,9 +48,10 @@ const STATE_CHARTS = [
   { title: "Watermark gap", value: watermarkGap, ...span },
   { title: "Total state rows", value: metric("numTotalStateRows"), ...rows },
   { title: "Updated state rows", value: metric("numUpdatedStateRows"), ...rows },
-  { title: "Removed state rows", value: metric("numRemovedStateRows"), ...rows },
+  { title: "Removed state rows", value: metric("numRemovedStateRows"), ...rows, isRare: true },
   { title: "State memory", value: metric("stateMemory"), words: bytes, steps: EVEN },
-  { title: "Rows dropped by watermark", value: metric("numRowsDroppedByWatermark"), ...rows },
+  { title: "Rows dropped by watermark", value: metric("numRowsDroppedByWatermark"), ...rows,
+    isRare: true },
 ];
 const OPERATIONS = { title: "Operation duration", stack: phasesOf, ...span };
 
@@ -109,7 +110,8 @@ export class StreamView {
     const batches = this.#shownBatches(status);
     for (const chart of this.charts) chart.update(status, batches);
     for (const { spec, chart } of this.stateCharts) {
-      const has = batches.some((batch) => spec.value(batch) !== null);
+      const has = batches.some((batch) => (spec.isRare && status.kind === "stream"
+        ? spec.value(batch) > 0 : spec.value(batch) !== null));
       show(chart.node, has);
       if (has) chart.update(status, batches);
     }
@@ -191,9 +193,9 @@ export class StreamView {
         newest === undefined ? "none yet" : outcomeWord(newest.outcome).toLowerCase(),
         newest?.outcome === "failed" ? "bad" : ""],
       ["Input rate", arriving.length ? decimal(mean(arriving)) : "–", "records/s"],
-      ["Processing time", ran.length ? duration(mean(ran.map(batchMs))) : "–",
+      ["Processing time", ran.length ? brief(mean(ran.map(batchMs))) : "–",
         `average of ${count(ran.length)}`],
-      ["Total delay", newest === undefined ? "–" : duration(newest.total_delay_ms), "newest batch"],
+      ["Total delay", newest === undefined ? "–" : brief(newest.total_delay_ms), "newest batch"],
       ["Waiting", count(status.waiting.length), status.waiting.length === 1 ? "batch" : "batches",
         isWaiting ? "warn" : ""],
       ["State", status.states.length ? count(keys) : null, keys === 1 ? "key" : "keys"],
@@ -439,7 +441,7 @@ function receiverError(receiver, old) {
 /** "12 s ago" */
 function age(ms, nowMs) {
   const seconds = Math.floor((nowMs - ms) / 1000);
-  return seconds < 1 ? "just now" : `${duration(seconds * 1000)} ago`;
+  return seconds < 1 ? "just now" : `${brief(seconds * 1000)} ago`;
 }
 
 /** Whether an offset is one number or word, and no list of partitions. */
@@ -480,14 +482,20 @@ class SourceView {
     const lag = status.lags.find((each) => each.stream_id === input.stream_id) ?? null;
     const limit = status.rate_limits[input.name];
     const total = status.totals.records[input.name];
+    const newest = status.recent.findLast((batch) =>
+      batch.inputs.some((each) => each.stream_id === input.stream_id));
+    const read = newest?.inputs.find((each) => each.stream_id === input.stream_id) ?? input;
+    const isHeld = isHeldBack(newest, read, limit, lag);
     this.facts.update([
       ["Records of this run", total === undefined ? "–" : count(total)],
       ["Newest batch", input.records === null ? "not counted" : counted(input.records, "record")],
       ["Lag", lag === null ? null : `${counted(lag.records, "record")} behind in ${
         counted(Object.keys(lag.partitions).length, "partition")}${
         lag.in_batches ? `, ${count(lag.in_batches)} of them in batches that wait or run` : ""}`],
+      ["Backlog", backlogWords(status.recent, input.stream_id, lag)],
       ["Up to offset", isShort(input.offsets?.end) ? plain(input.offsets.end) : null],
-      ["Limit", limit === undefined ? null : rate(limit)],
+      ["Limit", limit === undefined ? null : rate(limit) + (isHeld
+        ? ": held back by the rate limit" : ""), isHeld ? "warn" : ""],
     ]);
     this.rate.update(status, batches);
     const hasLag = batches.some((batch) => this.left(batch) !== null);

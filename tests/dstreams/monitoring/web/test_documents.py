@@ -14,22 +14,22 @@ from dstreams.monitoring.events import (
     BatchInfo,
     EventTimes,
     InputInfo,
+    OffsetProgress,
     OutputOperationInfo,
     PendingBatch,
     PlannedOutput,
     ReceiverInfo,
     StateOperatorInfo,
-    ToldOffsets,
 )
+from dstreams.monitoring.history import Totals
 from dstreams.monitoring.status import (
     CheckpointStatus,
     GraphNode,
+    PartitionSize,
     RunningBatch,
-    StatePartition,
     StateStatus,
     StreamStatus,
 )
-from dstreams.monitoring.totals import Totals
 from dstreams.monitoring.web.documents import (
     MOST_TEXT,
     ApplicationFacts,
@@ -52,7 +52,7 @@ INPUT = InputInfo(
         "rejected": 2,
         "other": object(),
     },
-    ToldOffsets({"words": {"0": 4}}, {"words": {"0": 7}}, None, {"avgOffsetsBehindLatest": "5"}),
+    OffsetProgress({"words": {"0": 4}}, {"words": {"0": 7}}, None, {"avgOffsetsBehindLatest": "5"}),
 )
 PENDING = PendingBatch(2, 3000, (INPUT,), (PlannedOutput(0, "print"),), 3000, 3001)
 FULL = StreamStatus(
@@ -80,7 +80,7 @@ FULL = StreamStatus(
         ),
     ),
     graph=(GraphNode(0, "input", HOSTILE, "uid", (), "durable"),),
-    states=(StateStatus("counts", "map", 1000, 1, None, 10, (StatePartition(0, 1, 10),)),),
+    states=(StateStatus("counts", "map", 1000, 1, None, 10, (PartitionSize(0, 1, 10),)),),
     checkpoint=CheckpointStatus("file:/c", 1, "here", 0, 1000, 1000, (0, 0), (1,), 10),
     receivers=(ReceiverInfo(0, "socket", True, "here", "driver"),),
     rate_limits={"kafka": 10.5},
@@ -94,7 +94,7 @@ def document_of(*statuses: StreamStatus, batches: int = 200) -> Any:
 
 def names(value: Any) -> Any:
     """Return the names of the fields of a value, and of all that is in it."""
-    if isinstance(value, ToldOffsets):
+    if isinstance(value, OffsetProgress):
         return dict.fromkeys(value._fields)
     if is_dataclass(value):
         return {each.name: names(getattr(value, each.name)) for each in fields(value)}
@@ -175,13 +175,6 @@ def test_the_newest_batches_are_there() -> None:
     for count, expected in ((0, []), (2, [3, 4]), (9, [0, 1, 2, 3, 4])):
         [stream] = document_of(status, batches=count)["streams"]
         assert [each["batch_id"] for each in stream["recent"]] == expected
-
-
-def test_metrics_of_one_name_are_those_of_the_newest() -> None:
-    """What runs stands before what has ended."""
-    ended = StreamStatus(**{**vars(FULL), "waiting": (), "running": None, "phase": "stopped"})
-    metrics = document_of(FULL, ended)["metrics"]
-    assert metrics[f"{HOSTILE}.StreamingMetrics.streaming.waitingBatches"] == 1
 
 
 def test_secrets_are_masked() -> None:

@@ -64,8 +64,8 @@ def test_a_stream_that_runs(sc: SparkContext, tmp_path: Path, tab: Tab) -> None:
     for number in range(1, 20):
         ssc.step()
         expect(newest_batch(page)).to_have_text(str(number))
-    expect(page.locator(".graph g.step")).to_have_count(3)
-    expect(page.locator(".graph g.step.state")).to_contain_text("2 keys")
+    expect(page.locator(".graph svg g")).to_have_count(3)
+    expect(page.locator(".graph svg .size")).to_contain_text("2 keys")
     expect(page.locator(".restart")).to_contain_text("A restart now would")
     field = page.get_by_label("State of one key")
     field.fill("a")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dstreams.monitoring.application import Application
+from dstreams.monitoring.registry import StreamRegistry
 from dstreams.monitoring.web.security import HEADERS, Guard, is_loopback
 from dstreams.monitoring.web.server import Address, PageServer
 from tests.support.pages import get, make_monitor, request, say, serving
@@ -21,16 +21,16 @@ NAVIGATE = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
 @pytest.fixture(scope="module")
 def local() -> Iterator[PageServer]:
     """A server for this machine, without a token."""
-    application = Application()
-    make_monitor(application)
-    with serving(application) as server:
+    registry = StreamRegistry()
+    make_monitor(registry)
+    with serving(registry) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[PageServer]:
     """A server for other machines, with a token."""
-    with serving(Application(), Address("0.0.0.0", 0, TOKEN)) as server:  # noqa: S104
+    with serving(StreamRegistry(), Address("0.0.0.0", 0, TOKEN)) as server:  # noqa: S104
         yield server
 
 
@@ -230,7 +230,7 @@ def test_a_token_in_the_address_becomes_a_cookie(guarded: PageServer) -> None:
     assert get(guarded, "/metrics", Cookie=cookie).status == 200
     assert get(guarded, "/metrics", Cookie=f"a=b; {cookie};c").status == 200
     assert get(guarded, "/metrics", Cookie=cookie[:-1]).status == 401
-    with serving(Application(), Address("0.0.0.0", 0, TOKEN[::-1])) as other:  # noqa: S104
+    with serving(StreamRegistry(), Address("0.0.0.0", 0, TOKEN[::-1])) as other:  # noqa: S104
         named = re.sub(r"\d+=", f"{other.port}=", cookie)
         assert get(other, "/metrics", Cookie=named).status == 401
 

@@ -15,11 +15,10 @@ from urllib.parse import quote
 import pytest
 
 from dstreams.common.clock import SystemClock
-from dstreams.monitoring.application import Application
 from dstreams.monitoring.events import BatchCompleted
+from dstreams.monitoring.registry import StreamRegistry
 from dstreams.monitoring.web import documents
-from dstreams.monitoring.web.server import MORE_PORTS, Address, PageServer
-from dstreams.monitoring.web.static_files import static_files
+from dstreams.monitoring.web.server import MORE_PORTS, Address, PageServer, static_files
 from tests.support.pages import (
     FACTS,
     Events,
@@ -39,10 +38,10 @@ ROOT = Path(__file__).parents[4]
 
 def test_a_status_has_everything_and_events_what_is_new() -> None:
     """The first event is whole; the next one has the batches that have ended since."""
-    application = Application()
-    monitor = make_monitor(application)
+    registry = StreamRegistry()
+    monitor = make_monitor(registry)
     run_batches(monitor, range(3))
-    with serving(application) as server:
+    with serving(registry) as server:
         reply = get(server, "/status.json")
         assert reply.status == 200
         document = reply.json
@@ -64,10 +63,10 @@ def test_ports_are_tried_as_spark_does() -> None:
     """The next ones are tried where one is taken; a server that is closed gives its port back."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with serving(Application(), Address(port=port)) as server:
+        with serving(StreamRegistry(), Address(port=port)) as server:
             assert port < server.port <= port + MORE_PORTS
             free = server.port
-        with serving(Application(), Address(port=free)) as again:
+        with serving(StreamRegistry(), Address(port=free)) as again:
             assert again.port == free
             assert again.url == f"http://127.0.0.1:{free}"
 
@@ -77,14 +76,14 @@ def test_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dstreams.monitoring.web.server.MORE_PORTS", 0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=f"ports {port} to {port} of 127.0.0.1 are taken"):
-            PageServer(Address(port=port), Application(), FACTS, SystemClock())
+        with pytest.raises(OSError, match=f"ports {port} to {port} of 127.0.0.1 are in use"):
+            PageServer(Address(port=port), StreamRegistry(), FACTS, SystemClock())
 
 
 def test_a_closed_server_leaves_no_thread_and_no_connection() -> None:
     """Pages that are open are told by the end of their connection."""
     before = set(threading.enumerate())
-    with serving(Application()) as server:
+    with serving(StreamRegistry()) as server:
         events = Events(server)
         events.next()
         idle = connect(server)
@@ -99,7 +98,7 @@ def test_a_closed_server_leaves_no_thread_and_no_connection() -> None:
 def test_a_program_that_is_started_inherits_no_socket() -> None:
     """Neither the one that listens nor a connection: they would outlive the driver."""
     show = "import os; os.system(f'ls -l /proc/{os.getpid()}/fd')"
-    with serving(Application()) as server, Events(server) as events:
+    with serving(StreamRegistry()) as server, Events(server) as events:
         events.next()
         child = [sys.executable, "-c", show]
         done = subprocess.run(child, close_fds=False, capture_output=True, text=True, check=True)
@@ -108,9 +107,9 @@ def test_a_program_that_is_started_inherits_no_socket() -> None:
 
 FORK = """
 import os, socket, sys, threading
-from dstreams.monitoring.application import Application
+from dstreams.monitoring.registry import StreamRegistry
 from tests.support.pages import serving
-with serving(Application()) as server:
+with serving(StreamRegistry()) as server:
     to_child, of_parent = os.pipe()
     to_parent, of_child = os.pipe()
     child = os.fork()
@@ -142,7 +141,7 @@ def test_one_page_too_many() -> None:
 
     Requests are answered all the time.
     """
-    with serving(Application()) as server, ExitStack() as pages:
+    with serving(StreamRegistry()) as server, ExitStack() as pages:
         opened = [pages.enter_context(Events(server)) for _ in range(16)]
         for page in opened:
             page.next()
@@ -158,17 +157,17 @@ def test_one_page_too_many() -> None:
 
 def test_a_request_waits_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page asks for its files all at once, and each of them is answered in a moment."""
-    monkeypatch.setattr("dstreams.monitoring.web.server._WAIT_FOR_PLACE_S", 60)
-    application, asked, may_answer = Application(), threading.Event(), threading.Event()
+    monkeypatch.setattr("dstreams.monitoring.web.server._WAIT_FOR_SLOT_S", 60)
+    registry, asked, may_answer = StreamRegistry(), threading.Event(), threading.Event()
 
     def statuses() -> tuple[()]:
         asked.set()
         assert may_answer.wait(60)
         return ()
 
-    monkeypatch.setattr(application, "statuses", statuses)
+    monkeypatch.setattr(registry, "statuses", statuses)
     address = Address(port=0, max_connections=1)
-    with serving(application, address) as server, connect(server) as first:
+    with serving(registry, address) as server, connect(server) as first:
         first.sendall(request("/status.json", Host="localhost"))
         assert asked.wait(60)
         with connect(server) as second:
@@ -181,13 +180,13 @@ def test_a_request_waits_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_request_without_a_place_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a while, in words."""
-    monkeypatch.setattr("dstreams.monitoring.web.server._WAIT_FOR_PLACE_S", 0.05)
-    application, may_answer = Application(), threading.Event()
-    monkeypatch.setattr(application, "statuses", lambda: () if may_answer.wait(60) else None)
+    monkeypatch.setattr("dstreams.monitoring.web.server._WAIT_FOR_SLOT_S", 0.05)
+    registry, may_answer = StreamRegistry(), threading.Event()
+    monkeypatch.setattr(registry, "statuses", lambda: () if may_answer.wait(60) else None)
     address = Address(port=0, max_connections=1)
-    with serving(application, address) as server, connect(server) as first:
+    with serving(registry, address) as server, connect(server) as first:
         first.sendall(request("/status.json", Host="localhost"))
-        wait_for(server._places.locked)
+        wait_for(server._slots.locked)
         assert get(server, "/").status == 503
         may_answer.set()
         assert read_reply(first).status == 200
@@ -199,7 +198,7 @@ def test_strangers_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch, says:
     monkeypatch.setattr("dstreams.monitoring.web.server._REQUEST_S", 60)
     monkeypatch.setattr("dstreams.monitoring.web.server._LINGER_S", 60)
     address = Address("0.0.0.0", 0, "a-token-nobody-knows", max_connections=4)  # noqa: S104
-    with serving(Application(), address) as server, ExitStack() as stack:
+    with serving(StreamRegistry(), address) as server, ExitStack() as stack:
         strangers = []
         for _ in range(12):
             strangers.append(stack.enter_context(connect(server)))
@@ -214,10 +213,10 @@ def test_strangers_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch, says:
 
 def test_more_than_may_wait_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for a place is bounded as well."""
-    monkeypatch.setattr("dstreams.monitoring.web.server._WAIT_FOR_PLACE_S", 60)
-    application, may_answer = Application(), threading.Event()
-    monkeypatch.setattr(application, "statuses", lambda: () if may_answer.wait(60) else None)
-    with serving(application, Address(port=0, max_connections=1)) as server, ExitStack() as stack:
+    monkeypatch.setattr("dstreams.monitoring.web.server._WAIT_FOR_SLOT_S", 60)
+    registry, may_answer = StreamRegistry(), threading.Event()
+    monkeypatch.setattr(registry, "statuses", lambda: () if may_answer.wait(60) else None)
+    with serving(registry, Address(port=0, max_connections=1)) as server, ExitStack() as stack:
         for number in range(4):
             waiting = stack.enter_context(connect(server))
             waiting.sendall(request(f"/status.json?batches={number}", Host="localhost"))
@@ -231,7 +230,7 @@ def test_more_than_may_wait_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None
 def test_who_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also who begins a request and does not end it; others are answered meanwhile."""
     monkeypatch.setattr("dstreams.monitoring.web.server._REQUEST_S", 2)
-    with serving(Application()) as server, connect(server) as idle, connect(server) as slow:
+    with serving(StreamRegistry()) as server, connect(server) as idle, connect(server) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nHost:")
         assert get(server, "/status.json").status == 200
         assert idle.recv(1) == b""
@@ -242,15 +241,15 @@ def test_a_page_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -
     """Nobody waits for it: other pages and batches go on."""
     monkeypatch.setattr("dstreams.monitoring.web.event_stream._MOST_WAITING_BYTES", 1 << 16)
     monkeypatch.setattr("dstreams.monitoring.web.server.LEAST_INTERVAL_S", 0.01)
-    application = Application()
-    monitor = make_monitor(application)
+    registry = StreamRegistry()
+    monitor = make_monitor(registry)
     long = "x" * (1 << 20)
-    with serving(application) as server, Events(server) as quick, Events(server) as slow:
+    with serving(registry) as server, Events(server) as quick, Events(server) as slow:
         quick.next()
         slow.next()
 
         def is_dropped() -> bool:
-            monitor.tell(BatchCompleted(batch(0, failure=long)))
+            monitor.record(BatchCompleted(batch(0, failure=long)))
             quick.next()
             return len(server._events._pages) == 1
 
@@ -266,8 +265,8 @@ def first_with_a_batch(page: Events) -> tuple[str, Any]:
 
 def test_an_event_is_made_once_for_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are, and never on the thread that runs the batches."""
-    application = Application()
-    monitor = make_monitor(application)
+    registry = StreamRegistry()
+    monitor = make_monitor(registry)
     threads: list[str] = []
     make = documents.status_document
 
@@ -276,7 +275,7 @@ def test_an_event_is_made_once_for_all_pages(monkeypatch: pytest.MonkeyPatch) ->
         return make(*arguments)
 
     monkeypatch.setattr("dstreams.monitoring.web.server.status_document", counted)
-    with serving(application) as server, ExitStack() as stack:
+    with serving(registry) as server, ExitStack() as stack:
         pages = [stack.enter_context(Events(server)) for _ in range(16)]
         for page in pages:
             page.next()
@@ -298,7 +297,7 @@ def test_many_who_ask_at_once_get_one_answer(monkeypatch: pytest.MonkeyPatch) ->
         return "text/plain", b"metrics"
 
     monkeypatch.setattr("dstreams.monitoring.web.server.render_metrics", render)
-    with serving(Application()) as server:
+    with serving(StreamRegistry()) as server:
         assert {get(server, "/metrics").body for _ in range(50)} == {b"metrics"}
         assert get(server, "/metrics", Accept="text/html").status == 200
     assert calls == ["", "text/html"]
@@ -307,7 +306,7 @@ def test_many_who_ask_at_once_get_one_answer(monkeypatch: pytest.MonkeyPatch) ->
 def test_metrics_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer says what to install, and the page is there nevertheless."""
     monkeypatch.setitem(sys.modules, "prometheus_client.exposition", None)
-    with serving(Application()) as server:
+    with serving(StreamRegistry()) as server:
         answer = get(server, "/metrics")
         assert answer.status == 501
         assert answer.headers["Content-Type"].startswith("text/plain")
@@ -317,10 +316,10 @@ def test_metrics_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_page_that_comes_back_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets what has ended since the event that it names; one of another run says nothing."""
-    application = Application()
-    monitor = make_monitor(application)
+    registry = StreamRegistry()
+    monitor = make_monitor(registry)
     run_batches(monitor, range(3))
-    with serving(application) as server:
+    with serving(registry) as server:
         with Events(server) as events:
             last, _ = events.next()
         run_batches(monitor, range(3, 6))
@@ -337,9 +336,9 @@ def test_a_page_that_comes_back_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_as_many_batches_as_asked_for() -> None:
     """200 unless told otherwise, and 1000 at most."""
-    application = Application()
-    run_batches(make_monitor(application, retained=1500), range(1200))
-    with serving(application) as server:
+    registry = StreamRegistry()
+    run_batches(make_monitor(registry, retained=1500), range(1200))
+    with serving(registry) as server:
 
         def batches(query: str) -> int:
             [stream] = get(server, f"/status.json{query}").json["streams"]
@@ -356,18 +355,18 @@ def test_a_page_that_fails_is_told_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who asks gets an error without its details, and the next one is answered."""
-    application = Application()
-    monitor = make_monitor(application)
-    with serving(application) as server:
+    registry = StreamRegistry()
+    monitor = make_monitor(registry)
+    with serving(registry) as server:
         with monkeypatch.context() as patch:
             patch.setattr(monitor, "status", lambda: 1 / 0)
             reply = get(server, "/status.json")
             assert reply.status == 500
             assert b"Zero" not in reply.body
             with Events(server):
-                wait_for(lambda: "pages could not be told" in caplog.text)
+                wait_for(lambda: "cannot update open pages" in caplog.text)
         wait_for(lambda: get(server, "/status.json").status == 200)
-    assert "/status.json could not be answered" in caplog.text
+    assert "live page: /status.json failed" in caplog.text
 
 
 def test_what_fails_again_and_again_is_logged_once(
@@ -375,16 +374,16 @@ def test_what_fails_again_and_again_is_logged_once(
 ) -> None:
     """Pages are told as soon as it works again."""
     monkeypatch.setattr("dstreams.monitoring.web.server.LEAST_INTERVAL_S", 0.01)
-    application = Application()
-    monitor = make_monitor(application)
+    registry = StreamRegistry()
+    monitor = make_monitor(registry)
     calls: list[int] = []
 
     def fail(*_: Any) -> Any:
         calls.append(0)
-        monitor.tell(BatchCompleted(batch(len(calls))))
+        monitor.record(BatchCompleted(batch(len(calls))))
         raise ValueError("no document")
 
-    with serving(application) as server:
+    with serving(registry) as server:
         with monkeypatch.context() as patch:
             patch.setattr("dstreams.monitoring.web.server.status_document", fail)
             events = Events(server)
@@ -392,14 +391,14 @@ def test_what_fails_again_and_again_is_logged_once(
         _, whole = events.next()
         assert whole["is_delta"] is False
         events.close()
-    assert caplog.text.count("open pages could not be told; streams go on") == 1
+    assert caplog.text.count("live page: cannot update open pages; streams continue") == 1
 
 
 def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that nobody between takes the connection for dead."""
     monkeypatch.setattr("dstreams.monitoring.web.server.HEARTBEAT_S", 0.05)
     monkeypatch.setattr("dstreams.monitoring.web.server.LEAST_INTERVAL_S", 0.01)
-    with serving(Application()) as server, Events(server) as events:
+    with serving(StreamRegistry()) as server, Events(server) as events:
         events.next()
         assert events.line().startswith(b": ")
 
@@ -412,7 +411,7 @@ def test_the_files_of_the_page_are_packaged_and_served() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     assert setup["options.package_data"]["dstreams.monitoring.web"] == "static/*"
-    with serving(Application()) as server:
+    with serving(StreamRegistry()) as server:
         for name in there:
             reply = get(server, f"/static/{name}")
             assert reply.body == (directory / name).read_bytes()

@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from dstreams.monitoring.metrics.catalogue import METRICS
-from dstreams.monitoring.metrics.prometheus import families
-from dstreams.monitoring.totals import Totals
+from dstreams.monitoring.history import Totals
+from dstreams.monitoring.metrics import METRICS, families
 from tests.support.promtool import Expected, Scrapes
 from tests.support.statuses import a_batch, a_status
 
-PATH = Path(__file__).parents[4] / "docs" / "monitoring" / "grafana.json"
+PATH = Path(__file__).parents[3] / "docs" / "monitoring" / "grafana.json"
 DASHBOARD = json.loads(PATH.read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 VARIABLES = {

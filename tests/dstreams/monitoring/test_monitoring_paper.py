@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dstreams.monitoring.metrics.catalogue import METRICS, PARTITIONS, SERIES, Metric
+from dstreams.monitoring.metrics import METRICS, PARTITIONS, SERIES, Metric
 
-DIRECTORY = Path(__file__).parents[4] / "docs" / "monitoring"
+DIRECTORY = Path(__file__).parents[3] / "docs" / "monitoring"
 PAPER = (DIRECTORY / "README.md").read_text(encoding="utf-8")
 
 

@@ -20,7 +20,7 @@ from dstreams.monitoring.web.page import page
 from tests.dstreams.conftest import MakeContext
 from tests.support.waiting import wait_for
 
-RULES = Path(__file__).parents[4] / "docs" / "monitoring" / "alerts.yml"
+RULES = Path(__file__).parents[3] / "docs" / "monitoring" / "alerts.yml"
 Ask = Callable[[str], Any]
 
 

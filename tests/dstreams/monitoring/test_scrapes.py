@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark import SparkContext
 
 from dstreams import BatchFailedError, Settings, State, StateSpec, StreamingContext
-from dstreams.monitoring.metrics.prometheus import render_metrics
+from dstreams.monitoring.metrics import render_metrics
 from dstreams.structured import StreamSession
 from dstreams.testing import ManualClock
 from tests.dstreams.conftest import MakeContext

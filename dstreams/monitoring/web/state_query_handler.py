@@ -1,4 +1,4 @@
-"""Questions about the state of one key, or the largest ones: each is a job, so one at a time."""
+"""Answers queries of state over HTTP; each runs a Spark job, so one at a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from dstreams.common.redaction import masked
 from dstreams.errors import InvalidStreamError
-from dstreams.monitoring.application import Application
-from dstreams.monitoring.state_access import StateAccess
+from dstreams.monitoring.registry import StreamRegistry
+from dstreams.monitoring.state_jobs import StateAccess
 from dstreams.monitoring.web.documents import text_of, to_json
 from dstreams.monitoring.web.requests import Answer
 
@@ -19,19 +19,19 @@ LARGEST = 20
 _MOST_ERROR = 500
 
 
-class Questions:
-    """Looks into the states of what runs."""
+class StateQueryHandler:
+    """Queries the states of active streams and queries."""
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
+    def __init__(self, registry: StreamRegistry) -> None:
+        self._registry = registry
         self._one_at_a_time = threading.Lock()
 
     def state(self, query: Mapping[str, str]) -> Answer:
-        """Answer with what there is for one key."""
+        """Return the state of one key."""
         return self._ask(query, ("stream", "uid", "key"), _look_up)
 
     def largest(self, query: Mapping[str, str]) -> Answer:
-        """Answer with the keys whose states are the largest."""
+        """Return the keys with the largest states."""
         return self._ask(query, ("stream", "uid"), _largest)
 
     def _ask(
@@ -42,12 +42,15 @@ class Questions:
     ) -> Answer:
         missing = [name for name in names if name not in query]
         if missing:
-            return _error(400, f"parameter {missing[0]} is missing; there are {', '.join(names)}")
-        states = self._states(query["stream"])
+            return _error(
+                400, f"missing parameter {missing[0]}; the parameters are {', '.join(names)}"
+            )
+        monitor = self._registry.find(query["stream"])
+        states = None if monitor is None else monitor.states
         if states is None:
-            return _error(404, "no stream of that run id runs and has state that can be looked at")
+            return _error(404, "no active stream with state has this run id")
         if not self._one_at_a_time.acquire(blocking=False):
-            busy = _error(429, "another question runs, and each is a job; ask again soon")
+            busy = _error(429, "another state query is running; try again soon")
             return Answer(busy.status, busy.body, JSON, {"Retry-After": "1"})
         try:
             return Answer(200, to_json(answer(states, query)), JSON)
@@ -59,15 +62,9 @@ class Questions:
         finally:
             self._one_at_a_time.release()
 
-    def _states(self, run_id: str) -> StateAccess | None:
-        for monitor in self._application.monitors():
-            if monitor.run_id == run_id:
-                return monitor.states
-        return None
-
 
 def key_of(text: str) -> Any:
-    """Return the key that a text stands for: JSON, in which lists are tuples, or the text itself.
+    """Return the key for a text: JSON with lists as tuples, or the text itself.
 
     >>> key_of('["a", 1]'), key_of("5"), key_of('"5"'), key_of("Straße")
     (('a', 1), 5, '5', 'Straße')
@@ -79,7 +76,7 @@ def key_of(text: str) -> Any:
 
 
 def text_of_key(key: Any) -> str | None:
-    """Return the text that stands for a key, None where there is none."""
+    """Return the text for a key; None if there is none."""
     try:
         text = to_json(key).decode()
     except (TypeError, ValueError):

@@ -19,7 +19,6 @@ from checkpoint import open_files
 from dstreams.engine.transaction_log import TransactionLog
 from dstreams.kafka.offsets import TopicPartition
 from dstreams.monitoring import monitor as monitor_module
-from dstreams.monitoring.disk import DiskSpace
 from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
@@ -32,12 +31,12 @@ from dstreams.monitoring.events import (
     ReceiverInfo,
     ReceiverStarted,
 )
-from dstreams.monitoring.monitor import Monitor, Opened
-from dstreams.monitoring.status import GraphNode, Kind
+from dstreams.monitoring.monitor import Monitor, RunInfo
+from dstreams.monitoring.status import DiskSpace, GraphNode, Kind
 from dstreams.testing import ManualClock
 from tests.support.promtool import Scrapes, firing, promtool
 
-RULES = Path(__file__).parents[4] / "docs" / "monitoring" / "alerts.yml"
+RULES = Path(__file__).parents[3] / "docs" / "monitoring" / "alerts.yml"
 ALERTS = re.findall(r"- alert: (\w+)", RULES.read_text(encoding="utf-8"))
 MINUTES, BATCH_MS, SAVE = 40, 10_000, "foreachRDD at app.py:20"
 SOCKET = ReceiverInfo(1, "socketTextStream(localhost:9999)", True, "here", "driver")
@@ -84,9 +83,9 @@ class Driver:
         self.monitor = Monitor(self.kind, "app", BATCH_MS, self.clock, retained=100)
         snapshots = ("counts",) if self.has_snapshots else ()
         output = GraphNode(0, "output", SAVE)
-        opened = Opened("stream-1", "run", (output,), log, snapshots, local_state="/local")
-        self.monitor.opened(opened)
-        self.monitor.tell(ReceiverStarted(SOCKET))
+        opened = RunInfo("stream-1", "run", (output,), log, snapshots, local_state="/local")
+        self.monitor.started(opened)
+        self.monitor.record(ReceiverStarted(SOCKET))
 
     def run_minute(self) -> None:
         """Let Prometheus scrape, and run the batches of a minute."""
@@ -103,11 +102,11 @@ class Driver:
         pending = PendingBatch(self.batch_id, now_ms, (clicks,), (), now_ms)
         self.batch_id += 1
         if self.kind == "stream" or status.running is None:
-            self.monitor.tell(BatchSubmitted(pending))
+            self.monitor.record(BatchSubmitted(pending))
         if status.running is not None:
             return
         started_ms = now_ms + self.late_ms
-        self.monitor.tell(BatchStarted(replace(pending, started_ms=started_ms)))
+        self.monitor.record(BatchStarted(replace(pending, started_ms=started_ms)))
         if self.hangs:
             return
         done = OutputOperationInfo(0, SAVE, started_ms, started_ms + 100, None)
@@ -125,7 +124,7 @@ class Driver:
         )
         self.log.begin(batch.batch_id, now_ms, {})
         self.log.commit(batch.batch_id, now_ms)
-        self.monitor.tell(BatchCompleted(replace(batch, **self.ran)))
+        self.monitor.record(BatchCompleted(replace(batch, **self.ran)))
 
 
 @contextmanager
@@ -187,7 +186,7 @@ def falls_back(driver: Driver) -> None:
 
 
 def loses_its_receiver(driver: Driver) -> None:
-    driver.monitor.tell(ReceiverError(replace(SOCKET, active=False)))
+    driver.monitor.record(ReceiverError(replace(SOCKET, active=False)))
 
 
 def fills_its_disk(driver: Driver) -> None:

@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 import pytest
 
 from dstreams.errors import InvalidStreamError
-from dstreams.monitoring.application import Application
-from dstreams.monitoring.state_access import KeySize, StateOfKey
+from dstreams.monitoring.registry import StreamRegistry
+from dstreams.monitoring.state_jobs import KeySize, StateOfKey
 from dstreams.monitoring.web.documents import MOST_TEXT
-from dstreams.monitoring.web.questions import key_of, text_of_key
 from dstreams.monitoring.web.server import PageServer
+from dstreams.monitoring.web.state_query_handler import key_of, text_of_key
 from tests.support.pages import get, make_monitor, serving
 from tests.support.waiting import wait_for
 
@@ -40,9 +40,9 @@ def ask(server: PageServer, path: str, **query: str) -> Any:
 
 
 def looked_up(states: Double, key: str) -> Any:
-    application = Application()
-    make_monitor(application, states=states)
-    with serving(application) as server:
+    registry = StreamRegistry()
+    make_monitor(registry, states=states)
+    with serving(registry) as server:
         return ask(server, "/state", stream="run-1", uid="counts", key=key)
 
 
@@ -92,9 +92,9 @@ def test_an_answer_is_text_of_a_bounded_length() -> None:
 
 def test_the_largest_keys_can_be_asked_for_again() -> None:
     """Each has the text that looks it up, where there is one."""
-    application, states = Application(), Double()
-    make_monitor(application, states=states)
-    with serving(application) as server:
+    registry, states = StreamRegistry(), Double()
+    make_monitor(registry, states=states)
+    with serving(registry) as server:
         answer = ask(server, "/largest", stream="run-1", uid="counts").json
     assert states.asked == [("counts", 20)]
     assert answer["uid"] == "counts"
@@ -147,24 +147,24 @@ def test_a_question_that_fails_says_why(error: Exception, status: int, text: str
 
 def test_one_question_at_a_time() -> None:
     """Each is a job: who asks meanwhile is told to ask again."""
-    begun, go_on = threading.Event(), threading.Event()
+    add, go_on = threading.Event(), threading.Event()
 
     def slow(key: Any) -> Any:
-        begun.set()
+        add.set()
         assert go_on.wait(60)
         return key
 
-    application = Application()
-    make_monitor(application, states=Double(slow))
+    registry = StreamRegistry()
+    make_monitor(registry, states=Double(slow))
     first: list[int] = []
-    with serving(application) as server:
+    with serving(registry) as server:
 
         def wait() -> None:
             first.append(ask(server, "/state", stream="run-1", uid="counts", key="a").status)
 
         waiter = threading.Thread(target=wait)
         waiter.start()
-        assert begun.wait(60)
+        assert add.wait(60)
         reply = ask(server, "/largest", stream="run-1", uid="counts")
         assert (reply.status, reply.headers["Retry-After"]) == (429, "1")
         assert get(server, "/status.json").status == 200
@@ -177,23 +177,43 @@ def test_one_question_at_a_time() -> None:
 @pytest.mark.parametrize(
     ("path", "query", "status", "error"),
     [
-        ("/state", {"stream": "run-1", "uid": "a"}, 400, "parameter key is missing; there are "),
-        ("/state", {"uid": "a", "key": "a"}, 400, "parameter stream is missing; there are "),
-        ("/largest", {"stream": "run-1"}, 400, "parameter uid is missing; there are "),
-        ("/largest", {"stream": "other", "uid": "a"}, 404, "no stream of that run id runs"),
-        ("/largest", {"stream": "without", "uid": "a"}, 404, "no stream of that run id runs"),
-        ("/largest", {"stream": "ended", "uid": "a"}, 404, "no stream of that run id runs"),
+        (
+            "/state",
+            {"stream": "run-1", "uid": "a"},
+            400,
+            "missing parameter key; the parameters are ",
+        ),
+        ("/state", {"uid": "a", "key": "a"}, 400, "missing parameter stream; the parameters are "),
+        ("/largest", {"stream": "run-1"}, 400, "missing parameter uid; the parameters are "),
+        (
+            "/largest",
+            {"stream": "other", "uid": "a"},
+            404,
+            "no active stream with state has this run id",
+        ),
+        (
+            "/largest",
+            {"stream": "without", "uid": "a"},
+            404,
+            "no active stream with state has this run id",
+        ),
+        (
+            "/largest",
+            {"stream": "ended", "uid": "a"},
+            404,
+            "no active stream with state has this run id",
+        ),
     ],
 )
 def test_what_cannot_be_asked(path: str, query: dict[str, str], status: int, error: str) -> None:
     """Nothing is looked up of what does not run any more."""
-    application, states = Application(), Double()
-    make_monitor(application, states=states)
-    make_monitor(application, "without")
-    ended = make_monitor(application, "ended", states)
+    registry, states = StreamRegistry(), Double()
+    make_monitor(registry, states=states)
+    make_monitor(registry, "without")
+    ended = make_monitor(registry, "ended", states)
     ended.ended()
-    application.ended(ended)
-    with serving(application) as server:
+    registry.ended(ended)
+    with serving(registry) as server:
         reply = ask(server, path, **query)
     assert reply.status == status
     assert reply.json["error"].startswith(error)

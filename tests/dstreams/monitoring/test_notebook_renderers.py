@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
@@ -14,17 +16,17 @@ from dstreams.monitoring.events import (
     OutputOperationInfo,
     StateOperatorInfo,
 )
-from dstreams.monitoring.pictures.graphs import graph_svg, graph_text
-from dstreams.monitoring.pictures.statuses import queries_html, status_html, stream_html
+from dstreams.monitoring.graph_drawing import graph_svg, graph_text
+from dstreams.monitoring.history import Totals
+from dstreams.monitoring.notebook import queries_html, status_html, stream_html
 from dstreams.monitoring.progress import RecentProgress, query_progress
 from dstreams.monitoring.status import (
     CheckpointStatus,
     GraphNode,
-    StatePartition,
+    PartitionSize,
     StateStatus,
     StreamStatus,
 )
-from dstreams.monitoring.totals import Totals
 
 HOSTILE = "</title></svg><script>alert(1)</script>\"'&<img src=x onerror=alert(1)>\x1b[31m"
 
@@ -125,7 +127,7 @@ STATE = StateStatus(
     6,
     None,
     3000,
-    (StatePartition(0, 1, 1000), StatePartition(1, 5, 2048)),
+    (PartitionSize(0, 1, 1000), PartitionSize(1, 5, 2048)),
 )
 CHECKPOINT = CheckpointStatus(
     "file:///home/ck/stream-1", 2, "process 1", 7, 8000, 2000, (2, 7), (8,), 3000
@@ -281,7 +283,7 @@ def test_a_state() -> None:
     assert repr(STATE).startswith("<state counts after 19")
     assert repr(STATE).endswith(": 6 keys in 2 partitions, 3.0 kB written>")
     assert "partition keys written 0 1 1.0 kB 1 5 2.0 kB" in words_of(STATE._repr_html_())
-    many = replace(STATE, partitions=tuple(StatePartition(n, 1, 1) for n in range(1000)))
+    many = replace(STATE, partitions=tuple(PartitionSize(n, 1, 1) for n in range(1000)))
     assert "936 more partitions" in words_of(many._repr_html_())
 
 
@@ -289,11 +291,11 @@ def test_a_status() -> None:
     """Graph, state, checkpoint and newest batches in one picture; the text is short."""
     words = words_of(STATUS._repr_html_())
     for fact in (
-        "Stream app · active · a batch each 1 s · 4 batches, 40 records",
+        "Stream app · active · a batch every 1 s · 4 batches, 40 records",
         "counts 6 5 3.0 kB",
-        "checkpoint stream-1 · epoch 2 · batch 7 is committed",
-        "a restart computes the state of batches 2 to 7 again",
-        "a restart runs batch 8 again",
+        "checkpoint stream-1 · epoch 2 · batch 7 committed",
+        "a restart recomputes the state of batches 2 to 7",
+        "a restart reruns batch 8",
         FAILURE,
     ):
         assert fact in words
@@ -348,3 +350,18 @@ def test_names_of_strangers_are_text() -> None:
     for value in shown:
         assert "\x1b" not in repr(value)
     parsed(graph_svg([node]))
+
+
+def test_renderers_and_the_page_are_loaded_on_demand() -> None:
+    """Importing dstreams loads neither; a value that is shown loads its renderer."""
+    program = (
+        "import sys, dstreams.context, dstreams.structured\n"
+        "from dstreams.monitoring.events import BatchInfos\n"
+        "rendering = 'dstreams.monitoring.notebook', 'dstreams.monitoring.web'\n"
+        "assert not set(rendering) & set(sys.modules)\n"
+        "print(BatchInfos())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "no batches\n"

@@ -7,12 +7,12 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstreams.monitoring.pictures.layout import Layout, lay_out
+from dstreams.monitoring.graph_drawing import GraphLayout, lay_out
 
 WIDTH, HEIGHT, GAP_X, GAP_Y = 100.0, 40.0, 20.0, 30.0
 
 
-def laid_out(parents: dict[int, tuple[int, ...]]) -> Layout:
+def laid_out(parents: dict[int, tuple[int, ...]]) -> GraphLayout:
     sizes = {node: (WIDTH + node, HEIGHT + node % 3) for node in parents}
     return lay_out(parents, sizes, gap_x=GAP_X, gap_y=GAP_Y)
 

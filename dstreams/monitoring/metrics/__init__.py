@@ -1,1 +1,0 @@
-"""What runs, as numbers for monitoring systems."""
