@@ -87,7 +87,7 @@ from checkpoint.log.state_files import (
 )
 from checkpoint.log.streams import began_ms, open_stream, stream_ids, stream_url
 from checkpoint.log.version_records import PartitionCommit, StoreCommit
-from checkpoint.storage.files import Files, FilesBelow
+from checkpoint.storage.files import Files, PrefixedFiles
 from checkpoint.storage.framing import MAX_BLOCK_BYTES, FileRef
 from checkpoint.storage.fsspec_files import without_secrets
 from checkpoint.storage.local_files import LocalFiles
@@ -112,7 +112,6 @@ __all__ = [
     "DriverProcess",
     "FileRef",
     "Files",
-    "FilesBelow",
     "GraphSnapshot",
     "InputPast",
     "InputSnapshots",
@@ -123,6 +122,7 @@ __all__ = [
     "PairBlock",
     "PairForm",
     "PartitionCommit",
+    "PrefixedFiles",
     "ReceivedBlocks",
     "RecordId",
     "RecoveryPlan",

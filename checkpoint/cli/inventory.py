@@ -37,7 +37,7 @@ from checkpoint.log.lineage import Lineage, read_lineage, read_takeover
 from checkpoint.log.recovery import RecoveryPlan, read_plan
 from checkpoint.log.streams import list_claimed, list_streams, stream_url
 from checkpoint.storage.files import Files
-from checkpoint.storage.signing import facts_of
+from checkpoint.storage.signing import signing_facts
 
 
 def add_list(commands: Commands) -> None:
@@ -127,7 +127,7 @@ def _show(options: argparse.Namespace) -> CommandResult:
     data = {
         "url": files.url,
         "stream": plan.stream_id,
-        **facts_of(files),
+        **signing_facts(files),
         "driver": _driver(files, claimed_epochs(files)),
         "epochs": list(_epochs(files, read_lineage(files))),
         "last_batch": _last(plan.last),

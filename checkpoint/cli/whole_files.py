@@ -19,10 +19,9 @@ from checkpoint.log.record_files import RecordId
 from checkpoint.log.state_files import read_file_id, state_file_record
 from checkpoint.state_store.file_names import StoredKind, parse_file_name
 from checkpoint.state_store.store_files import read_header
-from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location, uid_part
 from checkpoint.storage.framing import FileKind, read_frames
 from checkpoint.storage.json_records import convert
-from checkpoint.storage.names import uid_part
 
 _STORED = {FileKind.CHANGES: StoredKind.CHANGES, FileKind.SNAPSHOT: StoredKind.SNAPSHOT}
 

@@ -30,7 +30,7 @@ from checkpoint.log.state_files import (
     read_state_file,
     state_file_record,
 )
-from checkpoint.storage.files import READ_CHUNK_BYTES, Files, FilesBelow, location
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, PrefixedFiles, location
 from checkpoint.storage.framing import FileKind, FileRef, read_frames, write_frames
 from checkpoint.storage.json_records import Count, JsonRecord, Text, convert, decode, encode
 from checkpoint.storage.signing import require_no_key
@@ -206,7 +206,7 @@ def read_rdds(files: Files, snapshot: GraphSnapshot) -> Iterator[bytes]:
 
     Raises CorruptCheckpointError.
     """
-    where = FilesBelow(files, RDDS_PREFIX.rstrip("/"))
+    where = PrefixedFiles(files, RDDS_PREFIX.rstrip("/"))
     for ref, partition in rdd_files(files, snapshot):
         yield from read_state_file(where, ref, partition)
 

@@ -27,9 +27,8 @@ from checkpoint.errors import (
 from checkpoint.log.fencing import require_newest
 from checkpoint.log.record_files import require_header
 from checkpoint.log.state_files import new_attempt
-from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location, uid_part
 from checkpoint.storage.framing import FileKind, FileRef, FrameTotals, read_frames, write_frames
-from checkpoint.storage.names import uid_part
 
 RECEIVED_PREFIX = "received/"
 

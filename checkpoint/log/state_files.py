@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
 from checkpoint.log.record_files import RecordId
-from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location, uid_part
 from checkpoint.storage.framing import (
     FileKind,
     FileRef,
@@ -24,7 +24,6 @@ from checkpoint.storage.framing import (
     write_frames,
 )
 from checkpoint.storage.json_records import convert
-from checkpoint.storage.names import uid_part
 
 STATE_PREFIX = "state/"
 

@@ -22,18 +22,22 @@ from __future__ import annotations
 import enum
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 from zlib import crc32
 
 import msgspec
 
-from checkpoint.errors import UPGRADE, CorruptCheckpointError, Damage, UntrustedFileError
-from checkpoint.storage.file_bytes import FileBytes, damaged
+from checkpoint.errors import (
+    RESTORE,
+    UPGRADE,
+    CorruptCheckpointError,
+    Damage,
+    UntrustedFileError,
+)
+from checkpoint.storage.files import Name
 from checkpoint.storage.json_records import Count, JsonRecord, decode, encode
-from checkpoint.storage.names import Name
-from checkpoint.storage.segments import SIGNED_MAGIC, without_signatures
 
 FORMAT = 1
 MAX_HEADER_BYTES = 1 << 20
@@ -42,6 +46,7 @@ MAX_BLOCK_RECORDS = (1 << 32) - 1
 
 # As in PNG: a byte above 127 and both line ends show what text-mode copies do to a file.
 _MAGIC = b"\x89DSC\r\n\x1a\n"
+SIGNED_MAGIC = b"\x89DSG\r\n\x1a\n"
 _END = b"\r\nDSCEND"
 _BLOCK_MARK = b"BLCK"
 _FOOTER_MARK = b"FOOT"
@@ -67,6 +72,62 @@ class FileKind(enum.Enum):
     GRAPH = b"GRPH"
     EXPORT = b"EXPT"
     INPUTS = b"INPS"
+
+
+def damaged(
+    file: str, found: str, expected: str, damage: Damage = Damage.DAMAGED
+) -> CorruptCheckpointError:
+    """Return the error for a file whose bytes are not those that were written."""
+    return CorruptCheckpointError(file, found, expected, RESTORE, damage)
+
+
+class FileBytes:
+    """Reads exact numbers of bytes from chunks of any size.
+
+    *error* makes the exception for a file that is too short or too long.
+    """
+
+    def __init__(
+        self,
+        chunks: Iterable[bytes],
+        file: str,
+        error: Callable[[str, str, str], CorruptCheckpointError] = damaged,
+    ) -> None:
+        self.file = file
+        self._error = error
+        self._chunks = iter(chunks)
+        self._rest = memoryview(b"")
+        self._taken_bytes = 0
+
+    def take(self, count: int, what: str) -> bytes:
+        """Return the next *count* bytes, part of *what*; never buffers more than the file has."""
+        parts = [self._rest[:count]]
+        missing = count - len(parts[0])
+        self._rest = self._rest[count:]
+        while missing:
+            chunk = memoryview(next(self._chunks, b""))
+            if not chunk:
+                found = f"ends after {self._taken_bytes + count - missing} bytes, inside {what}"
+                raise self._error(self.file, found, f"{missing} more bytes")
+            parts.append(chunk[:missing])
+            self._rest = chunk[missing:]
+            missing -= len(parts[-1])
+        self._taken_bytes += count
+        return b"".join(parts) if len(parts) > 1 else bytes(parts[0])
+
+    def require_crc(self, head: bytes, crc: int, what: str) -> int:
+        """Return *crc* if *head* ends with it."""
+        (stored,) = _CRC.unpack_from(head, len(head) - _CRC.size)
+        if crc == stored:
+            return crc
+        raise self._error(self.file, f"is damaged in {what}", f"crc {crc:08x}, not {stored:08x}")
+
+    def require_end(self) -> None:
+        """Raise if bytes are left."""
+        if len(self._rest) or next(self._chunks, b""):
+            raise self._error(
+                self.file, f"continues after {self._taken_bytes} bytes", "its end there"
+            )
 
 
 class FrameTotals:
@@ -187,7 +248,7 @@ def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
 
     Raises CorruptCheckpointError.
     """
-    source = FileBytes(without_signatures(chunks, file), file)
+    source = FileBytes(chunks, file)
     totals = FrameTotals()
     preamble = source.take(_PREAMBLE.size + _CRC.size, "the preamble")
     magic, file_format, kind_found, header_bytes = _PREAMBLE.unpack_from(preamble)

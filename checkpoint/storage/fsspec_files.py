@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from checkpoint.errors import AlreadyExistsError, StorageRefusedError, StorageUncertainError
-from checkpoint.storage.names import Names, is_name, require_name, require_prefix
+from checkpoint.storage.files import Names, is_name, require_name, require_prefix
 
 EXCLUSIVE_PROTOCOLS = frozenset({"abfs", "abfss", "az", "gcs", "gs", "memory", "s3", "s3a"})
 """Protocols whose fsspec file system creates a file whole, and only if it is absent.

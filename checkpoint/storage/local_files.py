@@ -17,10 +17,17 @@ from checkpoint.errors import (
     NotDurableError,
     StorageRefusedError,
     StorageUncertainError,
+    UntrustedFileError,
 )
-from checkpoint.storage.names import Names, is_name, require_name, require_prefix
-from checkpoint.storage.ownership import require_own
+from checkpoint.storage.files import Names, is_name, require_name, require_prefix
 
+ALLOW_VARIABLE = "CHECKPOINT_ALLOW_WRITABLE"
+"""Set to 1 in the environment: all who can write a checkpoint are trusted with running code."""
+
+KEY_FILE_VARIABLE = "CHECKPOINT_KEY_FILE"
+"""In the environment: path of the file with the key that signs checkpoints."""
+
+_OTHERS_WRITE = 0o022
 _PRIVATE = (0o700, 0o600)
 _PUBLIC = (0o777, 0o666)
 """Modes of directories and files, from which the umask takes away."""
@@ -54,6 +61,29 @@ _REMEDIES = {
 # Directories whose own entries are known to be durable. A fact about the disk, not about one
 # LocalFiles, so it is kept for the process, and forgotten when it proves wrong.
 _durable_directories: set[str] = set()
+
+
+def require_own(path: str, status: os.stat_result, is_above: bool = False) -> None:
+    """Raise UntrustedFileError if others can write a file or directory, or it belongs to others."""
+    mode = stat.S_IMODE(status.st_mode)
+    is_link = stat.S_ISLNK(status.st_mode)
+    is_sticky = is_above and bool(mode & stat.S_ISVTX)
+    remedy = "chmod go-w"
+    if status.st_uid not in (0, os.geteuid()):
+        found = f"{'is a symbolic link of' if is_link else 'belongs to'} user id {status.st_uid}"
+        remedy = "give the path it leads to" if is_link else f"chown {os.geteuid()}"
+    elif mode & _OTHERS_WRITE and not is_sticky and not is_link:
+        found = f"can be written by others (mode {mode:04o})"
+    else:
+        return
+    raise UntrustedFileError(
+        path,
+        found,
+        f"that only user id {os.geteuid()} can write it, as unpickling it runs code",
+        f"{remedy}, sign the checkpoint with a key ({KEY_FILE_VARIABLE}), or, if all users who "
+        f"can write there are trusted with running code, set {ALLOW_VARIABLE}=1",
+        Damage.WRITABLE,
+    )
 
 
 @dataclass(frozen=True)
