@@ -44,13 +44,13 @@ from checkpoint.errors import (
     StorageRefusedError,
     UntrustedFileError,
 )
-from checkpoint.log.batch_log import BatchLog, begin_file
-from checkpoint.log.commit_log import COMMIT_PREFIX, CommitLog, commit_file
+from checkpoint.log.batch_records import COMMIT_PREFIX, BatchLog, CommitLog, begin_file, commit_file
 from checkpoint.log.fencing import (
     CLAIM,
     EPOCH_PREFIX,
     TAKEOVER,
     DriverProcess,
+    Takeover,
     claim_epoch,
     epoch_file,
 )
@@ -61,11 +61,9 @@ from checkpoint.log.graph_record import (
     graph_file,
     rdds_of_no_graph,
 )
-from checkpoint.log.inputs import INPUTS_PREFIX
-from checkpoint.log.lineage import Takeover, read_lineage, write_takeover
-from checkpoint.log.received_blocks import RECEIVED_PREFIX
-from checkpoint.log.recovery import RecoveryPlan, next_takeover, read_plan
-from checkpoint.log.streams import stream_url
+from checkpoint.log.inputs import INPUTS_PREFIX, RECEIVED_PREFIX
+from checkpoint.log.lineage import read_lineage, write_takeover
+from checkpoint.log.recovery import RecoveryPlan, next_takeover, read_plan, stream_url
 from checkpoint.state_store import STORE_PREFIX
 from checkpoint.storage.files import (
     READ_CHUNK_BYTES,

@@ -36,7 +36,7 @@ from checkpoint.log.fencing import (
     read_claim,
     require_unused,
 )
-from checkpoint.log.streams import list_claimed, list_streams, stream_url
+from checkpoint.log.recovery import list_claimed, list_streams, stream_url
 from checkpoint.storage.files import READ_CHUNK_BYTES, Files, WrappedFiles
 from checkpoint.storage.local_files import KEY_FILE_VARIABLE
 from checkpoint.storage.signing import SignedFiles, SigningKey, signed_with, unsigned

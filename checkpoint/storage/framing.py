@@ -9,12 +9,12 @@ A file is a header, blocks, and a footer, all integers little-endian::
     footer     4s FOOT  | Q blocks | Q records | I crc of these | 8s end mark
 
 The crcs of the heads form a chain: each begins with the value of the one before. So a block that
-is verified is not only whole, it is *this* block of *this* file: blocks that were dropped, doubled,
-swapped or taken from another file are found before they are handed out. Lengths are trusted only
-after their crc, so damage never asks for memory that the file does not have.
+is verified is *this* block of *this* file: blocks that were dropped, doubled, swapped or taken from
+another file are detected before they are returned. A length is used only after its crc is checked,
+so a damaged one never allocates memory.
 
-Nothing is compressed. Every block is read and checked at the speed of crc32 (2.5 GB/s where the
-disk gave 1), and the cost of Python is a few microseconds a block: blocks of about 100 kB are good.
+Nothing is compressed: checking a block takes as long as its crc32 (2.5 GB/s where the disk had 1),
+and a few microseconds of Python, so blocks of about 100 kB are efficient.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _FOOTER_BYTES = _FOOTER.size + _CRC.size + len(_END)
 
 
 class FileKind(enum.Enum):
-    """What a file holds."""
+    """The kind of a file."""
 
     STATE = b"STAT"
     COMMIT = b"COMM"
@@ -131,12 +131,11 @@ class FileBytes:
 
 
 class FrameTotals:
-    """What a file adds up to; complete when all of its frames were written or read.
+    """Totals of a file, complete after all of its frames were written or read.
 
-    The digest is blake2b over the heads of all frames, which hold the crc of every payload. It
-    identifies a file at 20 bytes of hashing a block; over the payloads themselves it would take
-    three times as long as all the rest. It finds files that were mixed up or damaged, and it is no
-    defence against someone who forges them.
+    The digest is blake2b over the heads of all frames, which contain the crc of every payload;
+    hashing the payloads would take three times as long as the rest. It detects files that were
+    mixed up or damaged, not forged ones.
     """
 
     def __init__(self) -> None:
@@ -147,7 +146,7 @@ class FrameTotals:
 
     @property
     def digest(self) -> str:
-        """The digest up to here, in hexadecimal."""
+        """The digest so far, in hexadecimal."""
         return self._digest.hexdigest()
 
     def add_head(self, head: bytes) -> bytes:
@@ -164,14 +163,7 @@ class FrameTotals:
 
 
 class FileRef(JsonRecord, frozen=True, gc=False):
-    """A complete file: what its writer returns, and what a record names.
-
-    Args:
-        name: its name.
-        size_bytes: its size.
-        digest: its digest (:class:`FrameTotals`).
-        records: records in it.
-    """
+    """A reference to a complete file, with its totals; records contain it."""
 
     name: Name
     size_bytes: Count
@@ -180,11 +172,11 @@ class FileRef(JsonRecord, frozen=True, gc=False):
 
     @classmethod
     def of(cls, name: str, totals: FrameTotals) -> FileRef:
-        """Return the reference of a file that was written, or read, to its end."""
+        """Return the reference of a file that was written or read to its end."""
         return cls(name, totals.size_bytes, totals.digest, totals.records)
 
     def require(self, totals: FrameTotals, file: str) -> None:
-        """Raise CorruptCheckpointError unless the file that was read is this one."""
+        """Raise CorruptCheckpointError unless *totals* are those of this file."""
         found = self.of(self.name, totals)
         for what, has, wanted in (
             ("bytes", found.size_bytes, self.size_bytes),
@@ -212,15 +204,9 @@ def write_frames(
     blocks: Iterable[tuple[bytes | memoryview, int]],
     totals: FrameTotals | None = None,
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file, in pieces, as *blocks* are pulled.
+    """Yield the bytes of a file as *blocks*, pairs of payload and number of records, are pulled.
 
-    Args:
-        kind: what the file holds.
-        header: a JSON object.
-        blocks: pairs (payload, number of records in it).
-        totals: filled on the way, for callers that want to know.
-
-    Raises ValueError.
+    *totals* are filled on the way. Raises ValueError.
     """
     totals = FrameTotals() if totals is None else totals
     encoded = encode(header)

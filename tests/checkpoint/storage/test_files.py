@@ -122,7 +122,7 @@ def test_some_of_the_files(tmp_path: Path) -> None:
 
 def test_what_is_opened_to_be_read_is_not_made(tmp_path: Path) -> None:
     """Nor is anything tried out there."""
-    with pytest.raises(FileNotFoundError, match="missing is no directory"):
+    with pytest.raises(FileNotFoundError, match="missing is not a directory"):
         open_existing(tmp_path / "missing")
     assert not (tmp_path / "missing").exists()
     assert open_existing(tmp_path) == LocalFiles(str(tmp_path))
