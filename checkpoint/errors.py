@@ -43,7 +43,7 @@ class AlreadyExistsError(StorageRefusedError):
 
 
 class StorageUncertainError(CheckpointError):
-    """The storage may have done it, or may still do it: only reading back can tell."""
+    """The storage may have done it, or may still do it: read back to find out."""
 
 
 class NotDurableError(StorageUncertainError):

@@ -75,8 +75,8 @@ class BeginRecord(BatchRecord, frozen=True):
         inputs: by input uid, JSON that is enough to read exactly the same records again.
         watermarks: by operator or query uid, the event time in ms that this batch uses.
         facts: JSON for the driver, for example that batches before this one were skipped.
-        inputs_snapshot: the newest snapshot of inputs, None if there is none.
-        graph: the newest graph snapshot, None if there is none.
+        inputs_snapshot: the newest snapshot of inputs, or None.
+        graph: the newest graph snapshot, or None.
         previous: the begin record of the batch before, None for the first one.
         beginning: 64 random bits that no batch of another history of the checkpoint has; empty if
             no output needs them.
@@ -391,7 +391,7 @@ class CommitLog(RecordLog[CommitRecord]):
         return records
 
     def latest(self) -> CommitRecord | None:
-        """Read the newest record, None if there is none. Raises CorruptCheckpointError."""
+        """Read the newest record, if any. Raises CorruptCheckpointError."""
         ids = self.ids()
         return self.read_record(ids[-1]) if ids else None
 

@@ -159,7 +159,7 @@ class WriterLease:
         return self.claim.epoch
 
     def check(self) -> None:
-        """Return if there is no newer claim; costs one listing.
+        """Raise if there is a newer claim; costs one listing.
 
         Raises ConcurrentWriterError, CorruptCheckpointError or StorageRefusedError.
         """
@@ -265,7 +265,7 @@ def _read_epoch_file(files: Files, epoch: int, ending: str, form: type[_E]) -> _
 
 
 def _newest_claim(files: Files, stream_id: str | None = None) -> int:
-    """Return the newest genuine claim of a stream, 0 if there is none."""
+    """Return the newest genuine claim of a stream, or 0."""
     for epoch in reversed(claimed_epochs(files)):
         if _is_genuine(files, epoch, stream_id):
             return epoch
@@ -291,7 +291,7 @@ def _is_genuine(files: Files, epoch: int, stream_id: str | None) -> bool:
 
 
 def _stream_of(files: Files) -> str | None:
-    """Return the stream of the newest readable takeover, None if there is none."""
+    """Return the stream of the newest readable takeover, or None."""
     for epoch in reversed(epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)):
         takeover = _takeover_of(files, epoch)
         if takeover is not None:

@@ -147,7 +147,7 @@ def _read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
 def read_newest_graph(
     files: Files, begun_with: RecordId | None = None, known: Lineage | None = None
 ) -> GraphSnapshot | None:
-    """Read the newest snapshot that counts, None if there is none.
+    """Read the newest snapshot that counts, if any.
 
     Args:
         files: the directory of the stream.

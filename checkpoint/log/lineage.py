@@ -7,7 +7,7 @@ driver stopped between its last check for a newer claim and its write::
     epoch 1                  1000  2000  3000  4000*      * after the takeover of epoch 2: void
     epoch 2, takes over 3000                   4000  5000
     epoch 3, takes over 5000                               6000
-    what counts              1000  2000  3000  4000  5000  6000
+    records that count       1000  2000  3000  4000  5000  6000
 
 An epoch whose driver died before its takeover is in no lineage. A rewind is a takeover that names
 an earlier batch: later batches are void from then on, but their files remain. In a directory
@@ -52,7 +52,7 @@ class Lineage:
 
     @property
     def head(self) -> int:
-        """The newest epoch that has a takeover; 0 if there is none."""
+        """The newest epoch with a takeover, or 0."""
         return self.takeovers[0].epoch if self.takeovers else 0
 
     @property

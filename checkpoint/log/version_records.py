@@ -85,7 +85,7 @@ class PartitionCommit(JsonRecord, frozen=True, gc=False):
 
     @property
     def size_bytes(self) -> int:
-        """Size of the changelog, 0 if there is none."""
+        """Size of the changelog, or 0."""
         return 0 if self.file is None else self.file.size_bytes
 
 
