@@ -55,6 +55,7 @@ def run_tool(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 @pytest.mark.parametrize("name", ["stream", "aggregation", "groups"])
 def test_verify(opened: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """verify finds no problem; show and list print the checkpoint."""
     location = str(opened / name)
     assert json.loads(run_tool(capsys, "verify", location, "--json"))["problems"] == []
     run_tool(capsys, "show", location)
@@ -69,6 +70,7 @@ def test_read(
     state: dict[Any, Any],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """read prints the keys and states that the programs left."""
     lines = run_tool(capsys, "read", str(opened / name), "--json", *options).splitlines()
     rows = [json.loads(line) for line in lines]
     expected = [{"key": _as_json(key), "value": value} for key, value in state.items()]
@@ -80,6 +82,7 @@ def _as_json(key: Any) -> Any:
 
 
 def test_stream_resumes(sc: SparkContext, opened: Path) -> None:
+    """restore continues both kinds of state, and the window."""
     golden.seen.clear()
     ssc = StreamingContext.restore(str(opened / "stream"), lambda: golden.define_stream(sc, opened))
     try:
@@ -92,6 +95,7 @@ def test_stream_resumes(sc: SparkContext, opened: Path) -> None:
 
 
 def test_queries_resume(sc: SparkContext, opened: Path) -> None:
+    """Both queries continue from their state and offsets."""
     golden.seen.clear()
     lines = golden.LINES[: golden.QUERY_BATCHES + 1]
     golden.run_queries(sc, opened, lines, golden.QUERY_BATCHES)
