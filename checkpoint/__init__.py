@@ -1,10 +1,10 @@
 """Durable state without Spark: files created once, framed and checksummed, and a commit log.
 
-Tasks write one state file for each partition, each under a name of its own, and return references;
-the driver commits a record that names the files that count; whoever reads follows the newest
-record, so what a dead task or a dead driver left behind is never seen. Everything here is plain
-Python on :class:`Files` (a local directory, or an object store through fsspec), never unpickles
-what it reads, and runs the same on the driver, in a worker, and in a test without a JVM:
+Tasks write one state file for each partition, each under a unique name, and return references. The
+driver commits a record that names the files that count. Readers follow the newest record, so they
+never see files that a dead task or driver left behind. Everything is plain Python on :class:`Files`
+(a local directory, or an object store through fsspec), never unpickles a file, and runs the same on
+the driver, in a worker, and in a test without a JVM:
 
 >>> files = open_files("memory://demo")
 >>> def file_id(partition):
@@ -31,13 +31,22 @@ from checkpoint.errors import (
     StorageUncertainError,
     UntrustedFileError,
 )
-from checkpoint.log.arrow_blocks import arrow_metadata, arrow_side
-from checkpoint.log.batch_log import BeginRecord, begin_file
-from checkpoint.log.commit_log import (
+from checkpoint.log.batch_records import (
     INPUTS_NEEDED_AFTER,
+    BeginRecord,
     CommitLog,
     CommitRecord,
     OperatorSnapshot,
+    begin_file,
+)
+from checkpoint.log.block_formats import (
+    PairBlock,
+    PairForm,
+    arrow_metadata,
+    arrow_side,
+    pair_header,
+    rows_of_fields,
+    with_origin,
 )
 from checkpoint.log.fencing import DriverProcess
 from checkpoint.log.graph_record import (
@@ -55,26 +64,23 @@ from checkpoint.log.inputs import (
     INPUT_START,
     InputPast,
     InputSnapshots,
+    ReceivedBlocks,
     blocks_in,
     files_in,
 )
-from checkpoint.log.pair_blocks import (
-    PairBlock,
-    PairForm,
-    pair_header,
-    rows_of_fields,
-    with_origin,
-)
-from checkpoint.log.received_blocks import ReceivedBlocks
 from checkpoint.log.record_files import RecordId
 from checkpoint.log.recovery import (
     OwnedStream,
     RecoveryPlan,
     StreamLog,
+    began_ms,
     newest_stream,
+    open_stream,
     plan_recovery,
     read_log,
     read_plan,
+    stream_ids,
+    stream_url,
     take_over,
 )
 from checkpoint.log.state_files import (
@@ -85,9 +91,8 @@ from checkpoint.log.state_files import (
     state_files_of,
     write_state_file,
 )
-from checkpoint.log.streams import began_ms, open_stream, stream_ids, stream_url
 from checkpoint.log.version_records import PartitionCommit, StoreCommit
-from checkpoint.storage.files import Files, FilesBelow
+from checkpoint.storage.files import Files, PrefixedFiles
 from checkpoint.storage.framing import MAX_BLOCK_BYTES, FileRef
 from checkpoint.storage.fsspec_files import without_secrets
 from checkpoint.storage.local_files import LocalFiles
@@ -112,7 +117,6 @@ __all__ = [
     "DriverProcess",
     "FileRef",
     "Files",
-    "FilesBelow",
     "GraphSnapshot",
     "InputPast",
     "InputSnapshots",
@@ -123,6 +127,7 @@ __all__ = [
     "PairBlock",
     "PairForm",
     "PartitionCommit",
+    "PrefixedFiles",
     "ReceivedBlocks",
     "RecordId",
     "RecoveryPlan",

@@ -1,17 +1,16 @@
-"""The kinds of error that checkpoint raises, chosen by what the caller has to do next.
+"""The errors of checkpoint, distinguished by the action that the caller has to take.
 
 ======================== ==============================================================
-StorageRefusedError      it did not happen: repair the storage, then do it again
-AlreadyExistsError       it did not happen, the name is taken: look at what is there
+StorageRefusedError      it did not happen: repair the storage, then retry
+AlreadyExistsError       it did not happen, because the name is taken: read that file
 StorageUncertainError    it may have happened: read back and decide, never guess
-NotDurableError          it happened, but a power loss may undo it: stop, do not go on
-CorruptCheckpointError   what is on disk is not what was written: restore or go back
-UntrustedFileError       the same, and maybe on purpose: find out who writes there
-ConcurrentWriterError    another writer committed this: stop, it owns the checkpoint now
+NotDurableError          it happened, but a power loss may undo it: stop
+CorruptCheckpointError   a file is not what was written: restore it, or rewind
+UntrustedFileError       the same, perhaps on purpose: find out who can write there
+ConcurrentWriterError    another driver owns the checkpoint now: stop
 ======================== ==============================================================
 
-Errors cross process borders (a task fails on a worker, the driver reports it), so each of them
-pickles with its attributes.
+A task raises them on a worker and the driver reports them, so each pickles with its attributes.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from __future__ import annotations
 from enum import Enum
 
 COMMAND = "dstreams checkpoint"
-"""The command that looks into a checkpoint and mends it, as it is called by default."""
+"""The command that inspects and repairs checkpoints, in messages."""
 
 RESTORE = (
     f"restore the file from a copy or an export, or go back to a batch before it with {COMMAND} "
-    "rewind; verify says to which"
+    "rewind; verify names that batch"
 )
-"""What to do about a file that is damaged or missing."""
+"""Remedy for a damaged or missing file."""
 
 UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
-"""What to do about a file in another format."""
+"""Remedy for a file in another format."""
 
 
 class CheckpointError(Exception):
-    """Base of every error that checkpoint raises on purpose."""
+    """Base of the errors of checkpoint."""
 
 
 class StorageRefusedError(CheckpointError):
@@ -40,15 +39,15 @@ class StorageRefusedError(CheckpointError):
 
 
 class AlreadyExistsError(StorageRefusedError):
-    """The name is taken by a complete and durable file; it was left as it is."""
+    """The name is taken by a complete and durable file, which was not changed."""
 
 
 class StorageUncertainError(CheckpointError):
-    """The storage may have done it, or may still do it: only reading back can tell."""
+    """The storage may have done it, or may still do it: read back to find out."""
 
 
 class NotDurableError(StorageUncertainError):
-    """It can be seen now, but a power loss may undo it, and no second sync can be trusted.
+    """It is visible now, but a power loss may undo it, and a second sync proves nothing.
 
     After a failed ``fsync`` Linux forgets the pages that it could not write, and the next
     ``fsync`` of the same file succeeds without having written them.
@@ -56,73 +55,30 @@ class NotDurableError(StorageUncertainError):
 
 
 class Damage(Enum):
-    """What is wrong with a file, by what the reader has to do: a heading of the runbook each."""
+    """Kinds of damage to a file; each is a heading of the runbook."""
 
-    MISSING = "missing"
-    """A record names it, and it is not there."""
-
-    DAMAGED = "damaged"
-    """Its bytes are not those that were written."""
-
-    REPLACED = "replaced"
-    """It is whole, and its content is not that which a record says of it."""
-
-    MISPLACED = "misplaced"
-    """It is whole, and of another name: another batch, partition, epoch, kind or stream."""
-
-    ANOTHER_COPY = "another-copy"
-    """It was written by a copy of this stream that went on by itself."""
-
-    CONTRADICTING = "contradicting"
-    """Records that are whole say different things."""
-
-    WRONG_CONTENT = "wrong-content"
-    """Files of a store that are whole lead to a state that their writer did not have."""
-
-    NO_CLAIM = "no-claim"
-    """The newest epoch has lost its claim, which keeps out the drivers before it."""
-
-    FORMAT = "format"
-    """It is written in a format of another release."""
-
-    FOREIGN = "foreign"
-    """No stream writes files of this name."""
-
-    NO_FILE = "no-file"
-    """It is a link, a directory, a pipe or a device."""
-
-    UNREADABLE = "unreadable"
-    """The storage, or the key, refuses to let it be read."""
-
-    BUSY = "busy"
-    """Records are deleted faster than they can be read."""
-
-    UNSIGNED = "unsigned"
-    """A key is set, and it is not signed."""
-
-    NO_KEY = "no-key"
-    """It is signed, and no key is set."""
-
-    OTHER_KEY = "other-key"
-    """It is signed with another key than the one that is set."""
-
-    FORGED = "forged"
-    """Its signature is not that of its content and its name."""
-
-    WRITABLE = "writable"
-    """Others than this user and root can write it, or on the way to it."""
+    MISSING = "missing"  # a record names it
+    DAMAGED = "damaged"  # its bytes are not those that were written
+    REPLACED = "replaced"  # it is whole, but its content is not the one that a record names
+    MISPLACED = "misplaced"  # it is whole, but of another batch, partition, epoch, kind or stream
+    ANOTHER_COPY = "another-copy"  # a copy of this stream that ran on separately wrote it
+    CONTRADICTING = "contradicting"  # whole records contradict each other
+    WRONG_CONTENT = "wrong-content"  # whole files of a store lead to a state that never existed
+    NO_CLAIM = "no-claim"  # the newest epoch has lost its claim, which fences older drivers
+    FORMAT = "format"  # another release wrote it in another format
+    FOREIGN = "foreign"  # no stream writes files with this name
+    NO_FILE = "no-file"  # it is a link, a directory, a pipe or a device
+    UNREADABLE = "unreadable"  # the storage, or the key, refuses to let it be read
+    BUSY = "busy"  # records are deleted faster than they can be read
+    UNSIGNED = "unsigned"  # a key is set, and it is not signed
+    NO_KEY = "no-key"  # it is signed, and no key is set
+    OTHER_KEY = "other-key"  # it is signed with another key than the one that is set
+    FORGED = "forged"  # its signature does not match its content and name
+    WRITABLE = "writable"  # others than this user and root can write it, or a directory above it
 
 
 class CorruptCheckpointError(CheckpointError):
-    """A file of the checkpoint is damaged, missing, or not the one it should be.
-
-    Args:
-        file: the whole location of the file.
-        found: what is wrong with it.
-        expected: what should have been there.
-        remedy: what the reader can do.
-        damage: what is wrong with it, for who looks it up.
-    """
+    """A file of the checkpoint is damaged, missing, or not the one it should be."""
 
     def __init__(self, file: str, found: str, expected: str, remedy: str, damage: Damage) -> None:
         super().__init__(f"{file} {found}; expected {expected}; {remedy}")
@@ -134,7 +90,7 @@ class CorruptCheckpointError(CheckpointError):
 
     @property
     def is_missing(self) -> bool:
-        """Whether the file is not there at all."""
+        """Whether the file is missing."""
         return self.damage is Damage.MISSING
 
     def __reduce__(self) -> tuple[type[CorruptCheckpointError], tuple[str, str, str, str, Damage]]:
@@ -146,13 +102,7 @@ class UntrustedFileError(CorruptCheckpointError):
 
 
 class ConcurrentWriterError(CheckpointError):
-    """Another writer is, or was, at work on this checkpoint.
-
-    Args:
-        message: what the other one did, and what to do.
-        epoch: epoch of the writer that got this error.
-        other_epoch: epoch of the other writer.
-    """
+    """A driver of *other_epoch* writes, or wrote, to the checkpoint of a driver of *epoch*."""
 
     def __init__(self, message: str, epoch: int, other_epoch: int) -> None:
         super().__init__(message)

@@ -26,8 +26,7 @@ from checkpoint.cli.common import (
 from checkpoint.cli.rewind import plan_rewind
 from checkpoint.cli.times import iso
 from checkpoint.errors import CheckpointError
-from checkpoint.log.batch_log import BatchLog
-from checkpoint.log.commit_log import CommitLog, CommitRecord
+from checkpoint.log.batch_records import BatchLog, CommitLog, CommitRecord
 from checkpoint.log.fencing import EPOCH_PREFIX, TAKEOVER, epochs_with
 from checkpoint.log.inputs import INPUT_END, INPUT_FILES, INPUT_START
 from checkpoint.log.lineage import Lineage, lineage_from

@@ -19,9 +19,8 @@ from checkpoint.cli.progress import Progress, progress_on
 from checkpoint.cli.times import iso, moment
 from checkpoint.cli.times import time_ms as read_time
 from checkpoint.errors import CorruptCheckpointError, Damage
-from checkpoint.log.commit_log import CommitLog, CommitRecord
-from checkpoint.log.recovery import newest_stream
-from checkpoint.log.streams import list_claimed, list_streams, stream_url
+from checkpoint.log.batch_records import CommitLog, CommitRecord
+from checkpoint.log.recovery import list_claimed, list_streams, newest_stream, stream_url
 from checkpoint.state_store import LmdbBackend, StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.storage.files import Files

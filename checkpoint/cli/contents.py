@@ -26,8 +26,8 @@ from checkpoint.cli.common import (
 from checkpoint.cli.plain import NotShown, Shower, Unshown, pairs_of
 from checkpoint.cli.times import TIMES, moment
 from checkpoint.cli.unpickling import ShownData, plain_loads
-from checkpoint.log.arrow_blocks import write_arrow
-from checkpoint.log.commit_log import CommitLog, CommitRecord
+from checkpoint.log.batch_records import CommitLog, CommitRecord
+from checkpoint.log.block_formats import write_arrow
 from checkpoint.log.recovery import NewestSnapshot
 from checkpoint.log.state_files import read_state_file
 from checkpoint.log.version_records import StoreCommit

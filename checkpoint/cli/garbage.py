@@ -28,8 +28,7 @@ from checkpoint.cli.common import (
     progress_of,
 )
 from checkpoint.cli.progress import SILENT, Progress
-from checkpoint.log.batch_log import BatchLog, begin_file
-from checkpoint.log.commit_log import CommitLog, commit_file
+from checkpoint.log.batch_records import BatchLog, CommitLog, begin_file, commit_file
 from checkpoint.log.fencing import claimed_epochs, require_unused
 from checkpoint.log.graph_record import (
     KEPT_GRAPHS,
@@ -40,9 +39,8 @@ from checkpoint.log.graph_record import (
 )
 from checkpoint.log.inputs import input_snapshot_file, input_snapshot_ids
 from checkpoint.log.lineage import read_lineage
-from checkpoint.log.recovery import read_plan
+from checkpoint.log.recovery import list_streams, read_plan, stream_url
 from checkpoint.log.state_files import STATE_PREFIX, state_file_record
-from checkpoint.log.streams import list_streams, stream_url
 from checkpoint.state_store import STORE_PREFIX
 from checkpoint.state_store.file_names import StoredKind, epoch_of, parse_file_name
 from checkpoint.storage.files import Files

@@ -21,7 +21,7 @@ from checkpoint.cli.common import (
 from checkpoint.cli.screen import Section, on_screen
 from checkpoint.cli.times import iso, moment
 from checkpoint.errors import CheckpointError
-from checkpoint.log.commit_log import INPUTS_NEEDED_AFTER, CommitLog, CommitRecord
+from checkpoint.log.batch_records import INPUTS_NEEDED_AFTER, CommitLog, CommitRecord
 from checkpoint.log.fencing import (
     CLAIM,
     EPOCH_PREFIX,
@@ -30,14 +30,14 @@ from checkpoint.log.fencing import (
     epochs_with,
     is_released,
     read_claim,
+    read_takeover,
 )
 from checkpoint.log.graph_record import read_newest_graph
 from checkpoint.log.inputs import files_in, read_inputs
-from checkpoint.log.lineage import Lineage, read_lineage, read_takeover
-from checkpoint.log.recovery import RecoveryPlan, read_plan
-from checkpoint.log.streams import list_claimed, list_streams, stream_url
+from checkpoint.log.lineage import Lineage, read_lineage
+from checkpoint.log.recovery import RecoveryPlan, list_claimed, list_streams, read_plan, stream_url
 from checkpoint.storage.files import Files
-from checkpoint.storage.signing import facts_of
+from checkpoint.storage.signing import signing_facts
 
 
 def add_list(commands: Commands) -> None:
@@ -127,7 +127,7 @@ def _show(options: argparse.Namespace) -> CommandResult:
     data = {
         "url": files.url,
         "stream": plan.stream_id,
-        **facts_of(files),
+        **signing_facts(files),
         "driver": _driver(files, claimed_epochs(files)),
         "epochs": list(_epochs(files, read_lineage(files))),
         "last_batch": _last(plan.last),

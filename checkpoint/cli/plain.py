@@ -10,8 +10,13 @@ from typing import Any
 
 from checkpoint.cli.instances import Instance
 from checkpoint.cli.unpickling import Opaque, Parts, TooManyPartsError
-from checkpoint.log.arrow_blocks import arrow_pairs, is_arrow_block
-from checkpoint.log.pair_blocks import PairBlock, PairForm, rows_of_fields
+from checkpoint.log.block_formats import (
+    PairBlock,
+    PairForm,
+    arrow_pairs,
+    is_arrow_block,
+    rows_of_fields,
+)
 
 _CHARACTERS_OF_PART = 64  # a part for each so many of a text
 _DECIMAL_BITS = 10_000  # of an int in decimal; Python refuses some more

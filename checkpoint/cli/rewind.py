@@ -34,12 +34,12 @@ from checkpoint.cli.times import TIMES, iso, moment
 from checkpoint.cli.times import time_ms as read_time
 from checkpoint.cli.verify import Verification, verify_restart
 from checkpoint.errors import CheckpointError, CorruptCheckpointError
-from checkpoint.log.batch_log import BatchLog
-from checkpoint.log.commit_log import CommitLog, CommitRecord
+from checkpoint.log.batch_records import BatchLog, CommitLog, CommitRecord
 from checkpoint.log.fencing import (
     EPOCH_PREFIX,
     TAKEOVER,
     DriverProcess,
+    Takeover,
     claim_epoch,
     epochs_with,
     next_epoch,
@@ -47,7 +47,7 @@ from checkpoint.log.fencing import (
 )
 from checkpoint.log.graph_record import read_graph_in
 from checkpoint.log.inputs import blocks_of
-from checkpoint.log.lineage import Lineage, Takeover, lineage_from, read_lineage, write_takeover
+from checkpoint.log.lineage import Lineage, lineage_from, read_lineage, write_takeover
 from checkpoint.log.record_files import RecordId
 from checkpoint.log.recovery import RecoveryPlan, plan_recovery, read_log
 from checkpoint.storage.files import Files

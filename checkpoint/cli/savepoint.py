@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, cast
 
 from checkpoint.cli.common import (
     CommandResult,
@@ -45,13 +44,13 @@ from checkpoint.errors import (
     StorageRefusedError,
     UntrustedFileError,
 )
-from checkpoint.log.batch_log import BatchLog, begin_file
-from checkpoint.log.commit_log import COMMIT_PREFIX, CommitLog, commit_file
+from checkpoint.log.batch_records import COMMIT_PREFIX, BatchLog, CommitLog, begin_file, commit_file
 from checkpoint.log.fencing import (
     CLAIM,
     EPOCH_PREFIX,
     TAKEOVER,
     DriverProcess,
+    Takeover,
     claim_epoch,
     epoch_file,
 )
@@ -62,19 +61,24 @@ from checkpoint.log.graph_record import (
     graph_file,
     rdds_of_no_graph,
 )
-from checkpoint.log.inputs import INPUTS_PREFIX
-from checkpoint.log.lineage import Takeover, read_lineage, write_takeover
-from checkpoint.log.received_blocks import RECEIVED_PREFIX
-from checkpoint.log.recovery import RecoveryPlan, next_takeover, read_plan
-from checkpoint.log.streams import stream_url
+from checkpoint.log.inputs import INPUTS_PREFIX, RECEIVED_PREFIX
+from checkpoint.log.lineage import read_lineage, write_takeover
+from checkpoint.log.recovery import RecoveryPlan, next_takeover, read_plan, stream_url
 from checkpoint.state_store import STORE_PREFIX
-from checkpoint.storage.files import READ_CHUNK_BYTES, Files, SomeFiles, is_path, location
+from checkpoint.storage.files import (
+    READ_CHUNK_BYTES,
+    Files,
+    FilteredFiles,
+    Name,
+    WrappedFiles,
+    is_name,
+    is_path,
+    location,
+)
 from checkpoint.storage.framing import FileKind, Frames, read_frames, write_frames
 from checkpoint.storage.json_records import Count, JsonRecord, Text, convert, decode, encode
-from checkpoint.storage.names import Name, is_name
 from checkpoint.storage.open_location import open_files
-from checkpoint.storage.segments import without_signatures
-from checkpoint.storage.signing import is_signed, renamable, unsigned
+from checkpoint.storage.signing import renamable, signed_with, unsigned
 from checkpoint.storage.trust import require_trusted_file
 
 _EXPORT = """\
@@ -202,7 +206,7 @@ def _split(path: str) -> tuple[Files, str]:
 
 def _trusted(source: Files, name: str, is_vouched_for: bool) -> Files:
     if is_vouched_for:
-        return source if is_signed(source, name) else unsigned(source)
+        return unsigned(source) if signed_with(source, name) is None else source
     try:
         return require_trusted_file(source, name)
     except UntrustedFileError as error:
@@ -239,7 +243,7 @@ def whole_files(files: Files, progress: Progress = SILENT) -> list[str]:
     problems: list[Problem] = []
     for _ in range(_TRIES):
         names = needed_files(files, progress)
-        problems = verify_stream(SomeFiles(files, set(names).__contains__), progress).problems
+        problems = verify_stream(FilteredFiles(files, set(names).__contains__), progress).problems
         if not problems:
             return names
     raise problems[0].error()
@@ -286,24 +290,19 @@ def _blocks(files: Files, names: Iterable[str]) -> Iterator[tuple[bytes, int]]:
 
 def _whole_content(files: Files, name: str) -> bytes:
     """Read a file, and make sure that what was read is whole: it is what will be written."""
-    content = b"".join(without_signatures([files.read(name)], location(files, name)))
-    reader = reader_of(cast("Files", _HeldFile(files, name, content)), name)
+    content = files.read(name)
+    reader = reader_of(_HeldFile(files, name, content), name)
     if reader is not None:
         reader()
     return content
 
 
 @dataclass(frozen=True)
-class _HeldFile:
-    """Files of which one is held in memory; the others may be read beside it."""
+class _HeldFile(WrappedFiles):
+    """Files of which one is held in memory."""
 
-    inner: Files
     name: str
     content: bytes
-
-    @property
-    def url(self) -> str:
-        return self.inner.url
 
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
         if name != self.name:
@@ -311,12 +310,6 @@ class _HeldFile:
             return
         for start in range(0, len(self.content), chunk_bytes):
             yield self.content[start : start + chunk_bytes]
-
-    def read(self, name: str) -> bytes:
-        return self.content if name == self.name else self.inner.read(name)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
 
 
 def open_savepoint(source: Files, name: str) -> tuple[Savepoint, Frames]:

@@ -1,20 +1,18 @@
-"""``sign``: a checkpoint is signed from now on, or with another key, or not any more.
+"""``sign``: sign a checkpoint, change its key, or remove its signatures.
 
-The key is that of the environment, as for streams: CHECKPOINT_KEY_FILE or CHECKPOINT_KEY. Where the
-checkpoint has another one until now, that is in CHECKPOINT_OLD_KEY_FILE or CHECKPOINT_OLD_KEY. With
---off the checkpoint is not signed any more.
+The key is read from the environment, as streams do: CHECKPOINT_KEY_FILE or CHECKPOINT_KEY. To
+change it, give the current key in CHECKPOINT_OLD_KEY_FILE or CHECKPOINT_OLD_KEY. With --off the
+signatures are removed.
 
-Each file is read, verified and replaced twice. After the first round all of them can be read with
-both keys, after the second one with the new one alone. So wherever the command ends, the whole
-checkpoint can be read with the old key, or with the new one; run it again, and it goes on.
+Each file is verified and then replaced once. If the command is interrupted, streams refuse the
+checkpoint until you run the same command again, which completes it.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import cast
 
 from checkpoint.cli.command_parser import about
 from checkpoint.cli.common import (
@@ -38,55 +36,27 @@ from checkpoint.log.fencing import (
     read_claim,
     require_unused,
 )
-from checkpoint.log.streams import list_claimed, list_streams, stream_url
-from checkpoint.storage.files import READ_CHUNK_BYTES, Files, ReplaceableFiles, location
-from checkpoint.storage.ownership import KEY_FILE_VARIABLE
-from checkpoint.storage.segments import SignedHead
-from checkpoint.storage.signing import (
-    OLD_KEY_FILE_VARIABLE,
-    OLD_KEY_VARIABLE,
-    ResignedFiles,
-    SignedFiles,
-    SignedFor,
-    SigningKey,
-    unsigned,
-)
+from checkpoint.log.recovery import list_claimed, list_streams, stream_url
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, WrappedFiles
+from checkpoint.storage.local_files import KEY_FILE_VARIABLE
+from checkpoint.storage.signing import SignedFiles, SigningKey, signed_with, unsigned
 from checkpoint.storage.trust import require_trusted
 
-_ROUNDS = 5  # a driver that was replaced may write some files more, which are void
+OLD_KEY_VARIABLE, OLD_KEY_FILE_VARIABLE = "CHECKPOINT_OLD_KEY", "CHECKPOINT_OLD_KEY_FILE"
+
+_ROUNDS = 5  # a driver that was replaced may write a few more files, which are void
 
 
 @dataclass(frozen=True)
-class Change:
-    """From which key to which one; None for none."""
+class KeyChange:
+    """A change from one key to another; None is no key."""
 
     old: SigningKey | None
     new: SigningKey | None
 
-    @property
-    def both(self) -> SignedFor:
-        """Files that can be read with both."""
-        keys = tuple(key for key in (self.new, self.old) if key is not None)
-        return SignedFor(keys, is_open=None in (self.old, self.new))
-
-    @property
-    def after(self) -> SignedFor:
-        """Files that can be read with the new one alone."""
-        return SignedFor(() if self.new is None else (self.new,), is_open=self.new is None)
-
-    def files(self, inner: Files) -> ResignedFiles:
-        """Return files that are read with either, and created for both."""
-        return ResignedFiles(inner, (self.new, self.old), self.both)
-
-    def is_done(self, head: SignedHead) -> bool:
-        """Whether a file can be read with the new key alone."""
-        return head == self.after.head
-
-    def is_begun(self, head: SignedHead) -> bool:
-        """Whether a file can be read with the new key."""
-        if self.new is None:
-            return head.is_open
-        return bytes.fromhex(self.new.key_id) in head.key_ids
+    def is_done(self, files: Files, name: str) -> bool:
+        """Return whether a file is signed with the new key."""
+        return signed_with(files, name) == (None if self.new is None else self.new.key_id)
 
     def __str__(self) -> str:
         was = "not signed" if self.old is None else f"signed with key {self.old.key_id}"
@@ -94,9 +64,33 @@ class Change:
         return f"was {was}, is {now}"
 
 
+@dataclass(frozen=True)
+class ChangingFiles(WrappedFiles):
+    """Files of a checkpoint whose key changes: each is read with the key that signed it.
+
+    A file is created with the old key, which running drivers can read.
+    """
+
+    change: KeyChange
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        return with_key(self.inner, self.change.old).create(name, chunks)
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        key, old = self.change.new, self.change.old
+        if not self.change.is_done(self.inner, name) and (old or not signed_with(self.inner, name)):
+            key = old
+        return with_key(self.inner, key).read_chunks(name, chunk_bytes)
+
+
+def with_key(inner: Files, key: SigningKey | None) -> Files:
+    """Return the files with a key, or without one."""
+    return inner if key is None else SignedFiles(inner, key)
+
+
 @dataclass
-class Signed:
-    """What was done with a stream."""
+class SignResult:
+    """The files of one stream, and how many of them are not signed with the new key."""
 
     url: str
     files: int = 0
@@ -107,7 +101,7 @@ def add_sign(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "sign",
-        help="sign a checkpoint, give it another key, or sign it no more",
+        help="sign a checkpoint, change its key, or remove its signatures",
         description=about(__doc__),
         examples=["/data/app --dry-run", "/data/app --off"],
     )
@@ -115,7 +109,7 @@ def add_sign(commands: Commands) -> None:
         "url", metavar="CHECKPOINT", help="path or URL of the checkpoint, or of one stream in it"
     )
     parser.add_argument("--stream", metavar="ID", help="id of the stream; all of them by default")
-    parser.add_argument("--off", action="store_true", help="sign it no more")
+    parser.add_argument("--off", action="store_true", help="remove the signatures")
     add_driver_gone(parser)
     add_dry_run(parser)
     add_progress(parser)
@@ -124,16 +118,16 @@ def add_sign(commands: Commands) -> None:
 
 def _sign(options: argparse.Namespace) -> CommandResult:
     change = change_of(options.off)
-    signed: list[Signed] = []
+    signed: list[SignResult] = []
     with progress_of(options) as progress:
         streams = list(_streams(options))
         for files in streams:  # before the first file is changed
-            require_unused(change.files(files), is_gone=options.driver_gone)
-            signed.append(look(files, change, progress))
+            require_unused(ChangingFiles(files, change), is_gone=options.driver_gone)
+            signed.append(verify_files(files, change, progress))
         if not options.dry_run:
             sign_streams(streams, change, progress)
     did = "would be" if options.dry_run else "are"
-    lines = [f"{one.url}: {one.changed} of {one.files} files {did} written anew" for one in signed]
+    lines = [f"{one.url}: {one.changed} of {one.files} files {did} rewritten" for one in signed]
     data = {
         "old_key": None if change.old is None else change.old.key_id,
         "key": None if change.new is None else change.new.key_id,
@@ -143,30 +137,31 @@ def _sign(options: argparse.Namespace) -> CommandResult:
     return CommandResult(data, [*lines, f"the checkpoint {change}"])
 
 
-def change_of(is_off: bool) -> Change:
-    """Return what the environment, and --off, ask for. Raises UsageError or CheckpointError."""
+def change_of(is_off: bool) -> KeyChange:
+    """Return the change that the environment and --off request.
+
+    Raises UsageError or CheckpointError.
+    """
     key = SigningKey.from_environment()
     old = SigningKey.from_environment(OLD_KEY_FILE_VARIABLE, OLD_KEY_VARIABLE)
     if is_off:
-        change = Change(old or key, None)
+        old, key = old or key, None
+        if old is None:
+            raise UsageError(
+                "cannot remove the signatures without the current key; name its file in "
+                f"{OLD_KEY_FILE_VARIABLE} or {KEY_FILE_VARIABLE}"
+            )
     elif key is None:
         raise UsageError(
             f"there is no key to sign with: name its file in {KEY_FILE_VARIABLE}, as streams need "
-            "it, or give --off to sign no more"
+            "it, or give --off to remove the signatures"
         )
-    else:
-        change = Change(old, key)
-    if change.old is None and change.new is None:
+    if old and key and old.key_id == key.key_id:
         raise UsageError(
-            f"there is no key that the checkpoint could be signed with until now: name its file in "
-            f"{OLD_KEY_FILE_VARIABLE} or {KEY_FILE_VARIABLE}"
+            f"the keys in {KEY_FILE_VARIABLE} and {OLD_KEY_FILE_VARIABLE}, or their variables, are "
+            f"the same: {key.key_id}"
         )
-    if change.old and change.new and change.old.key_id == change.new.key_id:
-        raise UsageError(
-            f"the key in {KEY_FILE_VARIABLE} or its variable, and the one in "
-            f"{OLD_KEY_FILE_VARIABLE} or its variable, are the same: {change.new.key_id}"
-        )
-    return change
+    return KeyChange(old, key)
 
 
 def _streams(options: argparse.Namespace) -> Iterator[Files]:
@@ -186,15 +181,15 @@ def _streams(options: argparse.Namespace) -> Iterator[Files]:
         yield unsigned(open_location(stream_url(options.url, directory)))
 
 
-def look(inner: Files, change: Change, progress: Progress = SILENT) -> Signed:
-    """Read all files of a stream to their ends; nothing is changed.
+def verify_files(inner: Files, change: KeyChange, progress: Progress = SILENT) -> SignResult:
+    """Read all files of a stream to their ends.
 
-    Raises CorruptCheckpointError for one that can be read with neither key.
+    Raises CorruptCheckpointError for a file that neither key can read.
     """
-    files = change.files(inner)
+    files = ChangingFiles(inner, change)
     if None in (change.old, change.new):
-        require_trusted(inner)  # what others have written would be signed, or read without a look
-    signed = Signed(inner.url)
+        require_trusted(inner)  # or a forged file would be signed, or lose its signature
+    result = SignResult(inner.url)
     for name in progress.over(inner.list(""), "reading files"):
         try:
             for _ in files.read_chunks(name, READ_CHUNK_BYTES):
@@ -203,52 +198,48 @@ def look(inner: Files, change: Change, progress: Progress = SILENT) -> Signed:
             if error.damage is not Damage.OTHER_KEY:
                 raise
             raise UsageError(f"{error}; or name its key in {OLD_KEY_FILE_VARIABLE}") from error
-        signed.files += 1
-        signed.changed += not change.is_done(files.head(name))
-    return signed
+        result.files += 1
+        result.changed += not change.is_done(inner, name)
+    return result
 
 
-def sign_streams(streams: Collection[Files], change: Change, progress: Progress = SILENT) -> None:
-    """Write the files of all streams anew, in two rounds.
+def sign_streams(
+    streams: Collection[Files], change: KeyChange, progress: Progress = SILENT
+) -> None:
+    """Rewrite the files of all streams with the new key; call again after an interruption.
 
-    Raises ConcurrentWriterError where a driver has begun meanwhile, or CheckpointError.
+    Raises ConcurrentWriterError if a driver has started in the meantime, or CheckpointError.
     """
-    opened = [change.files(inner) for inner in streams]
-    heads = (files.head(name) for files in opened for name in files.list(""))
-    if all(map(change.is_done, heads)):
+    opened = [ChangingFiles(inner, change) for inner in streams]
+    if not any(_remaining(files) for files in opened):
         return
     leases = [_claim(files) for files in opened]
     for _ in range(_ROUNDS):
-        for files in opened:
-            names = [name for name in files.list("") if not change.is_begun(files.head(name))]
-            _rewrite(files, names, change.both, progress, "signing for both keys")
-        for files, lease in zip(opened, leases, strict=True):
-            _require_alone(files, lease)
         left = 0
-        for files in opened:
-            names = [name for name in files.list("") if not change.is_done(files.head(name))]
-            _rewrite(files, names, change.after, progress, "signing for the new key")
+        for files, lease in zip(opened, leases, strict=True):
+            names = _remaining(files)
+            _rewrite(files, names, progress)
             left += len(names)
+            _require_alone(files, lease)
         if not left:
             break
     for files, lease in zip(opened, leases, strict=True):
-        _require_alone(files, lease)
         if lease is not None:
-            new = files.inner if change.new is None else SignedFiles(files.inner, change.new)
-            WriterLease(new, lease.claim).release()
+            WriterLease(with_key(files.inner, change.new), lease.claim).release()
 
 
-def _rewrite(
-    files: ResignedFiles, names: Collection[str], signed: SignedFor, progress: Progress, stage: str
-) -> None:
-    inner = cast("ReplaceableFiles", files.inner)
-    for name in progress.over(names, stage):
-        content = files.read_chunks(name, READ_CHUNK_BYTES)
-        inner.replace(name, signed.written(name, content, location(inner, name)))
+def _remaining(files: ChangingFiles) -> list[str]:
+    return [name for name in files.list("") if not files.change.is_done(files.inner, name)]
 
 
-def _claim(files: ResignedFiles) -> WriterLease | None:
-    """Keep older drivers out, where there has ever been one."""
+def _rewrite(files: ChangingFiles, names: Collection[str], progress: Progress) -> None:
+    new = with_key(files.inner, files.change.new)
+    for name in progress.over(names, "signing"):
+        new.replace(name, files.read_chunks(name, READ_CHUNK_BYTES))
+
+
+def _claim(files: ChangingFiles) -> WriterLease | None:
+    """Fence older drivers, if the stream has ever had one."""
     for epoch in reversed(claimed_epochs(files)):
         stream_id = read_claim(files, epoch).stream_id
         return claim_epoch(files, stream_id, DriverProcess.of_this_process(0, {"tool": "sign"}))
@@ -256,12 +247,11 @@ def _claim(files: ResignedFiles) -> WriterLease | None:
 
 
 def _require_alone(files: Files, lease: WriterLease | None) -> None:
-    """Raise ConcurrentWriterError if a driver has claimed the stream since."""
     newest = max(claimed_epochs(files), default=0)
     if lease is not None and newest > lease.epoch:
         raise ConcurrentWriterError(
             f"a driver has claimed epoch {newest} of {files.url} while it was signed; stop it, and "
-            "run the same command again, which goes on from here",
+            "run the same command again, which continues from here",
             lease.epoch,
             newest,
         )

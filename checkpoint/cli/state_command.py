@@ -24,7 +24,7 @@ from checkpoint.cli.common import (
 from checkpoint.cli.instances import ShownClasses
 from checkpoint.cli.plain import printed
 from checkpoint.cli.times import TIMES, iso, moment
-from checkpoint.log.commit_log import CommitLog, CommitRecord
+from checkpoint.log.batch_records import CommitLog, CommitRecord
 from checkpoint.log.version_records import PartitionCommit, StoreCommit, VersionId
 from checkpoint.state_store import EMPTY
 from checkpoint.state_store.key_decoding import UndecodableKeyError, decode_key

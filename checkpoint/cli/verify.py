@@ -23,8 +23,13 @@ from checkpoint.errors import (
     Damage,
     StorageRefusedError,
 )
-from checkpoint.log.batch_log import begin_file
-from checkpoint.log.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog, CommitRecord
+from checkpoint.log.batch_records import (
+    COMMIT_PREFIX,
+    COMMIT_SUFFIX,
+    CommitLog,
+    CommitRecord,
+    begin_file,
+)
 from checkpoint.log.fencing import CLAIM, epoch_file, epochs_with
 from checkpoint.log.graph_record import (
     GraphSnapshot,
@@ -32,9 +37,8 @@ from checkpoint.log.graph_record import (
     read_newest_graph,
     read_rdds,
 )
-from checkpoint.log.inputs import InputHistory, blocks_of, read_inputs
+from checkpoint.log.inputs import InputHistory, ReceivedBlocks, blocks_of, read_inputs
 from checkpoint.log.lineage import Lineage, read_lineage
-from checkpoint.log.received_blocks import ReceivedBlocks
 from checkpoint.log.record_files import RecordId, record_ids
 from checkpoint.log.recovery import RecoveryPlan, StreamLog, plan_recovery, read_log, read_plan
 from checkpoint.log.state_files import (

@@ -8,21 +8,31 @@ from functools import partial
 import msgspec
 
 from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
-from checkpoint.log.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog
-from checkpoint.log.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog
-from checkpoint.log.fencing import CLAIM, RELEASED, epoch_of_file, read_claim, read_release
+from checkpoint.log.batch_records import (
+    BEGIN_PREFIX,
+    BEGIN_SUFFIX,
+    COMMIT_PREFIX,
+    COMMIT_SUFFIX,
+    BatchLog,
+    CommitLog,
+)
+from checkpoint.log.fencing import (
+    CLAIM,
+    RELEASED,
+    epoch_of_file,
+    read_claim,
+    read_release,
+    read_takeover,
+)
 from checkpoint.log.graph_record import GRAPH_PREFIX, GRAPH_SUFFIX, RDDS_PREFIX, read_graph
-from checkpoint.log.inputs import INPUTS_PREFIX, INPUTS_SUFFIX, read_input_snapshot
-from checkpoint.log.lineage import read_takeover
-from checkpoint.log.received_blocks import RECEIVED_PREFIX
+from checkpoint.log.inputs import INPUTS_PREFIX, INPUTS_SUFFIX, RECEIVED_PREFIX, read_input_snapshot
 from checkpoint.log.record_files import RecordId
 from checkpoint.log.state_files import read_file_id, state_file_record
 from checkpoint.state_store.file_names import StoredKind, parse_file_name
 from checkpoint.state_store.store_files import read_header
-from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location, uid_part
 from checkpoint.storage.framing import FileKind, read_frames
 from checkpoint.storage.json_records import convert
-from checkpoint.storage.names import uid_part
 
 _STORED = {FileKind.CHANGES: StoredKind.CHANGES, FileKind.SNAPSHOT: StoredKind.SNAPSHOT}
 

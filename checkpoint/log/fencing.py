@@ -1,18 +1,18 @@
-"""Fencing: of two drivers on one checkpoint the newer one wins; neither clocks nor locks take part.
+"""Fencing: of two drivers on one checkpoint the newer one wins, without clocks or locks.
 
-A driver takes a stream by claiming the next epoch: it creates a file that nobody else can create::
+A driver takes a stream over by claiming the next epoch: it creates a file that no other driver can
+create::
 
-    epochs/0000000001.claim     who it is: host, process, versions
-    epochs/0000000001.takeover  what it builds on (checkpoint.log.lineage)
-    epochs/0000000001.released  it has stopped by itself, nothing of it is running
+    epochs/0000000001.claim     the driver: host, process, versions
+    epochs/0000000001.takeover  the batches it builds on (checkpoint.log.lineage)
+    epochs/0000000001.released  the driver has stopped, nothing of it is running
 
-Every name that a driver writes holds its epoch, so a late driver damages nothing of another one,
-and what it writes is void. It looks for a newer claim (:meth:`WriterLease.check`) only where
-something follows that cannot be void: before the outputs of a batch, after its commit, and before
-it deletes.
+Every name that a driver writes contains its epoch, so a late driver damages no file of another
+one, and its files are void. It checks for a newer claim (:meth:`WriterLease.check`) only around
+steps that cannot be void: before the outputs of a batch, after its commit, and before a deletion.
 
-A claim has a random token, which all that is written under it repeats. So of two copies of a stream
-that went on apart, with the same epochs, no file is taken for one of the other.
+A claim has a random token, which is repeated in everything written under it. So if two copies of a
+stream run on separately, with the same epochs, no file of one is mistaken for a file of the other.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
+from typing import TypeVar
 
 from checkpoint.errors import (
     RESTORE,
@@ -37,7 +36,14 @@ from checkpoint.errors import (
     Damage,
     UntrustedFileError,
 )
-from checkpoint.log.record_files import create_once, read_record, record_frames
+from checkpoint.log.record_files import (
+    RecordId,
+    create_once,
+    misplaced,
+    missing,
+    read_record,
+    record_frames,
+)
 from checkpoint.log.state_files import new_attempt
 from checkpoint.storage.files import Files, location
 from checkpoint.storage.framing import FileKind
@@ -48,16 +54,17 @@ CLAIM, TAKEOVER, RELEASED = "claim", "takeover", "released"
 
 _log = logging.getLogger("checkpoint")
 
+_E = TypeVar("_E", "Claim", "Takeover")
 _NAME = re.compile(re.escape(EPOCH_PREFIX) + rf"(\d{{10,}})\.({CLAIM}|{TAKEOVER}|{RELEASED})")
 
 
 class DriverProcess(JsonRecord, frozen=True):
-    """A driver, as a person looks for it.
+    """The process of a driver.
 
     Args:
         host: name of its host.
         pid: its process id.
-        process: what tells this process from others of that id; empty where nothing does.
+        process: distinguishes this process from others of that id; empty if unknown.
         started_ms: when it took over, by its clock.
         facts: versions and the like; never secrets.
     """
@@ -75,16 +82,13 @@ class DriverProcess(JsonRecord, frozen=True):
     def of_this_process(
         cls, started_ms: int, facts: Mapping[str, str] | None = None
     ) -> DriverProcess:
-        """Return this process as an owner."""
+        """Return this process."""
         pid = os.getpid()
         process = f"{_process(pid) or ':'}:{_pid_namespace()}"
         return cls(socket.gethostname(), pid, process, started_ms, facts or {})
 
     def is_running(self) -> bool | None:
-        """Whether the process is alive; None when this process cannot know.
-
-        So on another host, and in another container of this one, where an id is of another process.
-        """
+        """Return whether the process is alive; None on another host or in another container."""
         if self.host != socket.gethostname():
             return None
         boot, start, namespace = (*self.process.split(":"), "", "", "")[:3]
@@ -98,14 +102,7 @@ class DriverProcess(JsonRecord, frozen=True):
 
 
 class Claim(JsonRecord, frozen=True):
-    """An epoch and who has it.
-
-    Args:
-        stream_id: id of the stream.
-        epoch: number of the epoch, from 1.
-        driver: the driver.
-        token: 64 random bits, which tell it from a rival on the same host.
-    """
+    """An epoch, from 1, and its driver; *token* has 64 random bits, different for each claim."""
 
     stream_id: str
     epoch: int
@@ -118,16 +115,40 @@ class Claim(JsonRecord, frozen=True):
         return epoch_file(self.epoch, CLAIM)
 
 
-class _TakeoverIds(msgspec.Struct, frozen=True):
-    """Of which stream, and under which claim, a takeover was written; it says more."""
+class Takeover(JsonRecord, frozen=True):
+    """The batches that an epoch builds on.
+
+    Args:
+        stream_id: id of the stream.
+        epoch: the epoch.
+        parent: the epoch before it; None for the first one of a stream.
+        upto_ms: time of the newest committed batch of that lineage that still counts; None if no
+            batch does.
+        begins: batches after that one which were begun in that lineage, to run again.
+        reason: ``"start"``, ``"rewind"`` or ``"import"``.
+        token: token of the claim of the epoch; set by ``write_takeover``.
+        parent_token: token of the parent; read by ``write_takeover`` if it is empty.
+    """
 
     stream_id: str
-    token: str
+    epoch: int
+    parent: int | None
+    upto_ms: int | None
+    begins: tuple[RecordId, ...] = ()
+    reason: str = "start"
+    token: str = ""
+    parent_token: str = ""
+
+    def __post_init__(self) -> None:
+        if self.parent is None and (self.upto_ms is not None or self.begins):
+            raise ValueError(f"the first epoch of a stream builds on no batch, got {self}")
+        if self.parent is not None and not 0 <= self.parent < self.epoch:
+            raise ValueError(f"epoch {self.epoch} must build on an older one, got {self.parent}")
 
 
 @dataclass(frozen=True)
 class WriterLease:
-    """Says whether this driver still has the stream. Small, and can be pickled."""
+    """The ownership of a stream by the driver of an epoch. Small, and can be pickled."""
 
     files: Files
     claim: Claim
@@ -138,7 +159,7 @@ class WriterLease:
         return self.claim.epoch
 
     def check(self) -> None:
-        """Return if there is no newer claim; costs one listing.
+        """Raise if there is a newer claim; costs one listing.
 
         Raises ConcurrentWriterError, CorruptCheckpointError or StorageRefusedError.
         """
@@ -148,14 +169,14 @@ class WriterLease:
             raise self._fenced()
 
     def release(self) -> None:
-        """Say that this driver has stopped and nothing of it is running any more."""
+        """Record that this driver has stopped and nothing of it is running any more."""
         with suppress(AlreadyExistsError):
             header = _header(self.claim.stream_id, self.epoch)
             frames = record_frames(FileKind.CLAIM, header, self.claim)
             self.files.create(epoch_file(self.epoch, RELEASED), frames)
 
     def give_up(self) -> None:
-        """Release what this driver could not make use of; it has an error of its own to tell."""
+        """Release the lease after another error, which is the one to report."""
         with suppress(CheckpointError):
             self.release()
 
@@ -165,13 +186,12 @@ class WriterLease:
     def _fenced(self) -> CheckpointError:
         newest = self._newest()
         if newest <= self.epoch:
-            file = location(self.files, self.claim.name)
-            wanted = f"the claim of epoch {self.epoch}, which this driver has made"
-            return CorruptCheckpointError(file, "is missing", wanted, RESTORE, Damage.MISSING)
+            wanted = f"the claim of epoch {self.epoch}, which this driver made"
+            return missing(location(self.files, self.claim.name), wanted)
         return ConcurrentWriterError(
-            f"{driver_of(self.files, newest)} has taken over {self.files.url} with epoch {newest}; "
-            f"this one, {self.claim.driver} with epoch {self.epoch}, must stop: only one driver "
-            "may run on a checkpoint",
+            f"{_driver_of(self.files, newest)} has taken over {self.files.url} with epoch "
+            f"{newest}; this one, {self.claim.driver} with epoch {self.epoch}, must stop: only one "
+            "driver may run on a checkpoint",
             self.epoch,
             newest,
         )
@@ -186,31 +206,28 @@ def claim_epoch(files: Files, stream_id: str, driver: DriverProcess) -> WriterLe
         epoch = next_epoch(files)
         claim = Claim(stream_id, epoch, driver, new_attempt())
         frames = record_frames(FileKind.CLAIM, _header(stream_id, epoch), claim)
-        with suppress(AlreadyExistsError):  # by a rival: the one after it, then
-            what = f"epoch {epoch} may be claimed or not"
+        with suppress(AlreadyExistsError):  # a rival was faster: claim the one after it
+            what = f"epoch {epoch} may or may not be claimed"
             create_once(files, claim.name, frames, AlreadyExistsError, what)
             return WriterLease(files, claim)
 
 
 def next_epoch(files: Files) -> int:
-    """Return the number of the epoch to claim: also after one of which the claim was lost."""
+    """Return the number of the epoch to claim, after all that have any file."""
     found = map(epoch_of_file, files.list(EPOCH_PREFIX))
     return max((epoch for epoch in found if epoch is not None), default=0) + 1
 
 
 def claimed_epochs(files: Files) -> list[int]:
-    """Return the numbers of all claims, sorted."""
+    """Return the sorted numbers of all claims."""
     return epochs_with(files.list(EPOCH_PREFIX), CLAIM)
 
 
 def read_claim(files: Files, epoch: int) -> Claim:
-    """Read who has claimed an epoch.
-
-    Raises FileNotFoundError or CorruptCheckpointError.
-    """
-    claim = _read_claim(files, epoch, CLAIM)
+    """Read the claim of an epoch. Raises FileNotFoundError or CorruptCheckpointError."""
+    claim = _read_epoch_file(files, epoch, CLAIM, Claim)
     takeover = _takeover_of(files, epoch)
-    if takeover is not None and takeover != (claim.stream_id, claim.token):
+    if takeover and (takeover.stream_id, takeover.token) != (claim.stream_id, claim.token):
         found = "is not the claim under which the takeover of its epoch was written"
         raise CorruptCheckpointError(
             location(files, claim.name), found, "that one", RESTORE, Damage.ANOTHER_COPY
@@ -219,36 +236,36 @@ def read_claim(files: Files, epoch: int) -> Claim:
 
 
 def read_release(files: Files, epoch: int) -> Claim:
-    """Read of which claim an epoch says that its driver has stopped.
+    """Read the claim whose driver has stopped.
 
     Raises FileNotFoundError or CorruptCheckpointError.
     """
-    end = _read_claim(files, epoch, RELEASED)
-    with suppress(FileNotFoundError):  # deleted a moment ago, and this will be next
+    end = _read_epoch_file(files, epoch, RELEASED, Claim)
+    with suppress(FileNotFoundError):  # deleted in the meantime, as this file will be next
         if end != read_claim(files, epoch):
-            file, found = (
-                location(files, epoch_file(epoch, RELEASED)),
-                "is the end of another driver",
-            )
-            raise CorruptCheckpointError(
-                file, found, "that of who has claimed the epoch", RESTORE, Damage.MISPLACED
-            )
+            file = location(files, epoch_file(epoch, RELEASED))
+            raise misplaced(file, "is the end of another driver", "that of the epoch's claim")
     return end
 
 
-def _read_claim(files: Files, epoch: int, ending: str) -> Claim:
-    name, what = epoch_file(epoch, ending), "a claim"
-    claim = read_record(files, name, FileKind.CLAIM, {"epoch": epoch}, Claim, what)
-    if claim.epoch != epoch:
-        found = f"is the claim of epoch {claim.epoch}"
-        raise CorruptCheckpointError(
-            location(files, name), found, f"of epoch {epoch}", RESTORE, Damage.MISPLACED
-        )
-    return claim
+def read_takeover(files: Files, epoch: int) -> Takeover:
+    """Read the takeover of an epoch. Raises FileNotFoundError or CorruptCheckpointError."""
+    return _read_epoch_file(files, epoch, TAKEOVER, Takeover)
+
+
+def _read_epoch_file(files: Files, epoch: int, ending: str, form: type[_E]) -> _E:
+    name = epoch_file(epoch, ending)
+    what = "the takeover" if form is Takeover else "the claim"
+    kind = FileKind.TAKEOVER if form is Takeover else FileKind.CLAIM
+    record = read_record(files, name, kind, {"epoch": epoch}, form, f"{what} of an epoch")
+    if record.epoch != epoch:
+        found = f"is {what} of epoch {record.epoch}"
+        raise misplaced(location(files, name), found, f"of epoch {epoch}")
+    return record
 
 
 def _newest_claim(files: Files, stream_id: str | None = None) -> int:
-    """Return the newest epoch of a stream that a driver has claimed, 0 for none."""
+    """Return the newest genuine claim of a stream, or 0."""
     for epoch in reversed(claimed_epochs(files)):
         if _is_genuine(files, epoch, stream_id):
             return epoch
@@ -256,38 +273,35 @@ def _newest_claim(files: Files, stream_id: str | None = None) -> int:
 
 
 def _is_genuine(files: Files, epoch: int, stream_id: str | None) -> bool:
-    """Whether an epoch was claimed by a driver of the stream, as far as anybody can know."""
+    """Return whether an epoch was claimed by a driver of the stream, as far as can be known."""
     try:
         found = read_claim(files, epoch).stream_id
     except FileNotFoundError:
-        return False  # deleted a moment ago
+        return False  # deleted in the meantime
     except UntrustedFileError as error:
-        _log.warning("a claim is not counted: %s", error)
+        _log.warning("ignoring a claim: %s", error)
         return False
     except CorruptCheckpointError:
-        return True  # without a key it may have been that of a driver
+        return True  # it may have been written by a driver
     if stream_id not in (None, found):
         file = location(files, epoch_file(epoch, CLAIM))
-        _log.warning("a claim is not counted: %s is of stream %s", file, found)
+        _log.warning("ignoring a claim: %s is of stream %s", file, found)
         return False
     return True
 
 
 def _stream_of(files: Files) -> str | None:
-    """Return the stream of which the newest takeover is, None where there is none that says."""
+    """Return the stream of the newest readable takeover, or None."""
     for epoch in reversed(epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)):
         takeover = _takeover_of(files, epoch)
         if takeover is not None:
-            return takeover[0]
+            return takeover.stream_id
     return None
 
 
-def _takeover_of(files: Files, epoch: int) -> tuple[str, str] | None:
-    """Return stream and claim that a takeover names, None where it cannot be read."""
+def _takeover_of(files: Files, epoch: int) -> Takeover | None:
     with suppress(CorruptCheckpointError, FileNotFoundError):
-        name, what = epoch_file(epoch, TAKEOVER), "the takeover of an epoch"
-        takeover = read_record(files, name, FileKind.TAKEOVER, {"epoch": epoch}, _TakeoverIds, what)
-        return takeover.stream_id, takeover.token
+        return read_takeover(files, epoch)
     return None
 
 
@@ -298,15 +312,15 @@ def require_newest(files: Files, epoch: int) -> None:
     newest = _newest_claim(files, _stream_of(files))
     if newest > epoch:
         raise ConcurrentWriterError(
-            f"{driver_of(files, newest)} of epoch {newest} has taken over {files.url} from epoch "
+            f"{_driver_of(files, newest)} of epoch {newest} has taken over {files.url} from epoch "
             f"{epoch}, so nothing is deleted; stop this driver",
             epoch,
             newest,
         )
 
 
-def driver_of(files: Files, epoch: int) -> str:
-    """Return who has an epoch, for messages."""
+def _driver_of(files: Files, epoch: int) -> str:
+    """Return the driver of an epoch, for messages."""
     try:
         return str(read_claim(files, epoch).driver)
     except (CheckpointError, FileNotFoundError) as error:
@@ -314,7 +328,7 @@ def driver_of(files: Files, epoch: int) -> str:
 
 
 def is_released(files: Files, epoch: int) -> bool:
-    """Whether the driver of an epoch has said that it stopped; what cannot be read says nothing."""
+    """Return whether the driver of an epoch has recorded that it stopped."""
     with suppress(CorruptCheckpointError, FileNotFoundError):
         read_release(files, epoch)
         return True
@@ -322,10 +336,9 @@ def is_released(files: Files, epoch: int) -> bool:
 
 
 def require_unused(files: Files, *, is_gone: bool = False) -> None:
-    """Raise ConcurrentWriterError if a driver may be at work on a stream.
+    """Raise ConcurrentWriterError if a driver may be running on a stream.
 
-    *is_gone* vouches for a driver that cannot be seen from here. One that is seen to run is refused
-    nevertheless.
+    *is_gone* vouches for a driver that is not visible from here, not for one that is seen to run.
     """
     newest = _newest_claim(files, _stream_of(files))
     if not newest or is_released(files, newest):
@@ -336,8 +349,8 @@ def require_unused(files: Files, *, is_gone: bool = False) -> None:
         known = (
             "is running; stop it first"
             if is_running
-            else "cannot be seen from this host or container; stop it first, or, where it is gone "
-            "for certain (its host is off, its Pod is deleted), say so by --driver-gone"
+            else "is not visible from this host or container; stop it first, or, if it is gone for "
+            "certain (its host is off, its Pod is deleted), give --driver-gone"
         )
         raise ConcurrentWriterError(
             f"{driver} has claimed epoch {newest} of {files.url} and {known}", 0, newest
@@ -350,13 +363,13 @@ def epoch_file(epoch: int, ending: str) -> str:
 
 
 def epochs_with(names: list[str], ending: str) -> list[int]:
-    """Return the epochs that have the file with that *ending* among *names*, sorted."""
+    """Return the sorted epochs that have the file with that *ending* among *names*."""
     matches = (_NAME.fullmatch(name) for name in names)
     return sorted(int(match[1]) for match in matches if match and match[2] == ending)
 
 
 def epoch_of_file(name: str) -> int | None:
-    """Return the epoch that a file of :data:`EPOCH_PREFIX` belongs to; None for any other file."""
+    """Return the epoch of a file below :data:`EPOCH_PREFIX`; None for any other file."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -366,24 +379,24 @@ def _header(stream_id: str, epoch: int) -> dict[str, object]:
 
 
 def _process(pid: int) -> str:
-    """Return what tells a process from an earlier one of that id, empty where nothing does."""
+    """Return the boot id and start time of a process, empty if unknown."""
     with suppress(OSError, IndexError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-        # Field 3 is the state, Z when it is dead and nobody has asked; 22 the start, in ticks.
+        # Field 3 is the state, Z if it is dead and not yet reaped; 22 the start time in ticks.
         return f"{boot}:{'dead' if fields[0] == 'Z' else fields[19]}"
     return ""
 
 
 def _pid_namespace() -> str:
-    """Return in which namespace the ids of processes are those of this one, empty if unknown."""
+    """Return the namespace of this process's ids, empty if unknown."""
     with suppress(OSError):
         return str(Path("/proc/self/ns/pid").stat().st_ino)
     return ""
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is a process of that id; one of another user counts."""
+    """Return whether there is a process of that id, of any user."""
     try:
         os.kill(pid, 0)
     except PermissionError:

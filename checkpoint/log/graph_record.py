@@ -1,7 +1,7 @@
-"""Graph snapshots: what the driver's graph was, for a restart and for people.
+"""Graph snapshots: the driver's graph, for a restart and for people.
 
-A snapshot has a description, which is JSON, and a payload, which is never unpickled in this
-package. Several are kept, so that a rewind finds the one of its time. A damaged one is refused: an
+A snapshot has a description, which is JSON, and a payload, which this package never unpickles.
+Several are kept, so that a rewind finds the one of its time. A damaged one is an error, since an
 older one is another program.
 """
 
@@ -22,6 +22,8 @@ from checkpoint.log.lineage import Lineage, read_lineage
 from checkpoint.log.record_files import (
     RecordId,
     create_once,
+    misplaced,
+    missing,
     record_ids,
     require_header,
 )
@@ -30,7 +32,7 @@ from checkpoint.log.state_files import (
     read_state_file,
     state_file_record,
 )
-from checkpoint.storage.files import READ_CHUNK_BYTES, Files, FilesBelow, location
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, PrefixedFiles, location
 from checkpoint.storage.framing import FileKind, FileRef, read_frames, write_frames
 from checkpoint.storage.json_records import Count, JsonRecord, Text, convert, decode, encode
 from checkpoint.storage.signing import require_no_key
@@ -39,20 +41,20 @@ GRAPH_PREFIX = "graph/"
 GRAPH_SUFFIX = ".graph"
 KEPT_GRAPHS = 3
 RDDS_PREFIX = "rdds/"
-"""Of state files of RDDs that a graph names, written in its epoch."""
+"""Prefix of the state files of RDDs that a graph names, written in its epoch."""
 
 _PAYLOAD_BLOCK_BYTES = 1 << 20
 _DESCRIPTION = "the description of a graph"
 _RESTORE_GRAPH = (
-    "restore the file from a copy or an export; without one no code can go on here, new code "
-    f"neither, but the state is kept elsewhere: {COMMAND} read shows it, and a stream in "
-    "another directory can have it as its initial state"
+    "restore the file from a copy or an export; without it no code, old or new, can resume here, "
+    f"but the state still exists: {COMMAND} read shows it, and a stream in another directory can "
+    "have it as its initial state"
 )
 
 
 @dataclass(frozen=True)
 class GraphSnapshot:
-    """A graph as it was before the first batch after a time.
+    """A graph of a stream.
 
     Args:
         stream_id: id of the stream.
@@ -60,7 +62,7 @@ class GraphSnapshot:
         epoch: epoch of the driver that wrote it.
         description: JSON about operators, inputs, durations and versions; no secrets.
         payload: bytes that only the driver can read.
-        with_state: uids of the operators that have snapshots of state; None where that is not said.
+        with_state: uids of the operators that have snapshots of state; None if unknown.
     """
 
     stream_id: str
@@ -72,13 +74,11 @@ class GraphSnapshot:
 
     @property
     def record_id(self) -> RecordId:
-        """Which snapshot this is."""
+        """The id of this snapshot."""
         return RecordId(self.time_ms, self.epoch)
 
 
 class _Header(JsonRecord, frozen=True):
-    """What the file of a snapshot says of itself."""
-
     stream_id: Text
     time_ms: Count
     epoch: Count
@@ -97,16 +97,16 @@ def write_graph(lease: WriterLease, snapshot: GraphSnapshot) -> None:
 
     def taken() -> Exception:
         where = location(lease.files, name)
-        return AlreadyExistsError(f"{where} is another graph; a graph is written once a batch")
+        return AlreadyExistsError(f"{where} is another graph; a graph is written once per batch")
 
     lease.check()
-    what = f"the graph at {snapshot.time_ms} ms may be written or not"
+    what = f"the graph at {snapshot.time_ms} ms may or may not be written"
     create_once(lease.files, name, frames, taken, what)
     lease.check()
 
 
 def all_graphs(files: Files) -> list[RecordId]:
-    """Return which snapshots there are, also void ones, sorted."""
+    """Return the sorted ids of all snapshots, including void ones."""
     return record_ids(files.list(GRAPH_PREFIX), GRAPH_PREFIX, GRAPH_SUFFIX)
 
 
@@ -120,7 +120,7 @@ def read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
     except CorruptCheckpointError as error:
         if error.remedy != RESTORE:
             raise
-        # To go back to an earlier batch is no remedy: the graph is that of all since its start.
+        # A rewind does not help: earlier batches have the same graph.
         raise type(error)(
             error.file, error.found, error.expected, _RESTORE_GRAPH, error.damage
         ) from error
@@ -147,16 +147,16 @@ def _read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
 def read_newest_graph(
     files: Files, begun_with: RecordId | None = None, known: Lineage | None = None
 ) -> GraphSnapshot | None:
-    """Read the newest snapshot that counts; None for none.
+    """Read the newest snapshot that counts, if any.
 
     Args:
         files: the directory of the stream.
-        begun_with: the snapshot that a batch names which was begun; it is there, or a newer one.
+        begun_with: the snapshot that the newest begin record names; it, or a newer one, must exist.
         known: the lineage as it was read before; its takeovers are not read again.
 
     Raises CorruptCheckpointError.
     """
-    there = all_graphs(files)  # before the takeovers: of a graph that is there its takeover is
+    there = all_graphs(files)  # listed first: a takeover is written before the graph
     lineage = read_lineage(files, known)
     _require_takeovers(files, lineage, there)
     return _read_newest(files, there, begun_with, lineage)
@@ -165,7 +165,7 @@ def read_newest_graph(
 def read_graph_in(
     files: Files, lineage: Lineage, begun_with: RecordId | None = None
 ) -> GraphSnapshot | None:
-    """Read the newest snapshot that counts in a lineage, which need not be on disk.
+    """Read the newest snapshot that counts in a lineage, which may be hypothetical.
 
     Raises CorruptCheckpointError.
     """
@@ -189,12 +189,12 @@ def _read_newest(
 
 
 def _require_takeovers(files: Files, lineage: Lineage, there: Iterable[RecordId]) -> None:
-    """Raise if a graph is of an epoch newer than all takeovers, which are written first."""
+    """Raise if a graph is newer than all takeovers, which are written first."""
     epoch = max((record_id.epoch for record_id in there), default=0)
     if epoch > lineage.head:
         file = location(files, epoch_file(epoch, TAKEOVER))
-        wanted = f"the takeover of epoch {epoch}, of which there is a graph"
-        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE, Damage.MISSING)
+        wanted = f"the takeover of epoch {epoch}, which has a graph"
+        raise missing(file, wanted)
 
 
 def _age(record_id: RecordId) -> tuple[int, int]:
@@ -202,20 +202,14 @@ def _age(record_id: RecordId) -> tuple[int, int]:
 
 
 def read_rdds(files: Files, snapshot: GraphSnapshot) -> Iterator[bytes]:
-    """Read the files of the RDDs that a snapshot names in its description, to their ends.
-
-    Raises CorruptCheckpointError.
-    """
-    where = FilesBelow(files, RDDS_PREFIX.rstrip("/"))
+    """Read the files of the RDDs of a snapshot to their ends. Raises CorruptCheckpointError."""
+    where = PrefixedFiles(files, RDDS_PREFIX.rstrip("/"))
     for ref, partition in rdd_files(files, snapshot):
         yield from read_state_file(where, ref, partition)
 
 
 def rdd_files(files: Files, snapshot: GraphSnapshot) -> Iterator[tuple[FileRef, StatePartition]]:
-    """Yield the files of the RDDs that a snapshot names in its description.
-
-    Raises CorruptCheckpointError.
-    """
+    """Yield the files of the RDDs of a snapshot. Raises CorruptCheckpointError."""
     file = location(files, graph_file(snapshot.record_id))
     rdds = convert(
         snapshot.description.get("rdds", {}), dict[Text, list[FileRef]], file, _DESCRIPTION
@@ -230,14 +224,11 @@ def _require_stream(files: Files, lineage: Lineage, snapshot: GraphSnapshot) -> 
     if snapshot.stream_id != wanted:
         file = location(files, graph_file(snapshot.record_id))
         found = f"is the graph of stream {snapshot.stream_id}"
-        raise CorruptCheckpointError(file, found, f"that of {wanted}", RESTORE, Damage.MISPLACED)
+        raise misplaced(file, found, f"that of {wanted}")
 
 
 def drop_graphs(lease: WriterLease) -> None:
-    """Delete the graph that this driver has written, and the RDDs that it names; none is fine.
-
-    Raises StorageRefusedError.
-    """
+    """Delete the graphs that this driver wrote, and their RDDs. Raises StorageRefusedError."""
     left = []
     for graph in all_graphs(lease.files):
         if graph.epoch == lease.epoch:
@@ -249,7 +240,7 @@ def drop_graphs(lease: WriterLease) -> None:
 
 
 def rdds_of_no_graph(names: Iterable[str], graphs: Iterable[RecordId], epoch: int) -> Iterator[str]:
-    """Yield those of *names* that are of RDDs whose graph is not among *graphs*."""
+    """Yield the files of RDDs whose graph is not among *graphs*."""
     epochs = {graph.epoch for graph in graphs}
     for name in names:
         found = state_file_record(name.removeprefix(RDDS_PREFIX))
@@ -260,7 +251,7 @@ def rdds_of_no_graph(names: Iterable[str], graphs: Iterable[RecordId], epoch: in
 
 
 def graph_file(record_id: RecordId) -> str:
-    """Return the name of the file of a snapshot."""
+    """Return the file name of a snapshot."""
     return f"{GRAPH_PREFIX}{record_id.stem}{GRAPH_SUFFIX}"
 
 

@@ -1,16 +1,16 @@
-"""Lineage: which epochs of a stream follow from each other, and so which of their records count.
+"""Lineage: the takeovers that lead to the newest epoch, and the records that therefore count.
 
-A driver that has claimed an epoch writes a *takeover record*: it names the epoch before, and the
-newest committed batch of that one. From then on nothing that an older driver adds can count,
-wherever between its last look for a newer claim and its write that driver was stopped::
+A driver that has claimed an epoch writes a *takeover record*, which names the epoch before and its
+newest committed batch. From then on, anything that an older driver adds is void, wherever that
+driver stopped between its last check for a newer claim and its write::
 
     epoch 1                  1000  2000  3000  4000*      * after the takeover of epoch 2: void
     epoch 2, takes over 3000                   4000  5000
     epoch 3, takes over 5000                               6000
-    what counts              1000  2000  3000  4000  5000  6000
+    records that count       1000  2000  3000  4000  5000  6000
 
 An epoch whose driver died before its takeover is in no lineage. A rewind is a takeover that names
-an earlier batch: what comes after that batch is void from then on, but still there. In a directory
+an earlier batch: later batches are void from then on, but their files remain. In a directory
 without claims, as tests and tools write it, every record counts.
 """
 
@@ -26,57 +26,25 @@ from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointE
 from checkpoint.log.fencing import (
     EPOCH_PREFIX,
     TAKEOVER,
+    Takeover,
     WriterLease,
     claimed_epochs,
     epoch_file,
     epochs_with,
+    read_takeover,
 )
-from checkpoint.log.record_files import RecordId, create_once, read_record, record_frames
+from checkpoint.log.record_files import RecordId, create_once, record_frames
 from checkpoint.storage.files import Files, location
 from checkpoint.storage.framing import FileKind
-from checkpoint.storage.json_records import JsonRecord
 
 _READ_AGAIN = 5
 
 
-class Takeover(JsonRecord, frozen=True):
-    """What an epoch builds on.
-
-    Args:
-        stream_id: id of the stream.
-        epoch: the epoch.
-        parent: the epoch before it; None for the first one of a stream.
-        upto_ms: time of the newest committed batch of that lineage that still counts; None when
-            no batch does.
-        begins: batches after that one which were begun, in that lineage, and have to run again.
-        reason: why the epoch began: ``"start"``, ``"rewind"``, ``"import"``.
-        token: that of the claim of the epoch; set by :func:`write_takeover`.
-        parent_token: that of the parent; read by :func:`write_takeover` where it is empty.
-    """
-
-    stream_id: str
-    epoch: int
-    parent: int | None
-    upto_ms: int | None
-    begins: tuple[RecordId, ...] = ()
-    reason: str = "start"
-    token: str = ""
-    parent_token: str = ""
-
-    def __post_init__(self) -> None:
-        if self.parent is None and (self.upto_ms is not None or self.begins):
-            raise ValueError(f"the first epoch of a stream builds on nothing, got {self}")
-        if self.parent is not None and not 0 <= self.parent < self.epoch:
-            raise ValueError(f"epoch {self.epoch} must build on an older one, got {self.parent}")
-
-
 @dataclass(frozen=True)
 class Lineage:
-    """The takeovers from the newest epoch back to the oldest that is still known.
+    """The takeovers, newest first; each is the parent of the one before it.
 
-    Args:
-        takeovers: newest first; each is the parent of the one before it. Empty when there is none.
-        is_claimed: whether there is any claim; without one everything counts.
+    Without any claim (*is_claimed*) every record counts.
     """
 
     takeovers: tuple[Takeover, ...]
@@ -84,7 +52,7 @@ class Lineage:
 
     @property
     def head(self) -> int:
-        """The newest epoch that has a takeover; 0 when there is none."""
+        """The newest epoch with a takeover, or 0."""
         return self.takeovers[0].epoch if self.takeovers else 0
 
     @property
@@ -93,27 +61,19 @@ class Lineage:
         return frozenset(takeover.epoch for takeover in self.takeovers)
 
     def commits(self, ids: Iterable[RecordId]) -> list[RecordId]:
-        """Return those of the commit records *ids* that count, oldest first, one a batch."""
+        """Return the commit records that count, oldest first, one per batch."""
         if not self.is_claimed:
             return sorted({record_id.time_ms: record_id for record_id in sorted(ids)}.values())
-        by_epoch: dict[int, list[RecordId]] = {}
-        for record_id in ids:
-            by_epoch.setdefault(record_id.epoch, []).append(record_id)
-        counted: list[RecordId] = []
-        for epoch, after_ms, upto_ms in self._spans():
-            counted += (
-                record_id
-                for record_id in by_epoch.get(epoch, ())
-                if after_ms < record_id.time_ms
-                and (upto_ms is None or record_id.time_ms <= upto_ms)
-            )
-        return sorted(counted)
+        spans = {epoch: (after_ms, upto_ms) for epoch, after_ms, upto_ms in self._spans()}
+        return sorted(
+            one for one in ids if one.epoch in spans and _is_inside(one.time_ms, *spans[one.epoch])
+        )
 
     def begins(self, ids: Iterable[RecordId]) -> dict[int, RecordId]:
         """Return the begin record of each batch, by its time, oldest first.
 
-        Of a batch that was committed it is the record that the commit followed from; of one that
-        was not, the record that the newest epoch wrote, or took over.
+        For a committed batch it is the record that the commit followed; for any other, the record
+        that the newest epoch wrote or took over.
         """
         there = set(ids)
         if not self.is_claimed:
@@ -121,32 +81,28 @@ class Lineage:
         found: dict[int, RecordId] = {}
         for takeover, (epoch, after_ms, upto_ms) in zip(self.takeovers, self._spans(), strict=True):
             own = [record_id for record_id in there if record_id.epoch == epoch]
-            # What the epoch has begun anew stands before what it took over.
+            # A batch that the epoch began itself comes before one that it took over.
             for begun in (*sorted(own), *takeover.begins):
                 if begun in there and _is_inside(begun.time_ms, after_ms, upto_ms):
                     found.setdefault(begun.time_ms, begun)
         return dict(sorted(found.items()))
 
     def snapshots(self, ids: Iterable[RecordId]) -> list[RecordId]:
-        """Return those of *ids* that count, the newest first: records that stand for all before.
-
-        They may be written before the first batch of their epoch.
-        """
-        if not self.is_claimed:
-            return sorted(ids, key=lambda graph: (graph.epoch, graph.time_ms), reverse=True)
-        counted: list[RecordId] = []
-        spans = {epoch: upto_ms for epoch, _, upto_ms in self._spans(for_snapshots=True)}
-        for record_id in ids:
-            upto_ms = spans.get(record_id.epoch, -1)
-            if upto_ms is None or record_id.time_ms <= upto_ms:
-                counted.append(record_id)
-        return sorted(counted, key=lambda graph: (graph.epoch, graph.time_ms), reverse=True)
+        """Return the snapshots of the graph or the inputs that count, the newest first."""
+        if self.is_claimed:
+            spans = {epoch: upto_ms for epoch, _, upto_ms in self._spans(for_snapshots=True)}
+            ids = [
+                one
+                for one in ids
+                if one.epoch in spans and _is_inside(one.time_ms, -1, spans[one.epoch])
+            ]
+        return sorted(ids, key=lambda one: (one.epoch, one.time_ms), reverse=True)
 
     def _spans(self, for_snapshots: bool = False) -> list[tuple[int, int, int | None]]:
-        """Return (epoch, after, up to) for each takeover: between which times its records count.
+        """Return (epoch, after, up to) for each takeover: the times between which records count.
 
-        A snapshot is written before the first batch of its epoch: where no batch was committed, it
-        counts nevertheless.
+        A snapshot is written before the first batch of its epoch, so it counts even if no batch was
+        committed.
         """
         spans: list[tuple[int, int, int | None]] = []
         limit: int | None = None
@@ -165,12 +121,9 @@ def _is_inside(time_ms: int, after_ms: int, upto_ms: int | None) -> bool:
 
 
 def read_lineage(files: Files, known: Lineage | None = None) -> Lineage:
-    """Read which epochs of a stream follow from each other.
-
-    Raises CorruptCheckpointError or StorageRefusedError.
-    """
+    """Read the lineage of a stream. Raises CorruptCheckpointError or StorageRefusedError."""
     for _ in range(_READ_AGAIN):
-        # A newer driver may be deleting epochs of which nothing is left.
+        # A newer driver may be deleting old epochs.
         with suppress(FileNotFoundError):
             names = files.list(EPOCH_PREFIX)
             there = epochs_with(names, TAKEOVER)
@@ -186,7 +139,7 @@ def read_lineage(files: Files, known: Lineage | None = None) -> Lineage:
 def lineage_from(
     files: Files, head: int, there: Iterable[int], known: Lineage | None = None
 ) -> Lineage:
-    """Read the lineage that ends with the epoch *head*, of the takeovers that are *there*."""
+    """Read the lineage that ends with the epoch *head*; *there* are the epochs with a takeover."""
     takeovers: list[Takeover] = []
     read = {} if known is None else {takeover.epoch: takeover for takeover in known.takeovers}
     left, epoch = set(there), head
@@ -203,38 +156,20 @@ def lineage_from(
 
 
 def require_written_under(takeover: Takeover, token: str, files: Files, name: str) -> None:
-    """Raise CorruptCheckpointError if a file of an epoch was written under another claim.
-
-    So it was in a copy of the stream that went on by itself.
-    """
+    """Raise CorruptCheckpointError if a file of an epoch was written under another claim."""
     if token and takeover.token and token != takeover.token:
         raise _of_a_copy(files, name)
 
 
 def _of_a_copy(files: Files, name: str) -> CorruptCheckpointError:
-    found = "is of another copy of this stream, which went on by itself"
+    found = "is of another copy of this stream, which ran on separately"
     return CorruptCheckpointError(
         location(files, name), found, "one of this copy", RESTORE, Damage.ANOTHER_COPY
     )
 
 
-def read_takeover(files: Files, epoch: int) -> Takeover:
-    """Read what an epoch builds on.
-
-    Raises FileNotFoundError or CorruptCheckpointError.
-    """
-    name, what = epoch_file(epoch, TAKEOVER), "the takeover of an epoch"
-    takeover = read_record(files, name, FileKind.TAKEOVER, {"epoch": epoch}, Takeover, what)
-    if takeover.epoch != epoch:
-        found = f"is the takeover of epoch {takeover.epoch}"
-        raise CorruptCheckpointError(
-            location(files, name), found, f"of epoch {epoch}", RESTORE, Damage.MISPLACED
-        )
-    return takeover
-
-
 def write_takeover(lease: WriterLease, takeover: Takeover) -> None:
-    """Write down what an epoch builds on; from now on what older epochs add is void.
+    """Write the takeover of an epoch; from now on, anything that older epochs add is void.
 
     Raises ConcurrentWriterError or CheckpointError.
     """
@@ -255,6 +190,6 @@ def write_takeover(lease: WriterLease, takeover: Takeover) -> None:
             newest,
         )
 
-    what = f"the takeover of epoch {takeover.epoch} may be there or not"
+    what = f"the takeover of epoch {takeover.epoch} may or may not exist"
     create_once(lease.files, epoch_file(takeover.epoch, TAKEOVER), frames, taken, what)
     lease.check()

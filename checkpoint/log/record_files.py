@@ -1,16 +1,14 @@
 """Record files: one JSON object in a frame, created once, named by a batch time and an epoch.
 
-A record is written by one driver, under the epoch that it has claimed. So two drivers never write
-the same name, and which of their records count is decided by who reads them
-(:mod:`checkpoint.log.lineage`).
+A record is written under the epoch that its driver claimed, so two drivers never write the same
+name. Which of their records count is decided by the reader (:mod:`checkpoint.log.lineage`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from checkpoint.errors import (
     RESTORE,
@@ -32,7 +30,7 @@ T = TypeVar("T")
 
 
 class RecordId(JsonRecord, frozen=True, order=True, array_like=True):
-    """Which record: of which batch time, written in which epoch; in JSON ``[time, epoch]``."""
+    """The batch time and epoch that name a record; in JSON ``[time, epoch]``."""
 
     time_ms: Count
     epoch: Count
@@ -47,17 +45,17 @@ class RecordId(JsonRecord, frozen=True, order=True, array_like=True):
 
     @classmethod
     def parse(cls, name: str, prefix: str, suffix: str) -> RecordId | None:
-        """Return which record the file *name* is; None for any other file."""
+        """Return the id in a file name, None for any other file."""
         if not name.startswith(prefix) or not name.endswith(suffix):
             return None
         match = _STEM.fullmatch(name[len(prefix) : -len(suffix)])
         found = cls(int(match[1]), int(match[2])) if match else None
-        # A name that was written with other digits is not one of ours.
+        # A name written with other digits, such as leading zeros, is not one of ours.
         return found if found is not None and f"{prefix}{found.stem}{suffix}" == name else None
 
 
 def record_ids(names: Iterable[str], prefix: str, suffix: str) -> list[RecordId]:
-    """Return the records among the files *names*, sorted."""
+    """Return the sorted ids of the records among the files *names*."""
     found = (RecordId.parse(name, prefix, suffix) for name in names)
     return sorted(record_id for record_id in found if record_id is not None)
 
@@ -69,7 +67,7 @@ def create_once(
     taken: Callable[[], Exception],
     what: str,
 ) -> None:
-    """Create a file durably if there is none of that name; creating the same again is fine.
+    """Create a file durably; creating the same content again is fine, other content raises *taken*.
 
     Raises StorageRefusedError, StorageUncertainError or NotDurableError.
     """
@@ -100,18 +98,10 @@ def record_frames(
     return write_frames(kind, {"format": _FORMAT, **header}, blocks)
 
 
-@dataclass(frozen=True)
-class RecordFile(Generic[T]):
-    """The file of a record, read to its end."""
-
-    header: Mapping[str, object]
-    record: T
-
-
 def open_record(
     files: Files, name: str, kind: FileKind, wanted: Mapping[str, object], form: type[T], what: str
-) -> RecordFile[T]:
-    """Read a record and the header before it.
+) -> tuple[Mapping[str, object], T]:
+    """Read the header and the record of a file, to its end.
 
     Raises FileNotFoundError or CorruptCheckpointError.
     """
@@ -123,19 +113,28 @@ def open_record(
         raise CorruptCheckpointError(file, found, expected, UPGRADE, Damage.FORMAT)
     payload = b"".join(payload for payload, _ in frames.blocks)
     require_header(frames.header, wanted, file)
-    return RecordFile(frames.header, decode(payload, form, file, what))
+    return frames.header, decode(payload, form, file, what)
 
 
 def read_record(
     files: Files, name: str, kind: FileKind, wanted: Mapping[str, object], form: type[T], what: str
 ) -> T:
-    """Read a record, as :func:`open_record` does."""
-    return open_record(files, name, kind, wanted, form, what).record
+    """Read a record. Raises FileNotFoundError or CorruptCheckpointError."""
+    return open_record(files, name, kind, wanted, form, what)[1]
 
 
 def require_header(header: Mapping[str, object], wanted: Mapping[str, object], file: str) -> None:
-    """Raise CorruptCheckpointError unless the header of a file says what its name says."""
+    """Raise CorruptCheckpointError unless the header of a file has the *wanted* fields."""
     for key, value in wanted.items():
         if header.get(key) != value:
-            found = f"is of {key} {header.get(key)!r}"
-            raise CorruptCheckpointError(file, found, f"{key} {value!r}", RESTORE, Damage.MISPLACED)
+            raise misplaced(file, f"is of {key} {header.get(key)!r}", f"{key} {value!r}")
+
+
+def misplaced(file: str, found: str, expected: str) -> CorruptCheckpointError:
+    """Return the error for a whole file that belongs to another name, batch, epoch or stream."""
+    return CorruptCheckpointError(file, found, expected, RESTORE, Damage.MISPLACED)
+
+
+def missing(file: str, expected: str) -> CorruptCheckpointError:
+    """Return the error for a file that records name and that does not exist."""
+    return CorruptCheckpointError(file, "is missing", expected, RESTORE, Damage.MISSING)

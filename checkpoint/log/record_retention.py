@@ -1,9 +1,9 @@
-"""Retention of records: which records, and files that they name, a stream can never need again.
+"""Retention: deletes records, and the files they name, that no restart can need again.
 
-Planning is a pure function of the records. State files go first and the record that names them
-last: after a crash half way the record still lists what is left to do. A plan drops only records
-older than the newest snapshot of every operator that is old enough to restart from. A driver that
-was replaced deletes nothing: it looks for a newer claim first.
+Planning is a pure function of the records. State files are deleted before the record that names
+them: after a crash half way, the record still lists the rest. A plan drops only records older than
+the newest snapshot of every operator that a restart may begin with. A driver that was replaced
+deletes nothing: it checks for a newer claim first.
 """
 
 from __future__ import annotations
@@ -13,8 +13,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from checkpoint.errors import ConcurrentWriterError, StorageRefusedError
-from checkpoint.log.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
-from checkpoint.log.commit_log import CommitLog, CommitRecord
+from checkpoint.log.batch_records import (
+    BEGIN_PREFIX,
+    BEGIN_SUFFIX,
+    CommitLog,
+    CommitRecord,
+    begin_file,
+)
 from checkpoint.log.fencing import EPOCH_PREFIX, epoch_of_file, require_newest
 from checkpoint.log.graph_record import (
     GRAPH_PREFIX,
@@ -37,19 +42,19 @@ LISTED_PREFIXES = (
     STATE_PREFIX,
     INPUTS_PREFIX,
 )
-"""Where the names that :func:`plan_leftovers` judges begin."""
+"""Prefixes of the names that :func:`plan_leftovers` needs."""
 
 _log = logging.getLogger("checkpoint")
 
 
 @dataclass(frozen=True)
 class RetentionPlan:
-    """What to delete.
+    """The files to delete.
 
     Args:
         commits: commit records to drop, oldest first.
-        files: files of state that nothing else names; they go before the records.
-        others: begin records, graph snapshots, epochs and orphans that go with them, in order.
+        files: state files that no kept record names; they are deleted before the records.
+        others: begin records, graph snapshots, epochs and orphans, in order.
     """
 
     commits: tuple[RecordId, ...]
@@ -67,9 +72,9 @@ def plan_retention(
     oldest_needed_ms: int,
     operators: Collection[str] | None = None,
 ) -> RetentionPlan:
-    """Plan what to delete of commit records and of the files they name.
+    """Plan which commit records, and which files they name, to delete.
 
-    Of each operator the newest snapshot at or before the oldest needed time is kept, and every
+    Kept are the newest snapshot of each operator at or before the oldest needed time, and every
     record since the oldest of these::
 
         records                 1000   2000   3000   4000   5000   6000
@@ -104,21 +109,21 @@ def plan_leftovers(
     plan: RetentionPlan,
     oldest_input_ms: int | None = None,
 ) -> tuple[str, ...]:
-    """Plan what else to delete once *plan* is done: what only the dropped batches needed.
+    """Plan which other files to delete with *plan*: those that only the dropped batches needed.
 
     Args:
-        lineage: which epochs follow from each other.
-        names: the files below :data:`LISTED_PREFIXES`, as listed after the records were read.
+        lineage: the takeovers.
+        names: the files below :data:`LISTED_PREFIXES`, listed after the records were read.
         records: all commit records that count.
-        plan: what is dropped of them.
-        oldest_input_ms: the earliest batch whose begin record may be wanted, for windows that
-            reach back before the oldest snapshot, or because no snapshot of inputs stands for it;
-            None for the oldest record that is kept.
+        plan: the records to drop.
+        oldest_input_ms: the earliest batch whose begin record may be needed, for windows that reach
+            back before the oldest snapshot, or because no snapshot of inputs covers it; None for
+            the oldest record that is kept.
 
     Returns:
-        Names of begin records, of snapshots of inputs before the one that stands for these, of
-        graph snapshots beyond the newest few and of the RDDs that they name, of state files that no
-        record names, and of epochs of which nothing is left, in the order in which they may go.
+        Names of begin records, of snapshots of inputs before the one that replaces them, of graph
+        snapshots beyond the newest few and their RDDs, of state files that no record names, and of
+        epochs without records, in the order in which to delete them.
     """
     dropped = set(plan.commits)
     kept = sorted(record.record_id for record in records if record.record_id not in dropped)
@@ -148,13 +153,11 @@ def plan_leftovers(
 
 
 def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> list[str]:
-    """Delete what *plan* says; doing it again, or after a crash half way, is fine.
+    """Delete the files in *plan*, and return the names of those that could not be deleted.
 
-    A file that cannot be deleted now is left for the next time, and so are the records while there
-    is one. Raises ConcurrentWriterError or StorageRefusedError before anything is deleted.
-
-    Returns:
-        Names of the files that could not be deleted.
+    It can be repeated, also after a crash half way. If a file cannot be deleted, the records are
+    kept for the next time. Raises ConcurrentWriterError or StorageRefusedError before anything is
+    deleted.
     """
     newest = max((record_id.epoch for record_id in log.ids()), default=0)
     require_newest(log.files, epoch)
@@ -173,7 +176,7 @@ def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> list[str
             for name in plan.others:
                 log.files.delete(name)
         except StorageRefusedError as error:
-            _log.warning("retention: records are left for the next time: %s", error)
+            _log.warning("failed to delete records, which will be retried later: %s", error)
     return failed
 
 
@@ -181,13 +184,13 @@ def _delete(log: CommitLog, name: str) -> bool:
     try:
         log.files.delete(name)
     except StorageRefusedError as error:
-        _log.warning("retention: a file is left for the next time: %s", error)
+        _log.warning("failed to delete a file, which will be retried later: %s", error)
         return False
     return True
 
 
 def _old_graphs(newest_first: Sequence[RecordId], kept_ms: int) -> list[RecordId]:
-    """Return the graphs that are not among the newest few, nor that of the oldest kept batch."""
+    """Return the graphs except the newest few and that of the oldest kept batch."""
     older = newest_first[KEPT_GRAPHS:]
     before = next((graph for graph in newest_first if graph.time_ms <= kept_ms), None)
     return sorted(graph for graph in older if graph != before)
@@ -196,7 +199,7 @@ def _old_graphs(newest_first: Sequence[RecordId], kept_ms: int) -> list[RecordId
 def _orphans(
     names: Iterable[str], named: Collection[str], kept_ms: int, epoch: int
 ) -> Iterator[str]:
-    """Yield the state files that no record names and none can name any more."""
+    """Yield the state files that no record names, now or later."""
     for name in names:
         record_id = state_file_record(name)
         is_past = record_id is not None and record_id.time_ms < kept_ms
@@ -205,7 +208,7 @@ def _orphans(
 
 
 def _old_epochs(names: Iterable[str], left: Iterable[int], lineage: Lineage) -> Iterator[str]:
-    """Yield the files of epochs before the oldest one of which a record is left, oldest first."""
+    """Yield the files of epochs before the oldest one with a record, oldest first."""
     oldest = min(*left, lineage.head)
     for name in sorted(names):
         epoch = epoch_of_file(name)

@@ -1,209 +1,120 @@
-"""Recovery: from what is on disk to what a restart begins with, and taking a stream over.
+"""Recovery: find a stream, read what a restart begins with, and take the stream over.
 
 The newest commit record names the record before it, and for each operator the record of its newest
-snapshot. So what is missing is found missing and named: no stream begins from less than it had.
+snapshot. So a missing record is an error that names it: no restart begins from less than was
+committed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
-from checkpoint.log.batch_log import BEGIN_PREFIX, BatchLog, BeginRecord, begin_file
-from checkpoint.log.commit_log import (
+from checkpoint.log.batch_records import (
+    BEGIN_PREFIX,
     COMMIT_PREFIX,
+    COMMIT_SUFFIX,
+    BatchLog,
+    BeginRecord,
     CommitLog,
     CommitRecord,
     OperatorSnapshot,
+    begin_file,
     commit_file,
 )
-from checkpoint.log.fencing import TAKEOVER, DriverProcess, WriterLease, claim_epoch, epoch_file
-from checkpoint.log.graph_record import all_graphs, read_graph
-from checkpoint.log.lineage import Lineage, Takeover, read_lineage, write_takeover
-from checkpoint.log.record_files import RecordId
+from checkpoint.log.fencing import (
+    CLAIM,
+    EPOCH_PREFIX,
+    TAKEOVER,
+    DriverProcess,
+    Takeover,
+    WriterLease,
+    claim_epoch,
+    epoch_file,
+    epochs_with,
+)
+from checkpoint.log.graph_record import GRAPH_PREFIX, GRAPH_SUFFIX, all_graphs, read_graph
+from checkpoint.log.lineage import Lineage, read_lineage, write_takeover
+from checkpoint.log.record_files import RecordId, misplaced, missing, record_ids
 from checkpoint.log.version_records import StoreCommit
 from checkpoint.storage.files import Files
+from checkpoint.storage.open_location import open_files
 
 _READ_AGAIN = 5
+_STREAM_ID = re.compile(r"stream-\d+-[0-9a-f]+")
+_CLAIM = re.compile(rf"(.+)/{EPOCH_PREFIX}\d{{10,}}\.{CLAIM}")
+
+
+# Streams of a checkpoint: a directory each, for its life over all restarts ---------------------
 
 
 @dataclass(frozen=True)
-class StreamLog:
-    """What the records of a stream say, read and not yet judged.
+class StreamDirectory:
+    """The files of a stream, as a listing shows them."""
 
-    Args:
-        url: where the stream is, for messages.
-        lineage: which epochs follow from each other.
-        commit_ids: all commit records that are there.
-        begin_ids: all begin records that are there.
-        commits: the commit records that were read: those that count, from the newest back to the
-            oldest snapshot that a restart needs.
-        begins: the begin records that were read: all that count.
-        removed: operators whose snapshots are gone, and which the newest graph does not have.
-    """
-
-    url: str
-    lineage: Lineage
-    commit_ids: Sequence[RecordId]
-    begin_ids: Sequence[RecordId]
-    commits: Mapping[RecordId, CommitRecord]
-    begins: Mapping[RecordId, BeginRecord]
-    removed: Collection[str] = ()
+    stream_id: str
+    zero_ms: int
+    epochs: int
+    graphs: int
+    commits: int
+    files: int
 
 
-@dataclass(frozen=True)
-class NewestSnapshot:
-    """Where the state of an operator is.
-
-    Args:
-        time_ms: the batch after which the state was so.
-        snapshot: its files; None when the operator had no state then.
-    """
-
-    time_ms: int
-    snapshot: OperatorSnapshot | None
+def stream_url(url: str, stream_id: str) -> str:
+    """Return the location of the directory of a stream."""
+    return f"{url.rstrip('/')}/{stream_id}"
 
 
-@dataclass(frozen=True)
-class RecoveryPlan:
-    """What a restart begins with.
-
-    Args:
-        stream_id: id of the stream; None when nothing was ever begun.
-        last: record of the newest committed batch; None when no batch was.
-        committed_ms: times of all committed batches that are still known, oldest first. Their
-            outputs must not run again; those of any batch before them neither.
-        begins: what each batch has read that was begun and is still known, by its time.
-        in_flight: batches after the last committed one that were begun, oldest first: to run again.
-        snapshots: the newest snapshot of the state of each operator, by its uid; an operator
-            without one is made from the first batch on.
-        stores: state in stores after the last committed batch.
-        watermarks: event time after the last committed batch, by uid.
-        lineage: which epochs follow from each other.
-    """
-
-    stream_id: str | None
-    last: CommitRecord | None
-    committed_ms: tuple[int, ...]
-    begins: Mapping[int, BeginRecord]
-    in_flight: tuple[BeginRecord, ...]
-    snapshots: Mapping[str, NewestSnapshot]
-    stores: tuple[StoreCommit, ...]
-    watermarks: Mapping[str, int]
-    lineage: Lineage = field(default_factory=lambda: Lineage((), False), compare=False)
-
-    @property
-    def last_ms(self) -> int | None:
-        """Time of the newest committed batch, None when no batch was."""
-        return None if self.last is None else self.last.batch_time_ms
-
-    def missing_begins(self, after_ms: int) -> list[RecordId]:
-        """Return the begin records after a time that other records name, and that are not there."""
-        named = [begun.previous for begun in self.begins.values() if begun.previous is not None]
-        if self.last is not None:
-            named += [RecordId(time_ms, self.last.epoch) for time_ms in self.committed_ms]
-        lost = {found.time_ms: found for found in reversed(named)}
-        return [
-            lost[time_ms]
-            for time_ms in sorted(lost)
-            if time_ms > after_ms and time_ms not in self.begins
-        ]
-
-    @property
-    def graph(self) -> RecordId | None:
-        """The graph snapshot that the newest batch which names one was begun with."""
-        graphs = (begun.graph for _, begun in sorted(self.begins.items()) if begun.graph)
-        return next(reversed(list(graphs)), None)
+def open_stream(url: str, stream_id: str) -> Files:
+    """Open the directory of a stream."""
+    return open_files(stream_url(url, stream_id))
 
 
-@dataclass(frozen=True)
-class OwnedStream:
-    """A stream in the hands of this driver.
-
-    Args:
-        lease: its epoch.
-        plan: what it begins with.
-        commits: the commit records, which continue after the last committed batch.
-        begins: what batches read, which continues after the last batch that was begun.
-        lineage: which epochs lead to this one.
-    """
-
-    lease: WriterLease
-    plan: RecoveryPlan
-    commits: CommitLog
-    begins: BatchLog
-    lineage: Lineage
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of this driver."""
-        return self.lease.epoch
+def began_ms(stream_id: str) -> int:
+    """Return the start time of a stream, which is part of its id."""
+    return int(stream_id.split("-")[1])
 
 
-def take_over(
-    files: Files, stream_id: str, driver: DriverProcess, found: StreamLog | None = None
-) -> OwnedStream:
-    """Claim the next epoch of a stream, and find out what it begins with.
-
-    From when this returns, nothing that an older driver adds counts. Whatever can be a reason not
-    to take over should be looked at before, with the log of :func:`read_log`. Raises
-    ConcurrentWriterError, CorruptCheckpointError or CheckpointError.
-    """
-    if found is None:
-        found = read_log(files)
-    _require_stream(files, plan_recovery(found), stream_id)
-    lease = claim_epoch(files, stream_id, driver)
-    try:
-        try:
-            log = read_log(files, known=found)
-            plan = plan_recovery(log)
-            _require_stream(files, plan, stream_id)
-        finally:
-            lease.check()  # a newer driver may be at work on what was read
-        takeover = next_takeover(stream_id, lease.epoch, log.lineage, plan)
-        write_takeover(lease, takeover)
-    except Exception:
-        lease.give_up()
-        raise
-    counted = log.lineage.commits(log.commit_ids)
-    begun = (record.record_id for record in plan.begins.values())
-    return OwnedStream(
-        lease,
-        plan,
-        CommitLog(files, lease, log.lineage, log.commits, counted),
-        BatchLog(files, lease, log.lineage, begun=begun),
-        Lineage((takeover, *log.lineage.takeovers)),
-    )
+def list_streams(files: Files) -> list[StreamDirectory]:
+    """Return the streams of a checkpoint, oldest first."""
+    names: dict[str, list[str]] = {}
+    for name in files.list(""):
+        stream_id, slash, inside = name.partition("/")
+        if slash and _STREAM_ID.fullmatch(stream_id):
+            names.setdefault(stream_id, []).append(inside)
+    return [
+        StreamDirectory(
+            stream_id,
+            began_ms(stream_id),
+            len(epochs_with(inside, CLAIM)),
+            len(record_ids(inside, GRAPH_PREFIX, GRAPH_SUFFIX)),
+            len(record_ids(inside, COMMIT_PREFIX, COMMIT_SUFFIX)),
+            len(inside),
+        )
+        for stream_id, inside in sorted(names.items(), key=lambda item: (began_ms(item[0]), item))
+    ]
 
 
-def next_takeover(
-    stream_id: str, epoch: int, lineage: Lineage, plan: RecoveryPlan, reason: str = "start"
-) -> Takeover:
-    """Return the takeover of an epoch that goes on where *plan* says."""
-    if not lineage.takeovers:
-        return Takeover(stream_id, epoch, None, None, (), reason)
-    begins = tuple(begun.record_id for begun in plan.in_flight)
-    parent = lineage.takeovers[0]
-    return Takeover(
-        stream_id,
-        epoch,
-        parent.epoch,
-        plan.last_ms,
-        begins,
-        reason,
-        parent_token=parent.token,
-    )
+def list_claimed(files: Files) -> list[str]:
+    """Return all directories with a claim, including those of queries, which users name."""
+    return sorted({match[1] for match in map(_CLAIM.fullmatch, files.list("")) if match})
+
+
+def stream_ids(files: Files) -> list[str]:
+    """Return the ids of the streams of a checkpoint, newest first, without listing their files."""
+    found = [name for name in files.directories() if _STREAM_ID.fullmatch(name)]
+    return sorted(found, key=lambda stream_id: (began_ms(stream_id), stream_id), reverse=True)
 
 
 def newest_stream(
     newest_first: Iterable[str], open_one: Callable[[str], Files]
 ) -> tuple[str, Files] | None:
-    """Return the newest stream that has a graph, or has lost the one it had; None for none.
+    """Return the newest stream that has, or had, a graph, or None.
 
-    Also one that is damaged, and so cannot say. An older one is not what the user means, even where
-    it is the only one that has a graph. Raises StorageRefusedError.
+    A damaged stream counts: an older one is not what the user means. Raises StorageRefusedError.
     """
     for stream_id in newest_first:
         files = open_one(stream_id)
@@ -219,32 +130,60 @@ def _had_graph(files: Files) -> bool:
         return True
 
 
-def read_plan(files: Files) -> RecoveryPlan:
-    """Read what a restart would begin with; nothing is changed.
+# Reading the records of a stream, each once ----------------------------------------------------
 
-    Raises CorruptCheckpointError or StorageRefusedError.
+
+@dataclass(frozen=True)
+class StreamLog:
+    """The records of a stream as they were read, before any check of what is missing.
+
+    Args:
+        url: location of the stream, for messages.
+        lineage: the takeovers.
+        commit_ids: all commit records that exist.
+        begin_ids: all begin records that exist.
+        commits: the commit records that were read: those that count, from the newest back to the
+            oldest snapshot that a restart needs.
+        begins: the begin records that count.
+        removed: operators whose snapshots are gone, and which the newest graph does not have.
     """
-    return plan_recovery(read_log(files))
+
+    url: str
+    lineage: Lineage
+    commit_ids: Sequence[RecordId]
+    begin_ids: Sequence[RecordId]
+    commits: Mapping[RecordId, CommitRecord]
+    begins: Mapping[RecordId, BeginRecord]
+    removed: Collection[str] = ()
+
+    @property
+    def last(self) -> CommitRecord | None:
+        """The newest commit record that counts."""
+        return next(iter(self.commits.values()), None)
+
+    def missing(self, name: str, expected: str) -> CorruptCheckpointError:
+        """Return the error for a missing record."""
+        return missing(f"{self.url}/{name}", expected)
 
 
 def read_log(
     files: Files, lineage: Lineage | None = None, known: StreamLog | None = None
 ) -> StreamLog:
-    """Read what the records of a stream say.
+    """Read the records of a stream; those that are *known* are not read again.
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
     for left in reversed(range(_READ_AGAIN)):
-        # A driver that is about to end may be deleting what nobody needs any more.
+        # A driver that is stopping may be deleting old records.
         with suppress(FileNotFoundError):
             now = lineage or read_lineage(files, None if known is None else known.lineage)
             log = _read_log(files, now, known)
             if left and lineage is None and _without_takeover(log):
-                continue  # of a driver that began while this was read
+                continue  # of a driver that started in the meantime
             return log
     found = "has records that are gone before they can be read"
     raise CorruptCheckpointError(
-        files.url, found, "that nobody else is at work there", RESTORE, Damage.BUSY
+        files.url, found, "that no other driver is running there", RESTORE, Damage.BUSY
     )
 
 
@@ -265,52 +204,122 @@ def _read_log(files: Files, lineage: Lineage, known: StreamLog | None) -> Stream
         record_id: batch_log.read_record(record_id)
         for record_id in lineage.begins(begin_ids).values()
     }
-    last = next(iter(commits.values()), None)
-    named = {} if last is None else last.newest_snapshots
-    gone = [uid for uid, record_id in named.items() if record_id not in commits]
+    log = StreamLog(files.url, lineage, commit_ids, begin_ids, commits, begins)
+    named = {} if log.last is None else log.last.newest_snapshots
+    gone = {uid for uid, record_id in named.items() if record_id not in commits}
+    if not gone:
+        return log
     removed = _removed(files, lineage, gone)
     return StreamLog(files.url, lineage, commit_ids, begin_ids, commits, begins, removed)
 
 
-def _removed(files: Files, lineage: Lineage, gone: Collection[str]) -> Collection[str]:
-    """Return those of the operators *gone* that have no state in the newest graph.
+def _removed(files: Files, lineage: Lineage, gone: set[str]) -> Collection[str]:
+    """Return the operators in *gone* without state in the newest graph; none if it is unreadable.
 
-    None of them, where that cannot be read: then nobody knows that their snapshots are not needed.
+    Without the graph it is unknown whether their snapshots are needed.
     """
-    graphs = lineage.snapshots(all_graphs(files)) if gone else []
+    graphs = lineage.snapshots(all_graphs(files))
     with suppress(CorruptCheckpointError):
         with_state = read_graph(files, graphs[0]).with_state if graphs else None
         if with_state is not None:
-            return set(gone).difference(with_state)
+            return gone.difference(with_state)
     return ()
 
 
-def plan_recovery(log: StreamLog) -> RecoveryPlan:
-    """Plan what a restart begins with: a pure function of the records.
+# The plan of a restart -------------------------------------------------------------------------
 
-    Raises CorruptCheckpointError.
+
+@dataclass(frozen=True)
+class NewestSnapshot:
+    """The newest snapshot of an operator, after the batch at *time_ms*; None if it had no state."""
+
+    time_ms: int
+    snapshot: OperatorSnapshot | None
+
+
+@dataclass(frozen=True)
+class RecoveryPlan:
+    """The state and the batches that a restart begins with.
+
+    Args:
+        stream_id: id of the stream; None if no batch was ever begun.
+        last: record of the newest committed batch; None if no batch was committed.
+        committed_ms: times of all committed batches that are still known, oldest first. Their
+            outputs, and those of any batch before them, must not run again.
+        begins: the begin records that are still known, by batch time.
+        in_flight: batches after the last committed one that were begun, oldest first, to run again.
+        snapshots: the newest snapshot of each operator, by uid; an operator without one is
+            computed from the first batch on.
+        stores: state in stores after the last committed batch.
+        watermarks: event time after the last committed batch, by uid.
+        lineage: the takeovers.
     """
-    _require_takeovers(log)
-    counted = log.lineage.commits(log.commit_ids)
-    last = log.commits[counted[-1]] if counted else None
-    snapshots = _snapshots(log, last)
+
+    stream_id: str | None
+    last: CommitRecord | None
+    committed_ms: tuple[int, ...]
+    begins: Mapping[int, BeginRecord]
+    in_flight: tuple[BeginRecord, ...]
+    snapshots: Mapping[str, NewestSnapshot]
+    stores: tuple[StoreCommit, ...]
+    watermarks: Mapping[str, int]
+    lineage: Lineage = field(default_factory=lambda: Lineage((), False), compare=False)
+
+    @property
+    def last_ms(self) -> int | None:
+        """Time of the newest committed batch, None if no batch was committed."""
+        return None if self.last is None else self.last.batch_time_ms
+
+    @property
+    def graph(self) -> RecordId | None:
+        """The graph snapshot that the newest begin record with one names."""
+        graphs = (begun.graph for _, begun in sorted(self.begins.items(), reverse=True))
+        return next((graph for graph in graphs if graph), None)
+
+    def missing_begins(self, after_ms: int) -> list[RecordId]:
+        """Return the begin records after a time that other records name, and that are missing."""
+        named = [begun.previous for begun in self.begins.values() if begun.previous is not None]
+        if self.last is not None:
+            named += [RecordId(time_ms, self.last.epoch) for time_ms in self.committed_ms]
+        lost = {found.time_ms: found for found in reversed(named)}
+        return [
+            lost[time_ms]
+            for time_ms in sorted(lost)
+            if time_ms > after_ms and time_ms not in self.begins
+        ]
+
+
+def read_plan(files: Files) -> RecoveryPlan:
+    """Read what a restart would begin with; nothing is changed.
+
+    Raises CorruptCheckpointError or StorageRefusedError.
+    """
+    return plan_recovery(read_log(files))
+
+
+def plan_recovery(log: StreamLog) -> RecoveryPlan:
+    """Plan a restart: a pure function of the records. Raises CorruptCheckpointError."""
+    for prefix, epoch in _without_takeover(log):  # or void records could count
+        wanted = f"the takeover of epoch {epoch}, which has records in {prefix}"
+        raise log.missing(epoch_file(epoch, TAKEOVER), wanted)
+    counted, last = log.lineage.commits(log.commit_ids), log.last
     last_ms = -1 if last is None else last.batch_time_ms
+    snapshots = {} if last is None else dict(_snapshots(log, last))
     begins = {
         time_ms: log.begins[record_id]
         for time_ms, record_id in log.lineage.begins(log.begin_ids).items()
     }
     in_flight = tuple(begun for time_ms, begun in begins.items() if time_ms > last_ms)
-    if log.lineage.is_claimed:
+    if log.lineage.takeovers:
         _require_linked(log)
-        _require_end(log, last_ms)
-        _require_chain(log, last, snapshots, begins)
-        _require_taken_over(log, last_ms, in_flight)
-    ids = {record.stream_id for record in log.commits.values()}
-    ids |= {record.stream_id for record in log.begins.values()}
+        _require_taken_over(log, last_ms, {begun.batch_time_ms for begun in in_flight})
+    if log.lineage.is_claimed and last is not None and snapshots:
+        _require_chain(log, last, min(found.time_ms for found in snapshots.values()), begins)
+    ids = {record.stream_id for record in (*log.commits.values(), *log.begins.values())}
     ids |= {takeover.stream_id for takeover in log.lineage.takeovers}
     if len(ids) > 1:
         found = f"holds records of the streams {', '.join(sorted(ids))}"
-        raise CorruptCheckpointError(log.url, found, "those of one", RESTORE, Damage.MISPLACED)
+        raise misplaced(log.url, found, "those of one")
     return RecoveryPlan(
         stream_id=min(ids, default=None),
         last=last,
@@ -324,24 +333,6 @@ def plan_recovery(log: StreamLog) -> RecoveryPlan:
     )
 
 
-def _require_stream(files: Files, plan: RecoveryPlan, stream_id: str) -> None:
-    if plan.stream_id not in (None, stream_id):
-        found = f"is the directory of stream {plan.stream_id}"
-        raise CorruptCheckpointError(
-            files.url, found, f"that of {stream_id}", RESTORE, Damage.MISPLACED
-        )
-
-
-def _require_takeovers(log: StreamLog) -> None:
-    """Raise if a record is of an epoch that has no takeover and is newer than all that have one.
-
-    Also where all that says which epochs there were is gone: then void records would count.
-    """
-    for prefix, epoch in _without_takeover(log):
-        wanted = f"the takeover of epoch {epoch}, of which there are records in {prefix}"
-        raise _missing(log, epoch_file(epoch, TAKEOVER), wanted)
-
-
 def _without_takeover(log: StreamLog) -> list[tuple[str, int]]:
     """Return (prefix, epoch) of the records that are newer than all takeovers."""
     newest = (
@@ -352,74 +343,57 @@ def _without_takeover(log: StreamLog) -> list[tuple[str, int]]:
 
 
 def _require_linked(log: StreamLog) -> None:
-    """Raise if a batch was begun after one that is there and does not count: a takeover is lost."""
-    oldest = log.lineage.takeovers[-1] if log.lineage.takeovers else None
-    if oldest is None or oldest.parent is None:
+    """Raise if a batch follows one that exists and does not count: a takeover is missing."""
+    oldest = log.lineage.takeovers[-1]
+    if oldest.parent is None:
         return
     counted, there = {record_id.time_ms for record_id in log.begins}, set(log.begin_ids)
     for begun in log.begins.values():
         previous = begun.previous
         if previous in there and previous is not None and previous.time_ms not in counted:
-            wanted = f"what epoch {oldest.parent} builds on, of which {begin_file(previous)} is"
-            raise _missing(log, epoch_file(oldest.parent, TAKEOVER), wanted)
+            wanted = f"the takeover of epoch {oldest.parent}, which wrote {begin_file(previous)}"
+            raise log.missing(epoch_file(oldest.parent, TAKEOVER), wanted)
 
 
-def _require_end(log: StreamLog, last_ms: int) -> None:
-    """Raise if the batch that the newest epoch builds on is not there."""
-    if not log.lineage.takeovers:
-        return
-    upto_ms = log.lineage.takeovers[0].upto_ms
-    if upto_ms is not None and last_ms < upto_ms:
-        wanted = f"the commit record of {upto_ms} ms, which epoch {log.lineage.head} builds on"
-        raise _missing(log, COMMIT_PREFIX.rstrip("/"), wanted)
+def _require_taken_over(log: StreamLog, last_ms: int, in_flight: Collection[int]) -> None:
+    """Raise if a batch that the newest takeover names has no record."""
+    newest = log.lineage.takeovers[0]
+    if newest.upto_ms is not None and last_ms < newest.upto_ms:
+        wanted = f"the commit record of {newest.upto_ms} ms, which epoch {newest.epoch} builds on"
+        raise log.missing(COMMIT_PREFIX.rstrip("/"), wanted)
+    for begun in newest.begins:
+        if begun.time_ms > last_ms and begun.time_ms not in in_flight:
+            wanted = f"the begin record of {begun}, which epoch {newest.epoch} took over"
+            raise log.missing(begin_file(begun), wanted)
 
 
 def _require_chain(
-    log: StreamLog,
-    last: CommitRecord | None,
-    snapshots: Mapping[str, NewestSnapshot],
-    begins: Mapping[int, BeginRecord],
+    log: StreamLog, last: CommitRecord, oldest_ms: int, begins: Mapping[int, BeginRecord]
 ) -> None:
-    """Raise if a record between the oldest snapshot and the last batch is not there."""
-    oldest_ms = min((found.time_ms for found in snapshots.values()), default=None)
-    if last is None or oldest_ms is None:
-        return
+    """Raise if a record between the oldest snapshot and the last batch is missing."""
     record = last
     while record.batch_time_ms > oldest_ms:
         time_ms = record.batch_time_ms
         if time_ms not in begins:
             wanted = f"the begin record of the committed batch at {time_ms} ms"
-            raise _missing(log, begin_file(record.record_id), wanted)
+            raise log.missing(begin_file(record.record_id), wanted)
         previous = record.previous
         if previous is None:
             return
         if previous not in log.commits:
             wanted = f"the commit record that comes before that of {time_ms} ms"
-            raise _missing(log, commit_file(previous), wanted)
+            raise log.missing(commit_file(previous), wanted)
         record = log.commits[previous]
 
 
-def _require_taken_over(log: StreamLog, last_ms: int, in_flight: Sequence[BeginRecord]) -> None:
-    """Raise if a batch that the newest epoch has to run again has no begin record."""
-    there = {begun.batch_time_ms for begun in in_flight}
-    for begun in log.lineage.takeovers[0].begins if log.lineage.takeovers else ():
-        if begun.time_ms > last_ms and begun.time_ms not in there:
-            wanted = f"the begin record of {begun}, which epoch {log.lineage.head} took over"
-            raise _missing(log, begin_file(begun), wanted)
-
-
-def _snapshots(log: StreamLog, last: CommitRecord | None) -> dict[str, NewestSnapshot]:
-    return {} if last is None else dict(_each_snapshot(log, last))
-
-
-def _each_snapshot(log: StreamLog, last: CommitRecord) -> Iterator[tuple[str, NewestSnapshot]]:
+def _snapshots(log: StreamLog, last: CommitRecord) -> Iterator[tuple[str, NewestSnapshot]]:
     for uid, record_id in last.newest_snapshots.items():
         record = log.commits.get(record_id)
         if record is None and uid in log.removed:
             continue
         if record is None:
             wanted = f"the commit record that names the newest snapshot of the state of {uid!r}"
-            raise _missing(log, commit_file(record_id), wanted)
+            raise log.missing(commit_file(record_id), wanted)
         snapshot = record.snapshots.get(uid)
         if snapshot is None and uid not in record.without_state:
             found = f"names no snapshot of the state of {uid!r}"
@@ -429,7 +403,78 @@ def _each_snapshot(log: StreamLog, last: CommitRecord) -> Iterator[tuple[str, Ne
         yield uid, NewestSnapshot(record_id.time_ms, snapshot)
 
 
-def _missing(log: StreamLog, name: str, wanted: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(
-        f"{log.url}/{name}", "is missing", wanted, RESTORE, Damage.MISSING
+# Taking a stream over --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OwnedStream:
+    """A stream that this driver has taken over.
+
+    *commits* and *begins* continue after the last batch in *plan*; *lineage* ends with the epoch of
+    *lease*.
+    """
+
+    lease: WriterLease
+    plan: RecoveryPlan
+    commits: CommitLog
+    begins: BatchLog
+    lineage: Lineage
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this driver."""
+        return self.lease.epoch
+
+
+def take_over(
+    files: Files, stream_id: str, driver: DriverProcess, found: StreamLog | None = None
+) -> OwnedStream:
+    """Claim the next epoch of a stream; when this returns, all that older drivers add is void.
+
+    Records that were *found* before are not read again; check there for reasons not to take over.
+    Raises ConcurrentWriterError, CorruptCheckpointError or CheckpointError.
+    """
+    if found is None:
+        found = read_log(files)
+    _require_stream(files, plan_recovery(found), stream_id)
+    lease = claim_epoch(files, stream_id, driver)
+    try:
+        try:
+            log = read_log(files, known=found)  # an older driver may have added records
+            plan = plan_recovery(log)
+            _require_stream(files, plan, stream_id)
+        finally:
+            lease.check()  # an error may be the work of a newer driver
+        takeover = next_takeover(stream_id, lease.epoch, log.lineage, plan)
+        write_takeover(lease, takeover)
+    except Exception:
+        lease.give_up()
+        raise
+    counted = log.lineage.commits(log.commit_ids)
+    begun = (record.record_id for record in plan.begins.values())
+    return OwnedStream(
+        lease,
+        plan,
+        CommitLog(files, lease, log.lineage, log.commits, counted),
+        BatchLog(files, lease, log.lineage, begun=begun),
+        Lineage((takeover, *log.lineage.takeovers)),
     )
+
+
+def next_takeover(
+    stream_id: str, epoch: int, lineage: Lineage, plan: RecoveryPlan, reason: str = "start"
+) -> Takeover:
+    """Return the takeover of an epoch that begins with *plan*."""
+    if not lineage.takeovers:
+        return Takeover(stream_id, epoch, None, None, (), reason)
+    begins = tuple(begun.record_id for begun in plan.in_flight)
+    parent = lineage.takeovers[0]
+    return Takeover(
+        stream_id, epoch, parent.epoch, plan.last_ms, begins, reason, parent_token=parent.token
+    )
+
+
+def _require_stream(files: Files, plan: RecoveryPlan, stream_id: str) -> None:
+    if plan.stream_id not in (None, stream_id):
+        found = f"is the directory of stream {plan.stream_id}"
+        raise misplaced(files.url, found, f"that of {stream_id}")

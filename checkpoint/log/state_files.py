@@ -1,7 +1,7 @@
-"""State files: one partition of a materialized state, as one attempt of a task wrote it.
+"""State files: one partition of a state snapshot, as one attempt of a task wrote it.
 
 Attempts that were cancelled, lost a race or belong to a dead driver keep writing for seconds. So
-every attempt writes under a name of its own, and a file counts only if a commit record names it.
+every attempt writes under a unique name, and a file counts only if a commit record names it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import secrets  # noqa: TID251
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
-from checkpoint.log.record_files import RecordId
-from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.log.record_files import RecordId, misplaced, missing
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location, uid_part
 from checkpoint.storage.framing import (
     FileKind,
     FileRef,
@@ -24,7 +23,6 @@ from checkpoint.storage.framing import (
     write_frames,
 )
 from checkpoint.storage.json_records import convert
-from checkpoint.storage.names import uid_part
 
 STATE_PREFIX = "state/"
 
@@ -35,18 +33,18 @@ _ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def new_attempt() -> str:
-    """Return a name for one attempt of a task: 64 random bits, never seen before."""
+    """Return a unique name for one attempt of a task: 64 random bits."""
     return secrets.token_hex(8)
 
 
 @dataclass(frozen=True)
 class StatePartition:
-    """Which state a file holds: what a reader knows before it opens one.
+    """The partition in a state file, as a reader knows it before opening the file.
 
     Args:
         stream_id: id of the stream, the same over all its restarts.
         operator_uid: uid of the stateful operator.
-        batch_time_ms: the batch after which the state was so.
+        batch_time_ms: the batch after which the state was taken.
         partition: number of the partition, from 0.
         partition_count: partitions of that state.
         partitioner: name of the function that chose the partition of each key.
@@ -74,12 +72,7 @@ class StatePartition:
 
 @dataclass(frozen=True)
 class StateFileId(StatePartition):
-    """Which state a file holds, and which attempt wrote it.
-
-    Args:
-        epoch: epoch of the driver that the attempt worked for.
-        attempt: name of the attempt, unique for ever (:func:`new_attempt`).
-    """
+    """The identity of a state file: its partition, the epoch of the driver, and the attempt."""
 
     epoch: int
     attempt: str
@@ -97,8 +90,7 @@ class StateFileId(StatePartition):
     def name(self) -> str:
         """Name of the file, ``state/<operator>/<time>-p<partition>-e<epoch>-<attempt>.state``.
 
-        One directory for each operator, not for each batch: a new directory would have to be
-        synced too, and be removed later.
+        Each operator has one directory; one per batch would need a sync and a deletion.
         """
         return (
             f"{STATE_PREFIX}{uid_part(self.operator_uid)}/{self.batch_time_ms:016d}"
@@ -118,7 +110,7 @@ def state_files_of(
 
 
 def state_file_record(name: str) -> RecordId | None:
-    """Return which commit record could name the state file *name*; None for any other file."""
+    """Return the commit record that could name the file *name*; None if it is not a state file."""
     match = _STATE_FILE.fullmatch(name)
     return RecordId(int(match[1]), int(match[2])) if match else None
 
@@ -126,7 +118,7 @@ def state_file_record(name: str) -> RecordId | None:
 def write_state_file(
     files: Files, file_id: StateFileId, blocks: Iterable[tuple[bytes | memoryview, int]]
 ) -> FileRef:
-    """Write one partition of a state, durably, and say what was written.
+    """Write one partition of a state durably, and return its reference.
 
     Raises CheckpointError.
     """
@@ -139,10 +131,9 @@ def write_state_file(
 def read_state_file(files: Files, ref: FileRef, expected: StatePartition) -> Iterator[bytes]:
     """Open a state file and return an iterator of its payloads.
 
-    The header is checked at once. Each payload is checked, and known to be this one of this file,
-    before it is handed out; size and digest when the iterator ends. So read to the end before
-    anything that follows from the state is made durable. Raises CorruptCheckpointError or
-    StorageRefusedError.
+    The header is checked at once, each payload before it is returned, size and digest at the end:
+    read to the end before making anything durable that depends on the state. Raises
+    CorruptCheckpointError or StorageRefusedError.
     """
     file = location(files, ref.name)
     try:
@@ -150,7 +141,7 @@ def read_state_file(files: Files, ref: FileRef, expected: StatePartition) -> Ite
         frames = read_frames(chunks, FileKind.STATE, file)
     except FileNotFoundError as error:
         wanted = f"a state file of {ref.size_bytes} bytes and {ref.records} records"
-        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE, Damage.MISSING) from error
+        raise missing(file, wanted) from error
     _require_identity(frames.header, ref, expected, file)
     return _payloads(frames, ref, file)
 
@@ -164,27 +155,16 @@ def _payloads(frames: Frames, ref: FileRef, file: str) -> Iterator[bytes]:
 def _require_identity(
     header: Mapping[str, object], ref: FileRef, expected: StatePartition, file: str
 ) -> None:
-    """Raise unless the file says of itself that it is the one that was asked for."""
+    """Raise unless the header of the file has the expected identity."""
     for field in dataclasses.fields(StatePartition):
         found, wanted = header.get(field.name), getattr(expected, field.name)
         if found != wanted:
-            raise CorruptCheckpointError(
-                file,
-                f"is of {field.name} {found!r}",
-                f"{field.name} {wanted!r}",
-                RESTORE,
-                Damage.MISPLACED,
-            )
+            raise misplaced(file, f"is of {field.name} {found!r}", f"{field.name} {wanted!r}")
     name = read_file_id(header, file).name
     if name != ref.name:
-        raise CorruptCheckpointError(
-            file, f"was written as {name}", ref.name, RESTORE, Damage.MISPLACED
-        )
+        raise misplaced(file, f"was written as {name}", ref.name)
 
 
 def read_file_id(header: Mapping[str, object], file: str) -> StateFileId:
-    """Return what a state file says of itself, and of the attempt that wrote it.
-
-    Raises CorruptCheckpointError.
-    """
+    """Return the identity in the header of a state file. Raises CorruptCheckpointError."""
     return convert(header, StateFileId, file, "the header of a state file")

@@ -1,4 +1,4 @@
-"""Stored state as a commit record names it: one content, and its file, for each partition."""
+"""State stores in commit records: the version and the changelog of each partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UID = re.compile(r"[0-9a-f]{8,64}")
 
 @dataclass(frozen=True)
 class StoreId:
-    """Which store: one partition of one named state of one operator of one stream.
+    """One partition of one named store of an operator.
 
     Args:
         stream_id: id of the stream, the same over all its restarts.
@@ -43,10 +43,10 @@ class StoreId:
 
 
 class VersionId(JsonRecord, frozen=True, gc=False):
-    """One exact content of a store, for ever.
+    """One immutable content of a store.
 
     Args:
-        version: commits that led to it; 0 is the empty store.
+        version: the number of commits that led to it; 0 is the empty store.
         uid: the attempt that committed it, in hexadecimal; empty for version 0.
     """
 
@@ -68,13 +68,9 @@ EMPTY = VersionId(0, "")
 
 
 class PartitionCommit(JsonRecord, frozen=True, gc=False):
-    """One partition of a store after a commit: what a task returns, and what a record names.
+    """One partition of a store after a commit, with its number of keys.
 
-    Args:
-        partition: number of the partition.
-        version_id: its content.
-        file: its changelog; None for the empty store, which has none.
-        count: keys of the content.
+    *file* is the changelog, None for the empty store.
     """
 
     partition: Count
@@ -85,11 +81,11 @@ class PartitionCommit(JsonRecord, frozen=True, gc=False):
     def __post_init__(self) -> None:
         is_empty = self.version_id.version == 0
         if is_empty is not (self.file is None) or (is_empty and self.count):
-            raise ValueError(f"version 0 of stored state alone is empty and has no file: {self}")
+            raise ValueError(f"version 0 of a store, and only it, is empty without a file: {self}")
 
     @property
     def size_bytes(self) -> int:
-        """Size of the changelog, 0 without one."""
+        """Size of the changelog, or 0."""
         return 0 if self.file is None else self.file.size_bytes
 
 
@@ -100,7 +96,7 @@ class StoreCommit(JsonRecord, frozen=True):
         operator_uid: uid of the operator.
         store: name of the store among those of the operator.
         partitioner: name of the function that chose the partition of each key.
-        partitions: those from 0 to n-1, in that order.
+        partitions: the partitions from 0 to n-1, in order.
     """
 
     operator_uid: Text
@@ -122,7 +118,7 @@ class StoreCommit(JsonRecord, frozen=True):
         return (stored.file for stored in self.partitions if stored.file is not None)
 
     def store_id(self, stream_id: str, partition: int) -> StoreId:
-        """Return which store a partition is."""
+        """Return the id of the store of a partition."""
         count = len(self.partitions)
         return StoreId(stream_id, self.operator_uid, self.store, partition, count)
 

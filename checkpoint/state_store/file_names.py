@@ -7,7 +7,7 @@ import re
 import secrets  # noqa: TID251
 
 from checkpoint.log.version_records import StoreId, VersionId
-from checkpoint.storage.names import uid_part
+from checkpoint.storage.files import uid_part
 
 STORE_PREFIX = "stores/"
 

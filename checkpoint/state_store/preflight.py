@@ -18,7 +18,7 @@ from checkpoint.state_store.file_names import (
     parse_file_name,
 )
 from checkpoint.state_store.store_files import HEADER_CHUNK_BYTES, open_stored
-from checkpoint.storage.files import Files, FilesBelow, location
+from checkpoint.storage.files import Files, PrefixedFiles, location
 from checkpoint.storage.framing import FileRef
 
 READ_WHOLE_BYTES = 32 << 20
@@ -63,7 +63,7 @@ def require_rdds(files: Files, snapshot: GraphSnapshot) -> None:
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
-    below = FilesBelow(files, RDDS_PREFIX.rstrip("/"))
+    below = PrefixedFiles(files, RDDS_PREFIX.rstrip("/"))
     _require(below, rdd_files(files, snapshot), Reading())
 
 

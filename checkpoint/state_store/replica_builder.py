@@ -35,7 +35,7 @@ _log = logging.getLogger("checkpoint.state_store")
 
 _GO_BACK = (
     "its writer worked on a damaged replica; go back to a batch before it with python -m "
-    "checkpoint rewind; verify says to which"
+    "checkpoint rewind; verify names that batch"
 )
 
 

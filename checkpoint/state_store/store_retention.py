@@ -21,8 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from checkpoint.log.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
-from checkpoint.log.commit_log import CommitRecord
+from checkpoint.log.batch_records import BEGIN_PREFIX, BEGIN_SUFFIX, CommitRecord, begin_file
 from checkpoint.log.inputs import input_snapshot_file
 from checkpoint.log.record_files import RecordId, record_ids
 from checkpoint.log.record_retention import (

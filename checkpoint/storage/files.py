@@ -1,135 +1,155 @@
-"""Files: the few things that checkpoints ask of a file system.
+"""The file operations that a checkpoint needs, and the names of its files.
 
-Everything durable is a file that is created once, whole, and never changed; so six operations are
-enough, and whatever does them right (:func:`checkpoint.testing.check_files`) can hold a checkpoint.
+Every durable thing is a file that is created once, whole, and never changed by a stream.
+:func:`checkpoint.testing.check_files` tests an implementation.
+
+Names are relative POSIX paths from a small alphabet. A part begins with a letter, a digit or ``_``:
+this rules out ``..`` and absolute names, and keeps hidden names (``.x``) for temporary files.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from checkpoint.storage.names import Names, require_name, require_prefix
+import msgspec
+
+Names = list[str]
+"""A sorted list of names. (A class with a method ``list`` cannot write ``list[str]``.)"""
 
 READ_CHUNK_BYTES = 1 << 20
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,199}")
+_NAME = rf"^{_PART.pattern}(?:/{_PART.pattern})*\Z"
+_PLAIN_UID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,63}")
+_RULE = (
+    "must be parts joined by '/', each 1 to 200 of A-Z a-z 0-9 . _ = - "
+    "and beginning with a letter, a digit or '_'"
+)
+
+Name = Annotated[str, msgspec.Meta(pattern=_NAME)]
+"""The name of a file, in a record."""
 
 
 class Files(Protocol):
-    """Named files, created once, whole, and durable when that returns.
+    """Named files that are created once and durable when ``create`` returns.
 
-    Values of this type are small and can be pickled: the driver opens them and hands them to tasks.
-    Names are relative posix paths (:mod:`checkpoint.storage.names`); any other is a ``ValueError``.
-    Every method may raise :class:`StorageRefusedError`.
+    Values are small and can be pickled: the driver opens them and sends them to tasks. A name that
+    breaks the rules is a ``ValueError``; every method may raise :class:`StorageRefusedError`.
     """
 
     @property
     def url(self) -> str:
-        """Where these files are, for people to read; without passwords."""
+        """The location, for messages; without passwords."""
         ...
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        """Create a file from *chunks* and return its size in bytes.
+        """Create a file from *chunks*, all or nothing, and return its size in bytes.
 
-        Either the whole file is there, or nothing is, whatever happens on the way; an error that
-        *chunks* itself raises is passed on, and nothing is there. Chunks of 16 kB and more are
-        written best.
+        An error that *chunks* raises is passed on, and no file is created. Chunks of 16 kB and
+        more are the most efficient.
 
         Raises:
-            AlreadyExistsError: the name is taken, by a file that is whole and durable.
-            StorageRefusedError: the file was not created; another try may succeed.
+            AlreadyExistsError: a whole and durable file has this name.
+            StorageRefusedError: the file was not created; a retry may succeed.
             StorageUncertainError: the file may have been created, or may still be.
             NotDurableError: the file was created and may not survive a power loss.
         """
         ...
 
-    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
-        """Read a file from its beginning, in chunks of at most *chunk_bytes*, none of them empty.
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        """Replace the bytes of an existing file atomically; only for signing, never in a stream.
 
-        Raises (at the first chunk):
-            FileNotFoundError: there is no file of that name.
+        Raises the errors of :meth:`create`.
+        """
+        ...
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        """Read a file in chunks of 1 to *chunk_bytes* bytes.
+
+        Raises FileNotFoundError at the first chunk.
         """
         ...
 
     def read(self, name: str) -> bytes:
-        """Read a whole file.
-
-        Raises:
-            FileNotFoundError: there is no file of that name.
-        """
+        """Read a whole file. Raises FileNotFoundError."""
         ...
 
     def exists(self, name: str) -> bool:
-        """Whether a file of that name can be seen now."""
+        """Return whether a file of this name is visible now."""
         ...
 
     def list(self, prefix: str) -> Names:
-        """Return the names that begin with *prefix*, sorted; ``""`` lists them all.
+        """Return the sorted names that begin with *prefix*; ``""`` lists all files.
 
-        Temporary files, and files that :meth:`create` could not have made, are not listed.
+        Temporary files, and files with other names than :meth:`create` accepts, are not listed.
         """
         ...
 
     def directories(self, directory: str = "") -> Names:
-        """Return the names of the directories in a directory, sorted; nothing in them is listed.
-
-        Args:
-            directory: its name; that of the root by default. One that is not there has none.
-        """
+        """Return the sorted names of the directories in *directory*; the root by default."""
         ...
 
     def delete(self, name: str) -> None:
-        """Delete a file; that there is none is fine.
-
-        A power loss may bring the file back.
-        """
-        ...
-
-
-class ReplaceableFiles(Files, Protocol):
-    """Files of which one can be written in another way, with the same content.
-
-    Nothing that runs a stream does this: what a reader holds is what there is.
-    """
-
-    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        """Put other bytes in the place of a file that is there.
-
-        Whenever it ends, the old bytes are there or the new ones, whole; they are durable when it
-        returns. Raises as :meth:`Files.create` does.
-        """
+        """Delete a file if it exists. A power loss may bring it back."""
         ...
 
 
 @dataclass(frozen=True)
-class SomeFiles:
-    """The files of *inner* as they would be if there were some of them only, for who only reads.
-
-    Args:
-        inner: the files.
-        shows: says of a name whether that file is one of them; others are taken for missing.
-    """
+class WrappedFiles:
+    """Files that pass every call to *inner*; a subclass overrides what differs."""
 
     inner: Files
-    shows: Callable[[str], bool]
 
     @property
     def url(self) -> str:
         return self.inner.url
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        raise ValueError(f"{self.url} is only looked at, and nothing is written there")
+        return self.inner.create(name, chunks)
+
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        self.inner.replace(name, chunks)
 
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
-        self._require_shown(name)
         return self.inner.read_chunks(name, chunk_bytes)
 
     def read(self, name: str) -> bytes:
-        self._require_shown(name)
-        return self.inner.read(name)
+        return b"".join(self.read_chunks(name, READ_CHUNK_BYTES))
+
+    def exists(self, name: str) -> bool:
+        return self.inner.exists(name)
+
+    def list(self, prefix: str) -> Names:
+        return self.inner.list(prefix)
+
+    def directories(self, directory: str = "") -> Names:
+        return self.inner.directories(directory)
+
+    def delete(self, name: str) -> None:
+        self.inner.delete(name)
+
+
+@dataclass(frozen=True)
+class FilteredFiles(WrappedFiles):
+    """A read-only view of the files whose names satisfy *shows*; the others seem to be missing."""
+
+    shows: Callable[[str], bool]
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        raise ValueError(f"{self.url} is open for reading only, so {name} is not created")
+
+    def delete(self, name: str) -> None:
+        raise ValueError(f"{self.url} is open for reading only, so {name} is not deleted")
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        if not self.shows(name):
+            raise FileNotFoundError(f"{self.url}/{name} is not in this view")
+        return self.inner.read_chunks(name, chunk_bytes)
 
     def exists(self, name: str) -> bool:
         return self.shows(name) and self.inner.exists(name)
@@ -137,27 +157,11 @@ class SomeFiles:
     def list(self, prefix: str) -> Names:
         return [name for name in self.inner.list(prefix) if self.shows(name)]
 
-    def directories(self, directory: str = "") -> Names:
-        return self.inner.directories(directory)
-
-    def delete(self, name: str) -> None:
-        raise ValueError(f"{self.url} is only looked at, and nothing is deleted there")
-
-    def _require_shown(self, name: str) -> None:
-        if not self.shows(name):
-            raise FileNotFoundError(f"{self.url}/{name} is taken for missing")
-
 
 @dataclass(frozen=True)
-class FilesBelow:
-    """The files of a directory among *inner*, under their names from there on.
+class PrefixedFiles(WrappedFiles):
+    """The files of *directory*, with names relative to it."""
 
-    Args:
-        inner: the files.
-        directory: name of the directory.
-    """
-
-    inner: Files
     directory: str
 
     @property
@@ -167,19 +171,18 @@ class FilesBelow:
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         return self.inner.create(self._inside(name), chunks)
 
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        self.inner.replace(self._inside(name), chunks)
+
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
         return self.inner.read_chunks(self._inside(name), chunk_bytes)
-
-    def read(self, name: str) -> bytes:
-        return self.inner.read(self._inside(name))
 
     def exists(self, name: str) -> bool:
         return self.inner.exists(self._inside(name))
 
     def list(self, prefix: str) -> Names:
-        require_prefix(prefix)
-        start = len(self.directory) + 1
-        return [name[start:] for name in self.inner.list(f"{self.directory}/{prefix}")]
+        names = self.inner.list(f"{self.directory}/{require_prefix(prefix)}")
+        return [name[len(self.directory) + 1 :] for name in names]
 
     def directories(self, directory: str = "") -> Names:
         return self.inner.directories(f"{self.directory}/{directory}".rstrip("/"))
@@ -192,10 +195,46 @@ class FilesBelow:
 
 
 def is_path(url: str) -> bool:
-    """Whether *url* is on a path of this host: a path itself, or ``file:`` and a path."""
+    """Return whether *url* is a path, or ``file:`` and a path."""
     return not _URL.match(url) or url.startswith("file:")
 
 
 def location(files: Files, name: str) -> str:
-    """Where the file *name* is, for messages."""
+    """Return the location of the file *name*, for messages."""
     return f"{files.url}/{name}"
+
+
+def is_name(name: str) -> bool:
+    """Return whether *name* is a valid file name."""
+    return all(_PART.fullmatch(part) for part in name.split("/"))
+
+
+def require_name(name: str) -> str:
+    """Return *name* if it is a valid file name. Raises ValueError."""
+    if is_name(name):
+        return name
+    raise ValueError(f"file name {name!r} {_RULE}")
+
+
+def require_prefix(prefix: str) -> str:
+    """Return *prefix* if valid file names can begin with it. Raises ValueError."""
+    if prefix == "" or is_name(prefix.removesuffix("/")):
+        return prefix
+    raise ValueError(f"prefix {prefix!r} of file names {_RULE}")
+
+
+def uid_part(uid: str) -> str:
+    """Return the part of a file name that represents *uid*, different for each uid.
+
+    A short lower-case uid is used as it is. Any other becomes a readable beginning, a dot (which
+    plain ones do not have) and a 128 bit digest: two uids never share a part, even on a
+    case-insensitive file system.
+
+    >>> uid_part("counts"), uid_part("Counts per user")
+    ('counts', 'counts-per-user.6b00e3a4569c9ba0939681a72e71c24a')
+    """
+    if _PLAIN_UID.fullmatch(uid):
+        return uid
+    readable = re.sub(r"[^a-z0-9_]+", "-", uid.lower()).strip("-")[:40] or "_"
+    digest = hashlib.blake2b(uid.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{readable}.{digest}"

@@ -9,12 +9,12 @@ A file is a header, blocks, and a footer, all integers little-endian::
     footer     4s FOOT  | Q blocks | Q records | I crc of these | 8s end mark
 
 The crcs of the heads form a chain: each begins with the value of the one before. So a block that
-is verified is not only whole, it is *this* block of *this* file: blocks that were dropped, doubled,
-swapped or taken from another file are found before they are handed out. Lengths are trusted only
-after their crc, so damage never asks for memory that the file does not have.
+is verified is *this* block of *this* file: blocks that were dropped, doubled, swapped or taken from
+another file are detected before they are returned. A length is used only after its crc is checked,
+so a damaged one never allocates memory.
 
-Nothing is compressed. Every block is read and checked at the speed of crc32 (2.5 GB/s where the
-disk gave 1), and the cost of Python is a few microseconds a block: blocks of about 100 kB are good.
+Nothing is compressed: checking a block takes as long as its crc32 (2.5 GB/s where the disk had 1),
+and a few microseconds of Python, so blocks of about 100 kB are efficient.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ from __future__ import annotations
 import enum
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 from zlib import crc32
 
 import msgspec
 
-from checkpoint.errors import UPGRADE, CorruptCheckpointError, Damage, UntrustedFileError
-from checkpoint.storage.file_bytes import FileBytes, damaged
+from checkpoint.errors import (
+    RESTORE,
+    UPGRADE,
+    CorruptCheckpointError,
+    Damage,
+    UntrustedFileError,
+)
+from checkpoint.storage.files import Name
 from checkpoint.storage.json_records import Count, JsonRecord, decode, encode
-from checkpoint.storage.names import Name
-from checkpoint.storage.segments import SIGNED_MAGIC, without_signatures
 
 FORMAT = 1
 MAX_HEADER_BYTES = 1 << 20
@@ -42,6 +46,7 @@ MAX_BLOCK_RECORDS = (1 << 32) - 1
 
 # As in PNG: a byte above 127 and both line ends show what text-mode copies do to a file.
 _MAGIC = b"\x89DSC\r\n\x1a\n"
+SIGNED_MAGIC = b"\x89DSG\r\n\x1a\n"
 _END = b"\r\nDSCEND"
 _BLOCK_MARK = b"BLCK"
 _FOOTER_MARK = b"FOOT"
@@ -54,7 +59,7 @@ _FOOTER_BYTES = _FOOTER.size + _CRC.size + len(_END)
 
 
 class FileKind(enum.Enum):
-    """What a file holds."""
+    """The kind of a file."""
 
     STATE = b"STAT"
     COMMIT = b"COMM"
@@ -69,13 +74,68 @@ class FileKind(enum.Enum):
     INPUTS = b"INPS"
 
 
-class FrameTotals:
-    """What a file adds up to; complete when all of its frames were written or read.
+def damaged(
+    file: str, found: str, expected: str, damage: Damage = Damage.DAMAGED
+) -> CorruptCheckpointError:
+    """Return the error for a file whose bytes are not those that were written."""
+    return CorruptCheckpointError(file, found, expected, RESTORE, damage)
 
-    The digest is blake2b over the heads of all frames, which hold the crc of every payload. It
-    identifies a file at 20 bytes of hashing a block; over the payloads themselves it would take
-    three times as long as all the rest. It finds files that were mixed up or damaged, and it is no
-    defence against someone who forges them.
+
+class FileBytes:
+    """Reads exact numbers of bytes from chunks of any size.
+
+    *error* makes the exception for a file that is too short or too long.
+    """
+
+    def __init__(
+        self,
+        chunks: Iterable[bytes],
+        file: str,
+        error: Callable[[str, str, str], CorruptCheckpointError] = damaged,
+    ) -> None:
+        self.file = file
+        self._error = error
+        self._chunks = iter(chunks)
+        self._rest = memoryview(b"")
+        self._taken_bytes = 0
+
+    def take(self, count: int, what: str) -> bytes:
+        """Return the next *count* bytes, part of *what*; never buffers more than the file has."""
+        parts = [self._rest[:count]]
+        missing = count - len(parts[0])
+        self._rest = self._rest[count:]
+        while missing:
+            chunk = memoryview(next(self._chunks, b""))
+            if not chunk:
+                found = f"ends after {self._taken_bytes + count - missing} bytes, inside {what}"
+                raise self._error(self.file, found, f"{missing} more bytes")
+            parts.append(chunk[:missing])
+            self._rest = chunk[missing:]
+            missing -= len(parts[-1])
+        self._taken_bytes += count
+        return b"".join(parts) if len(parts) > 1 else bytes(parts[0])
+
+    def require_crc(self, head: bytes, crc: int, what: str) -> int:
+        """Return *crc* if *head* ends with it."""
+        (stored,) = _CRC.unpack_from(head, len(head) - _CRC.size)
+        if crc == stored:
+            return crc
+        raise self._error(self.file, f"is damaged in {what}", f"crc {crc:08x}, not {stored:08x}")
+
+    def require_end(self) -> None:
+        """Raise if bytes are left."""
+        if len(self._rest) or next(self._chunks, b""):
+            raise self._error(
+                self.file, f"continues after {self._taken_bytes} bytes", "its end there"
+            )
+
+
+class FrameTotals:
+    """Totals of a file, complete after all of its frames were written or read.
+
+    The digest is blake2b over the heads of all frames, which contain the crc of every payload;
+    hashing the payloads would take three times as long as the rest. It detects files that were
+    mixed up or damaged, not forged ones.
     """
 
     def __init__(self) -> None:
@@ -86,7 +146,7 @@ class FrameTotals:
 
     @property
     def digest(self) -> str:
-        """The digest up to here, in hexadecimal."""
+        """The digest so far, in hexadecimal."""
         return self._digest.hexdigest()
 
     def add_head(self, head: bytes) -> bytes:
@@ -103,14 +163,7 @@ class FrameTotals:
 
 
 class FileRef(JsonRecord, frozen=True, gc=False):
-    """A complete file: what its writer returns, and what a record names.
-
-    Args:
-        name: its name.
-        size_bytes: its size.
-        digest: its digest (:class:`FrameTotals`).
-        records: records in it.
-    """
+    """A reference to a complete file, with its totals; records contain it."""
 
     name: Name
     size_bytes: Count
@@ -119,11 +172,11 @@ class FileRef(JsonRecord, frozen=True, gc=False):
 
     @classmethod
     def of(cls, name: str, totals: FrameTotals) -> FileRef:
-        """Return the reference of a file that was written, or read, to its end."""
+        """Return the reference of a file that was written or read to its end."""
         return cls(name, totals.size_bytes, totals.digest, totals.records)
 
     def require(self, totals: FrameTotals, file: str) -> None:
-        """Raise CorruptCheckpointError unless the file that was read is this one."""
+        """Raise CorruptCheckpointError unless *totals* are those of this file."""
         found = self.of(self.name, totals)
         for what, has, wanted in (
             ("bytes", found.size_bytes, self.size_bytes),
@@ -151,15 +204,9 @@ def write_frames(
     blocks: Iterable[tuple[bytes | memoryview, int]],
     totals: FrameTotals | None = None,
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file, in pieces, as *blocks* are pulled.
+    """Yield the bytes of a file as *blocks*, pairs of payload and number of records, are pulled.
 
-    Args:
-        kind: what the file holds.
-        header: a JSON object.
-        blocks: pairs (payload, number of records in it).
-        totals: filled on the way, for callers that want to know.
-
-    Raises ValueError.
+    *totals* are filled on the way. Raises ValueError.
     """
     totals = FrameTotals() if totals is None else totals
     encoded = encode(header)
@@ -187,7 +234,7 @@ def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
 
     Raises CorruptCheckpointError.
     """
-    source = FileBytes(without_signatures(chunks, file), file)
+    source = FileBytes(chunks, file)
     totals = FrameTotals()
     preamble = source.take(_PREAMBLE.size + _CRC.size, "the preamble")
     magic, file_format, kind_found, header_bytes = _PREAMBLE.unpack_from(preamble)

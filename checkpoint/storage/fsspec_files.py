@@ -1,7 +1,7 @@
 """Files in an object store, or in memory, through fsspec.
 
-fsspec itself is imported when the first file is touched, not before: checkpoints on local disks
-do not pay its 60 ms and 18 MB in every worker process.
+fsspec is imported when the first file is used: checkpoints on local disks do not pay its 60 ms and
+18 MB in every worker process.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from itertools import chain
 from typing import Any
 
 from checkpoint.errors import AlreadyExistsError, StorageRefusedError, StorageUncertainError
-from checkpoint.storage.names import Names, is_name, require_name, require_prefix
+from checkpoint.storage.files import Names, is_name, require_name, require_prefix
 
 EXCLUSIVE_PROTOCOLS = frozenset({"abfs", "abfss", "az", "gcs", "gs", "memory", "s3", "s3a"})
-"""Protocols whose fsspec file system creates a file whole, and only if it is absent.
+"""Protocols whose fsspec file system creates a file atomically, and only if it is absent.
 
-Read in the sources of s3fs, gcsfs and adlfs (2026.8 to 2026.10): one conditional request
-(``If-None-Match``, ``ifGenerationMatch``, ``overwrite=False``), which of a file in parts is the
-last one. The others inherit a check that is followed by a write, or show a file while it is still
-being written.
+According to the sources of s3fs, gcsfs and adlfs (2026.8 to 2026.10): one conditional request
+(``If-None-Match``, ``ifGenerationMatch``, ``overwrite=False``), the last one of a multipart upload.
+Others check first and then write, or show a file while it is being written.
 """
 
 PART_BYTES = 16 << 20
-"""What a process holds of a file in memory while it writes it, about twice."""
+"""Size of an upload part; a process buffers about two of them."""
 
 _NOT_DONE = (FileNotFoundError, PermissionError, NotImplementedError, TypeError, ValueError)
 
@@ -35,13 +34,13 @@ _NOT_DONE = (FileNotFoundError, PermissionError, NotImplementedError, TypeError,
 _memory_lock = threading.Lock()
 
 
-_LEAST_SECRET = 6  # characters; what is shorter may be any word
+_LEAST_SECRET = 6  # characters; a shorter value may be any word
 _PASSWORD = re.compile(r"//([^/:@\s]*):[^\s]*@")
 _PARAMETER = re.compile(r"([?&][^=&\s]+=)[^&\s]+")
 
 
 def without_secrets(text: str) -> str:
-    """Return *text* in which no URL has a password or the value of a parameter (``?sig=...``).
+    """Return *text* without passwords and parameter values (``?sig=...``) in its URLs.
 
     >>> without_secrets("abfs://user:a/b@c@host/x?sv=2024&sig=abc")
     'abfs://user:***@host/x?sv=***&sig=***'
@@ -52,11 +51,10 @@ def without_secrets(text: str) -> str:
 class FsspecFiles:
     """Files below *url* of an fsspec file system that can create exclusively.
 
-    A file is sent in one conditional request, or, where it is larger than :data:`PART_BYTES`, in
-    parts, of which the last, conditional request makes a file: so it is there whole or not at all,
-    also when the sender dies, and a failure before that request has changed nothing. Where the
-    protocol is right but the server ignores the condition (some S3 look-alikes), a probe that is
-    made before the first create finds out.
+    A file is sent in one conditional request, or, if it is larger than :data:`PART_BYTES`, in parts
+    and a last, conditional request that creates it. So it is created atomically even if the sender
+    dies, and a failure before that request changes nothing. A probe before the first create detects
+    servers that ignore the condition, as some S3 look-alikes do.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -73,10 +71,7 @@ class FsspecFiles:
         return f"FsspecFiles({self.url!r})"
 
     def require_exclusive_create(self) -> None:
-        """Prove on the storage itself that a second create of one name fails.
-
-        Raises StorageRefusedError.
-        """
+        """Raise StorageRefusedError unless a second create of a name fails on this storage."""
         fs, root = self._connect()
         probe = f"{root}/.probe-{secrets.token_hex(8)}"
         with self._refusing("create a file in", ""):
@@ -91,7 +86,7 @@ class FsspecFiles:
                 fs.rm_file(probe)
         if not self._is_proved:
             raise StorageRefusedError(
-                f"{self.url} replaces an existing file where it was asked to create a new one, so "
+                f"{self.url} replaces an existing file instead of refusing to create it, so "
                 "two drivers could commit the same batch; upgrade that storage or its fsspec "
                 "package, or use another one"
             )
@@ -101,7 +96,7 @@ class FsspecFiles:
         if not self._is_proved:
             self.require_exclusive_create()
         fs, root = self._connect()
-        is_memory = fs.protocol == "memory"  # which shows a file that is sent in parts at once
+        is_memory = fs.protocol == "memory"  # which shows a file before its last part
         begin: list[bytes | memoryview] = []
         size_bytes, rest = 0, iter(chunks)
         for chunk in rest:
@@ -144,13 +139,13 @@ class FsspecFiles:
         except BaseException:
             with contextlib.suppress(Exception):
                 upload.discard()
-            upload.closed = True  # or the collector of garbage would close it, and so make the file
+            upload.closed = True  # or garbage collection would close it, and so create the file
             raise
         return size_bytes
 
     @contextlib.contextmanager
     def _creating(self, name: str, *, is_last: bool = True) -> Iterator[None]:
-        """Say of an error whether the file may be there: only the last request makes it."""
+        """Raise an error by whether the file may exist: only the last request creates it."""
         try:
             yield
         except FileExistsError as error:
@@ -171,7 +166,7 @@ class FsspecFiles:
         for start in range(0, size_bytes, chunk_bytes):
             end = min(start + chunk_bytes, size_bytes)
             with self._refusing("read", name):
-                # By name: the second parameter of s3fs is the version of the object.
+                # As keywords: the second parameter of s3fs is the version of the object.
                 chunk = bytes(fs.cat_file(path, start=start, end=end))
             yield chunk
 
@@ -183,7 +178,7 @@ class FsspecFiles:
     def exists(self, name: str) -> bool:
         fs, root = self._connect()
         try:
-            with self._refusing("look at", require_name(name)):
+            with self._refusing("look up", require_name(name)):
                 return bool(fs.info(f"{root}/{name}")["type"] == "file")
         except FileNotFoundError:
             return False
@@ -214,10 +209,10 @@ class FsspecFiles:
             fs.rm_file(f"{root}/{name}")
 
     def _connect(self) -> tuple[Any, str]:
-        """The file system and the path of the root in it.
+        """Return the file system and the path of the root in it.
 
-        fsspec keeps one connection for each process and set of options, so this is cheap, and
-        right also in a worker that was forked from a process that had a connection.
+        fsspec caches one connection per process and set of options, so this is cheap, and safe in a
+        forked worker.
         """
         protocol = self._url.partition(":")[0]
         if protocol not in EXCLUSIVE_PROTOCOLS:
@@ -226,17 +221,16 @@ class FsspecFiles:
                 "whole and only if it is absent; use a path of a local or mounted file system, or "
                 f"one of {', '.join(sorted(EXCLUSIVE_PROTOCOLS))}"
             )
-        # Here and not above: see the head of this module.
         import fsspec.core  # noqa: PLC0415
 
         try:
             fs, root = fsspec.core.url_to_fs(self._url, **self._options)
         except Exception as error:
             raise StorageRefusedError(
-                f"cannot open {self.url}: {self._told(error)}; look at the URL, its storage "
+                f"cannot open {self.url}: {self._reason(error)}; check the URL, its storage "
                 "options, and that the fsspec package of that protocol is installed"
             ) from error
-        fs.invalidate_cache()  # a listing from before knows nothing of what others created since
+        fs.invalidate_cache()  # others may have created files since the cached listing
         return fs, str(root).rstrip("/")
 
     @contextlib.contextmanager
@@ -252,12 +246,12 @@ class FsspecFiles:
 
     def _message(self, action: str, name: str, error: Exception) -> str:
         return (
-            f"cannot {action} {self.url}/{name}: {self._told(error)}; "
-            "look at that storage, its credentials and the network"
+            f"cannot {action} {self.url}/{name}: {self._reason(error)}; "
+            "check that storage, its credentials and the network"
         )
 
-    def _told(self, error: Exception) -> str:
-        """Return what an error of the file system says, without the secrets that it may repeat."""
+    def _reason(self, error: Exception) -> str:
+        """Return the text of an error of the file system without secrets."""
         reason = without_secrets(str(error) or type(error).__name__)
         for value in self._options.values():
             if isinstance(value, str) and len(value) >= _LEAST_SECRET:
@@ -266,10 +260,10 @@ class FsspecFiles:
 
 
 def _walk(fs: Any, directory: str) -> Iterator[str]:
-    """Paths of all files below *directory*.
+    """Yield the paths of all files below *directory*.
 
-    Not ``fs.find`` and not ``fs.isfile``: they take an error of the network for "nothing there",
-    and a checkpoint that seems to have no commits would start again from nothing.
+    ``fs.find`` and ``fs.isfile`` treat a network error as "not found", and a checkpoint that seems
+    to have no commits would start from scratch.
     """
     try:
         entries = fs.ls(directory, detail=True)

@@ -1,7 +1,7 @@
-"""Records as JSON: a struct says what a file may hold, and is the only check of what it does hold.
+"""Records as JSON: a struct declares the fields of a file, and decoding it is the only check.
 
-Whatever is read is required to have the fields of the struct and no others, each of its type and
-possible. Whatever is written is read once before: nothing is on disk that a restart would refuse.
+A record must have the fields of its struct and no others, each with a valid value. Each record is
+decoded once before it is written, so no file is written that a restart would reject.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
-"""A number from 0 on."""
+"""A number from 0."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 """A text that is not empty."""
@@ -26,19 +26,15 @@ T = TypeVar("T")
 
 
 class JsonRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A record whose fields are what its JSON may have.
-
-    Fields with a default may be left out. What types and :class:`msgspec.Meta` cannot say, such as
-    how fields go together, ``__post_init__`` requires with a ValueError.
-    """
+    """Base of records; rules between fields are checked in ``__post_init__`` (ValueError)."""
 
 
 def encode(value: JsonRecord | Mapping[str, object]) -> bytes:
-    """Write *value* as JSON in ASCII, the same bytes for equal values.
+    """Return *value* as JSON in ASCII, the same bytes for equal values.
 
     Raises TypeError or ValueError.
     """
-    # Not by msgspec, which writes NaN as null and bytes as a text.
+    # Not with msgspec, which writes NaN as null and bytes as text.
     options: dict[str, Any] = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
     data = json.dumps(value, default=_plain, **options).encode("ascii")
     _read(data, type(value) if isinstance(value, JsonRecord) else dict)
@@ -46,15 +42,15 @@ def encode(value: JsonRecord | Mapping[str, object]) -> bytes:
 
 
 def decode(data: bytes, kind: type[T], file: str, what: str) -> T:
-    """Read JSON as a value of the type *kind*. Raises CorruptCheckpointError."""
+    """Return JSON as a value of the type *kind*. Raises CorruptCheckpointError."""
     try:
         return _read(data, kind)
-    except (ValueError, RecursionError) as error:  # what msgspec raises is a ValueError
+    except (ValueError, RecursionError) as error:  # msgspec raises subclasses of ValueError
         raise _makes_no_sense(file, error, what) from error
 
 
 def convert(value: object, kind: type[T], file: str, what: str) -> T:
-    """Make a value of the type *kind* of JSON that was read already, as :func:`decode` does."""
+    """Return decoded JSON as a value of the type *kind*. Raises CorruptCheckpointError."""
     try:
         return msgspec.convert(value, kind)
     except ValueError as error:
@@ -67,7 +63,7 @@ def _read(data: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        # A name of a file that is no Unicode has lone surrogates, which msgspec takes for damage.
+        # A file name that is not Unicode has lone surrogates, which msgspec does not accept.
         return msgspec.convert(json.loads(data), kind)
 
 
@@ -78,7 +74,7 @@ def _makes_no_sense(file: str, error: Exception, what: str) -> CorruptCheckpoint
 
 
 def _plain(value: object) -> object:
-    """Return what JSON has for a value that it does not know."""
+    """Return a value that JSON lacks as one that it has."""
     if isinstance(value, msgspec.Struct):
         is_list = value.__struct_config__.array_like
         return msgspec.structs.astuple(value) if is_list else msgspec.structs.asdict(value)
@@ -88,4 +84,4 @@ def _plain(value: object) -> object:
         return vars(value)
     if isinstance(value, enum.Enum):
         return value.value
-    raise TypeError(f"{value!r} of type {type(value).__name__} is no JSON")
+    raise TypeError(f"{value!r} of type {type(value).__name__} is not JSON")

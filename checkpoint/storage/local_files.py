@@ -17,15 +17,22 @@ from checkpoint.errors import (
     NotDurableError,
     StorageRefusedError,
     StorageUncertainError,
+    UntrustedFileError,
 )
-from checkpoint.storage.names import Names, is_name, require_name, require_prefix
-from checkpoint.storage.ownership import require_own
+from checkpoint.storage.files import Names, is_name, require_name, require_prefix
 
+ALLOW_VARIABLE = "CHECKPOINT_ALLOW_WRITABLE"
+"""Set to 1 in the environment: all who can write a checkpoint are trusted with running code."""
+
+KEY_FILE_VARIABLE = "CHECKPOINT_KEY_FILE"
+"""In the environment: path of the file with the key that signs checkpoints."""
+
+_OTHERS_WRITE = 0o022
 _PRIVATE = (0o700, 0o600)
 _PUBLIC = (0o777, 0o666)
-"""Modes of directories and files, from which the umask takes away."""
+"""Modes of directories and files, before the umask."""
 _TEMP_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a pipe that somebody put in the place of a file must not wait for a writer.
+# O_NONBLOCK: opening a pipe in the place of a file must not wait for a writer.
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _LINK_REFUSALS = frozenset(
@@ -44,41 +51,62 @@ _LINK_REFUSALS = frozenset(
 )
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 _REMEDIES = {
-    errno.ENOENT: "make the directory again, or restore it; it is not made anew while in use",
+    errno.ENOENT: "create the directory again, or restore it; it is not recreated while in use",
     errno.ENOSPC: "free space (or inodes) on that disk",
     errno.EDQUOT: "free space, or raise the quota",
     errno.EROFS: "mount that file system writable",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 
-# Directories whose own entries are known to be durable. A fact about the disk, not about one
-# LocalFiles, so it is kept for the process, and forgotten when it proves wrong.
+# Directories whose own entries are known to be durable: per process, since it is a fact about the
+# disk; cleared when it proves wrong.
 _durable_directories: set[str] = set()
+
+
+def require_own(path: str, status: os.stat_result, is_above: bool = False) -> None:
+    """Raise UntrustedFileError if others can write a file or directory, or it belongs to others."""
+    mode = stat.S_IMODE(status.st_mode)
+    is_link = stat.S_ISLNK(status.st_mode)
+    is_sticky = is_above and bool(mode & stat.S_ISVTX)
+    remedy = "chmod go-w"
+    if status.st_uid not in (0, os.geteuid()):
+        found = f"{'is a symbolic link of' if is_link else 'belongs to'} user id {status.st_uid}"
+        remedy = "give the path it leads to" if is_link else f"chown {os.geteuid()}"
+    elif mode & _OTHERS_WRITE and not is_sticky and not is_link:
+        found = f"can be written by others (mode {mode:04o})"
+    else:
+        return
+    raise UntrustedFileError(
+        path,
+        found,
+        f"that only user id {os.geteuid()} can write it, as unpickling it runs code",
+        f"{remedy}, sign the checkpoint with a key ({KEY_FILE_VARIABLE}), or, if all users who "
+        f"can write there are trusted with running code, set {ALLOW_VARIABLE}=1",
+        Damage.WRITABLE,
+    )
 
 
 @dataclass(frozen=True)
 class LocalFiles:
     """Files below the directory *root*, readable and writable by their owner only.
 
-    A file is created in this order, and each step waits for the one before::
+    A file is created in these steps::
 
-        open a hidden temporary file      O_EXCL, 0600, a name of its own, in the same directory
+        open a hidden temporary file      O_EXCL, 0600, a unique name, in the same directory
         write, fsync                      now the bytes survive a power loss
-        link to the final name            create-once: fails if there is one; a rename replaces
+        link to the final name            fails if the name is taken; a rename would replace
         unlink the temporary name
         fsync the directory               now the name survives a power loss
 
-    A process that is killed on the way leaves a hidden file at worst, which is never listed.
+    A process that is killed on the way leaves at worst a hidden file, which is never listed.
 
-    The root itself is not made here (:func:`checkpoint.open_files` does): when somebody deletes it
-    under a running stream, the next create fails instead of going on in an empty directory.
+    The root itself is created by :func:`checkpoint.open_files` only: if it is deleted while a
+    stream runs, the next create fails instead of continuing in an empty directory.
 
     Args:
-        root: path of the directory; a relative one is made absolute here and now, because workers
-            run in other directories.
-        is_private: whether only their owner may read them, and not whom the umask lets in.
-        is_guarded: whether a file is refused that somebody else could have written, when it is
-            read; for what will be unpickled.
+        root: path of the directory; made absolute at once, because workers run elsewhere.
+        is_private: the owner alone may read the files; else the umask decides.
+        is_guarded: refuse to read a file that another user could have written.
     """
 
     root: str
@@ -97,13 +125,13 @@ class LocalFiles:
         return _PRIVATE if self.is_private else _PUBLIC
 
     def make_root(self) -> None:
-        """Make the root and the directories above it where they are missing, durably."""
+        """Create the root and missing directories above it, durably."""
         missing = []
         directory = self.root
         while not os.path.isdir(directory) and directory != os.path.dirname(directory):
             missing.append(directory)
             directory = os.path.dirname(directory)
-        with _refusing("make the directory", self.root):
+        with _refusing("create the directory", self.root):
             for directory in reversed(missing):
                 _make_directory(directory, self._modes[0])
             os.listdir(self.root)  # fails if a file is in its place
@@ -117,14 +145,14 @@ class LocalFiles:
             try:
                 size_bytes = _write_synced(fd, chunks, path)
             finally:
-                # All was synced before, or is given up: an error of close can tell nothing new.
+                # Everything was synced, or has failed: an error of close adds nothing.
                 with contextlib.suppress(OSError):
                     os.close(fd)
             is_ours = _link(temp, path)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temp)
-        # Also for the file of another writer: who is told "it exists" may count on it.
+        # Also if the file is of another writer: AlreadyExistsError promises that it is durable.
         _sync_name(directory, path)
         if not is_ours:
             raise AlreadyExistsError(f"{path} exists already, and files are created only once")
@@ -138,7 +166,7 @@ class LocalFiles:
             temp, fd = self._open_temp(directory)
         try:
             try:
-                if os.geteuid() == 0:  # whose file it was can read it again
+                if os.geteuid() == 0:  # its owner must be able to read it
                     with _refusing("give away", temp):
                         os.fchown(fd, status.st_uid, status.st_gid)
                 _write_synced(fd, chunks, path)
@@ -173,7 +201,7 @@ class LocalFiles:
 
     def exists(self, name: str) -> bool:
         path = self._path(name)
-        with _refusing("look at", path):
+        with _refusing("look up", path):
             try:
                 return stat.S_ISREG(os.lstat(path).st_mode)
             except (FileNotFoundError, NotADirectoryError):
@@ -226,15 +254,15 @@ class LocalFiles:
             self._make_directories(directory)
             return temp, os.open(temp, _TEMP_FLAGS, self._modes[1])
         except FileNotFoundError:
-            _durable_directories.clear()  # somebody deleted a directory that was known
+            _durable_directories.clear()  # a known directory was deleted
         self._make_directories(directory)
         return temp, os.open(temp, _TEMP_FLAGS, self._modes[1])
 
     def _make_directories(self, directory: str) -> None:
-        """Make *directory* and those above it, up to the root, and their entries durable.
+        """Create *directory* and those above it, up to the root, and sync their entries.
 
-        One that is there already may have been made by another process a moment ago and not be
-        synced yet, so its entry is synced here too, once for each process.
+        An existing one may have been created by another process and not be synced yet, so its entry
+        is synced as well, once per process.
         """
         if directory == self.root or directory in _durable_directories:
             return
@@ -250,7 +278,7 @@ def _make_directory(directory: str, mode: int) -> None:
 
 
 def _write_synced(fd: int, chunks: Iterable[bytes | memoryview], path: str) -> int:
-    """Write *chunks* and sync them; an error of the iterator itself is passed on as it is."""
+    """Write *chunks* and sync them; an error of the iterator itself is passed on."""
     size_bytes = 0
     for chunk in chunks:
         rest = memoryview(chunk).cast("B")
@@ -268,7 +296,7 @@ def _link(temp: str, path: str) -> bool:
     try:
         os.link(temp, path)
     except FileExistsError as error:
-        # NFS repeats a request whose answer was lost, and then meets its own link.
+        # NFS repeats a request whose answer was lost, and then finds its own link.
         try:
             return os.stat(temp).st_nlink == 2
         except OSError:
@@ -296,7 +324,7 @@ def _sync_directory(directory: str) -> None:
 
 
 def _open_regular(path: str, is_guarded: bool) -> int:
-    """Open *path* for reading if it is a regular file, never waiting for it."""
+    """Open *path* for reading if it is a regular file, without blocking."""
     try:
         fd = os.open(path, _READ_FLAGS)
     except FileNotFoundError:
@@ -325,7 +353,7 @@ def _not_regular(path: str, found: str) -> CorruptCheckpointError:
 
 @contextlib.contextmanager
 def _refusing(action: str, path: str) -> Iterator[None]:
-    """Turn an OSError into the error that says: this did not happen."""
+    """Raise an OSError as StorageRefusedError: it did not happen."""
     try:
         yield
     except OSError as error:
@@ -341,4 +369,4 @@ def _remedy(action: str, error: OSError) -> str:
         return "the file system needs hard links, move the checkpoint to one that has them"
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"give user id {os.geteuid()} the permission"
-    return _REMEDIES.get(error.errno or 0, "look at that disk and its mount")
+    return _REMEDIES.get(error.errno or 0, "check that disk and its mount")

@@ -14,46 +14,39 @@ from checkpoint.storage.signing import SignedFiles, SigningKey
 
 
 def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
-    """Open the files at *url*, on the driver, before any task touches them.
+    """Open the files at *url*, on the driver, before any task uses them.
 
-    What can be wrong is found here: a local directory is made if it is missing (0700), an object
-    store is asked to prove that it can create exclusively. Where the environment names a key
-    (``CHECKPOINT_KEY_FILE``, ``CHECKPOINT_KEY``) files are signed, and must be.
+    A missing local directory is created (mode 0700); an object store must prove that it can create
+    a file exclusively. If the environment names a key (``CHECKPOINT_KEY_FILE``,
+    ``CHECKPOINT_KEY``), files are signed, and must be.
 
     Args:
         url: a path, ``file:/path``, ``file:///path``, or the URL of an fsspec file system.
-        options: storage options of the fsspec file system; none for a path.
+        options: storage options of the fsspec file system.
 
     Raises:
-        ValueError: the URL names another host, or a path was given options.
-        StorageRefusedError: the place cannot hold a checkpoint; the message says why.
+        ValueError: the URL names another host, or a path has options.
+        StorageRefusedError: the location cannot hold a checkpoint.
     """
     return _signed(_ready(_open_unsigned(url, options)))
 
 
 def open_output(url: str | os.PathLike[str], **options: Any) -> Files:
-    """Open files for other programs to read: never signed, and for whom the umask lets in.
-
-    Args and errors as of :func:`open_files`.
-    """
+    """Open files as :func:`open_files` does, for other programs: never signed, modes by umask."""
     files = _open_unsigned(url, options)
     return _ready(replace(files, is_private=False) if isinstance(files, LocalFiles) else files)
 
 
 def open_existing(url: str | os.PathLike[str], **options: Any) -> Files:
-    """Open the files at *url* to read them: nothing is made, and nothing is tried out.
-
-    Args:
-        url: as in :func:`open_files`.
-        options: storage options of the fsspec file system; none for a path.
+    """Open the files at *url* for reading, without creating or testing anything.
 
     Raises:
-        FileNotFoundError: a path that is no directory.
-        ValueError: the URL names another host, or a path was given options.
+        FileNotFoundError: a path that is not a directory.
+        ValueError: the URL names another host, or a path has options.
     """
     files = _open_unsigned(url, options)
     if isinstance(files, LocalFiles) and not os.path.isdir(files.root):
-        raise FileNotFoundError(f"{url} is no directory")
+        raise FileNotFoundError(f"{url} is not a directory")
     return _signed(files)
 
 
@@ -66,7 +59,7 @@ def _ready(files: LocalFiles | FsspecFiles) -> Files:
 
 
 def _signed(files: Files) -> Files:
-    """Return *files* with the key that the environment names, if it names one."""
+    """Return *files* with the key that the environment names, if any."""
     key = SigningKey.from_environment()
     if key is None:
         return files
@@ -83,7 +76,7 @@ def _open_unsigned(
         raise ValueError("the location of a checkpoint is empty; give a path or a URL")
     if not is_path(text):
         if "://" not in text:
-            raise ValueError(f"{text!r} is no path and no URL; write protocol://host/path")
+            raise ValueError(f"{text!r} is neither a path nor a URL; write protocol://host/path")
         return FsspecFiles(text, **options)
     if options:
         raise ValueError(f"{text} is a path and takes no storage options, got {sorted(options)}")
@@ -91,7 +84,7 @@ def _open_unsigned(
 
 
 def _require_outside(key: SigningKey, files: Files) -> None:
-    """Raise ValueError if the key lies where everybody has it who has the checkpoint."""
+    """Raise ValueError if the key is inside the checkpoint, readable with it."""
     if key.file and isinstance(files, LocalFiles):
         inside = os.path.realpath(key.file).startswith(os.path.realpath(files.root) + os.sep)
         if inside:

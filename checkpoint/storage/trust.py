@@ -1,9 +1,9 @@
-"""Trust: whether others could have written what is about to be unpickled.
+"""Trust: before a checkpoint is unpickled, require that others cannot have written it.
 
-Unpickling runs what the pickle says. So before anything of a checkpoint is unpickled its driver
-asks here: files that are signed are genuine, files in an object store are guarded by its access
-control, and of files in a directory nobody but their owner may be able to write. What leads there
-counts as well, component by component and link by link, and each file again when it is opened.
+Unpickling runs code. Signed files are genuine, and files in an object store are guarded by its
+access control. In a local directory, only this user and root may be able to write the files, the
+directories, and every directory and link on the way to them; each file is checked again when it is
+opened.
 """
 
 from __future__ import annotations
@@ -15,32 +15,28 @@ from dataclasses import replace
 
 from checkpoint.errors import Damage, StorageRefusedError, UntrustedFileError
 from checkpoint.storage.files import Files
-from checkpoint.storage.local_files import LocalFiles
-from checkpoint.storage.ownership import ALLOW_VARIABLE, require_own
+from checkpoint.storage.local_files import ALLOW_VARIABLE, LocalFiles, require_own
 
-_MOST_LINKS = 40  # as Linux follows
+_MOST_LINKS = 40  # as in Linux
 
 
 def require_trusted(files: Files, prefix: str = "", allow_writable: bool = False) -> Files:
-    """Raise if somebody else could have written the files whose names begin with *prefix*.
+    """Return *files* guarded: each file is checked again when it is opened.
 
     Args:
         files: the directory of a stream.
-        prefix: names, such as ``graph/``; all by default.
-        allow_writable: do not look; for a directory whose other writers are trusted with running
-            code as this user. The environment can say that as well: :data:`ALLOW_VARIABLE`.
-
-    Returns:
-        The same files, which look again at each one that is opened.
+        prefix: check files whose names begin with it, such as ``graph/``; all by default.
+        allow_writable: skip the checks, because all users that can write there are trusted with
+            running code. The environment can allow it too: :data:`ALLOW_VARIABLE`.
 
     Raises:
-        UntrustedFileError: a file, its directory, or a directory or link on the way there can be
-            written by others; or there is a link below the directory of the stream.
-        StorageRefusedError: one of them cannot be looked at.
+        UntrustedFileError: others can write a file, its directory, or a directory or link on the
+            way there; or there is a link below the directory of the stream.
+        StorageRefusedError: the owner or mode of one of them cannot be read.
     """
-    allow_writable = allow_writable or os.environ.get(ALLOW_VARIABLE) == "1"
-    if allow_writable or not isinstance(files, LocalFiles):
+    if allow_writable or not _is_checked(files):
         return files
+    assert isinstance(files, LocalFiles)
     try:
         *above, (root, status) = _way_to(files.root)
     except FileNotFoundError:
@@ -54,20 +50,25 @@ def require_trusted(files: Files, prefix: str = "", allow_writable: bool = False
 
 
 def require_trusted_file(files: Files, name: str) -> Files:
-    """Return *files*, guarded from now on, if only this user can have written the file *name*.
+    """Return *files* guarded, if only this user can have written the file *name*.
 
     Raises UntrustedFileError or StorageRefusedError.
     """
-    if os.environ.get(ALLOW_VARIABLE) == "1" or not isinstance(files, LocalFiles):
+    if not _is_checked(files):
         return files
+    assert isinstance(files, LocalFiles)
     for path, status in _way_to(files.root):
         require_own(path, status, is_above=True)
     _require_own_file(os.path.join(files.root, name))
     return replace(files, is_guarded=True)
 
 
+def _is_checked(files: Files) -> bool:
+    return isinstance(files, LocalFiles) and os.environ.get(ALLOW_VARIABLE) != "1"
+
+
 def _way_to(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield each directory and link on the way to an absolute *path*, itself the last."""
+    """Yield each directory and link on the way to an absolute *path*, which comes last."""
     yield os.sep, _status(os.sep)
     at, links = os.sep, 0
     todo = path.split(os.sep)[::-1]
@@ -87,7 +88,7 @@ def _way_to(path: str) -> Iterator[tuple[str, os.stat_result]]:
         links += 1
         if links > _MOST_LINKS:
             raise StorageRefusedError(
-                f"cannot look at {path}: it leads over more than {_MOST_LINKS} symbolic links; "
+                f"cannot follow {path}: it leads over more than {_MOST_LINKS} symbolic links; "
                 "give the path they lead to"
             )
         target = os.readlink(step)
@@ -112,9 +113,9 @@ def _require_own_file(path: str) -> None:
     try:
         status = _status(path)
     except FileNotFoundError:
-        return  # deleted a moment ago
+        return  # deleted in the meantime
     if stat.S_ISLNK(status.st_mode):
-        remedy = "put there what it leads to"
+        remedy = "replace the link by its target"
         raise UntrustedFileError(
             path, "is a symbolic link", "a file or directory", remedy, Damage.NO_FILE
         )
@@ -128,6 +129,6 @@ def _status(path: str) -> os.stat_result:
         raise
     except OSError as error:
         raise StorageRefusedError(
-            f"cannot look at {path}: {error.strerror}; nothing is read before its owner and mode "
-            "are known, look at that file system"
+            f"cannot read the owner and mode of {path}: {error.strerror}; nothing is unpickled "
+            "before they are known, check that file system"
         ) from error

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from checkpoint.errors import AlreadyExistsError
-from checkpoint.storage.files import Files
-from checkpoint.storage.names import Names
+from checkpoint.storage.files import Files, Names
 from checkpoint.testing.claims import require, require_raises
 from checkpoint.testing.one_fault import Effect, OneFault, SimulatedCrash
 

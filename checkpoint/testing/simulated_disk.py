@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from checkpoint.errors import AlreadyExistsError
-from checkpoint.storage.names import Names, require_name, require_prefix
+from checkpoint.storage.files import Names, require_name, require_prefix
 from checkpoint.testing.one_fault import SimulatedCrash
 
 Omission = Literal["file sync", "directory sync", "exclusive create"]

@@ -9,7 +9,7 @@ are shuffled in them.
 >>> Block(block).keys(), Block(block).values()
 (['a', 'b'], [1, 2])
 
-:mod:`checkpoint.log.pair_blocks` has the layout. A block has the form ``SEPARATE`` when several
+:mod:`checkpoint.log.block_formats` has the layout. A block has the form ``SEPARATE`` when several
 rows hold one mutable object, which a common pickle would return as one object again, and the form
 ``FIELDS`` when all values are tuples of one length that hold plain values only.
 """

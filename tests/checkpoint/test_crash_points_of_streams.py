@@ -27,8 +27,8 @@ from checkpoint import (
     take_over,
 )
 from checkpoint.log import recovery
-from checkpoint.log.fencing import WriterLease, claim_epoch
-from checkpoint.log.lineage import Takeover, write_takeover
+from checkpoint.log.fencing import Takeover, WriterLease, claim_epoch
+from checkpoint.log.lineage import write_takeover
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk
 from tests.support.stream_model import STREAM, Driver, PausedFiles, World, require_right
 

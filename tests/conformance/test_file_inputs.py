@@ -11,7 +11,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint import files_in, open_files
-from checkpoint.log.batch_log import BatchLog
+from checkpoint.log.batch_records import BatchLog
 from dstreams import BatchFailedError, DStream, StreamingContext
 from dstreams.testing import ManualClock
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint.log.batch_log import BatchLog
+from checkpoint.log.batch_records import BatchLog
 from checkpoint.storage.local_files import LocalFiles
 from dstreams import Settings, StreamingContext
 from dstreams.errors import BatchFailedError

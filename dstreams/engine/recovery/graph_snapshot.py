@@ -15,9 +15,9 @@ from pyspark import RDD, SparkConf, SparkContext
 from checkpoint import (
     CheckpointError,
     Files,
-    FilesBelow,
     GraphSnapshot,
     OwnedStream,
+    PrefixedFiles,
     RecordId,
     StatePartition,
     write_graph,
@@ -102,7 +102,7 @@ def write_graph_snapshot(
         CheckpointError: it could not be written, or a newer driver has taken over.
     """
     files = owned.lease.files
-    directory = FilesBelow(files, _RDDS) if pickled.rdds else files
+    directory = PrefixedFiles(files, _RDDS) if pickled.rdds else files
     rdds = tuple(
         _write_rdd(rdd, number, directory, stream_id, owned.epoch)
         for number, rdd in enumerate(pickled.rdds)
@@ -147,7 +147,7 @@ def read_graph_snapshot(
             written = payload.rdds[number]
             if written is None:
                 return spark.emptyRDD()
-            directory = FilesBelow(files, _RDDS)
+            directory = PrefixedFiles(files, _RDDS)
             return read_rdd(spark, directory, written, like=spark.parallelize([0], 1))
 
         return unpickle_graph(payload.graph, spark, context, rdd)

@@ -42,7 +42,7 @@ def test_an_empty_place_has_no_streams(run: Run, tmp_path: Path) -> None:
     assert run("list", tmp_path, as_json=False) == (0, [f"{tmp_path} has no streams"], "")
     status, _, error = run("list", tmp_path / "missing", as_json=False)
     assert status == 2
-    assert "missing is no directory; give the location of a checkpoint" in error
+    assert "missing is not a directory; give the location of a checkpoint" in error
     assert not (tmp_path / "missing").exists()
     assert run("show", tmp_path)[0] == 2
 

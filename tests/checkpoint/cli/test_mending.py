@@ -32,7 +32,7 @@ from checkpoint import (
 from checkpoint.cli.main import main
 from checkpoint.cli.verify import Note
 from checkpoint.errors import Damage
-from checkpoint.log.commit_log import commit_file
+from checkpoint.log.batch_records import commit_file
 from checkpoint.log.record_files import record_frames
 from checkpoint.state_store import DataValues, LmdbBackend, StateStore
 from checkpoint.storage.framing import FileKind, read_frames

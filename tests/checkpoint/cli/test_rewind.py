@@ -137,7 +137,7 @@ def test_a_driver_on_another_host_may_be_running(run: Run, url: Path) -> None:
     status, _, error = run("rewind", url, "--to", 5000)
     assert status == 4
     assert "process 1 on host elsewhere" in error
-    assert "cannot be seen from this host or container; stop it first, or, where it is" in error
+    assert "is not visible from this host or container; stop it first, or, if it is" in error
     assert run("rewind", url, "--to", 5000, "--driver-gone", "--dry-run")[0] == 0
     assert run("gc", url, "--driver-gone", "--dry-run")[0] == 0
     driver = DriverProcess.of_this_process(0)

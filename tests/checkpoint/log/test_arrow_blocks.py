@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from checkpoint.cli.plain import Unshown, pairs_of
-from checkpoint.log.arrow_blocks import (
+from checkpoint.log.block_formats import (
     arrow_metadata,
     arrow_pairs,
     arrow_side,

@@ -20,7 +20,7 @@ from checkpoint import (
     read_plan,
     take_over,
 )
-from checkpoint.log.batch_log import BatchLog
+from checkpoint.log.batch_records import BatchLog
 from checkpoint.log.record_files import record_frames
 from checkpoint.storage.framing import FileKind
 from checkpoint.testing import FaultyFiles
@@ -85,7 +85,7 @@ def test_an_uncertain_record_is_read_back(log: BatchLog) -> None:
     """Done and told otherwise is done."""
     BatchLog(FaultyFiles(log.files, 1, "after", StorageUncertainError)).begin(RECORD)
     later = replace(RECORD, batch_time_ms=3000)
-    with pytest.raises(StorageUncertainError, match="3000 ms may be begun or not"):
+    with pytest.raises(StorageUncertainError, match="3000 ms may or may not be begun"):
         BatchLog(FaultyFiles(log.files, 1, "before", StorageUncertainError)).begin(later)
 
 

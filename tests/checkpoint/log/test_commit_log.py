@@ -147,7 +147,7 @@ def test_uncertain_and_done_is_success(files: LocalFiles) -> None:
 def test_uncertain_and_not_done_stays_uncertain(files: LocalFiles) -> None:
     """The record cannot be seen, and might still appear: nobody may say that it did not happen."""
     faulty = FaultyFiles(files, 1, "before", StorageUncertainError)
-    with pytest.raises(StorageUncertainError, match="may be committed or not: injected fault"):
+    with pytest.raises(StorageUncertainError, match="may or may not be committed: injected fault"):
         CommitLog(faulty).commit(record())
     assert CommitLog(files).times() == []
 

@@ -81,7 +81,7 @@ def test_a_graph_of_an_epoch_without_its_takeover_is_refused(
     write_graph(lease, graph(0))
     (tmp_path / "epochs" / "0000000001.takeover").unlink()
     with pytest.raises(
-        CorruptCheckpointError, match=r"01\.takeover is missing; .* there is a graph"
+        CorruptCheckpointError, match=r"01\.takeover is missing; .* which has a graph"
     ):
         read_newest_graph(lease.files)
 

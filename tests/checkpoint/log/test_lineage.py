@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from checkpoint import ConcurrentWriterError, CorruptCheckpointError, DriverProcess, RecordId
 from checkpoint import open_files as open_at
-from checkpoint.log.fencing import claim_epoch
-from checkpoint.log.lineage import Lineage, Takeover, read_lineage, read_takeover, write_takeover
+from checkpoint.log.fencing import Takeover, claim_epoch, read_takeover
+from checkpoint.log.lineage import Lineage, read_lineage, write_takeover
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -183,7 +183,7 @@ def test_a_takeover_under_another_epoch_is_refused(tmp_path: Path) -> None:
     (epochs / "0000000002.takeover").write_bytes((epochs / "0000000001.takeover").read_bytes())
     with pytest.raises(CorruptCheckpointError, match=r"0000000002\.takeover is of epoch 1"):
         read_lineage(files)
-    with pytest.raises(ValueError, match="the first epoch of a stream builds on nothing"):
+    with pytest.raises(ValueError, match="the first epoch of a stream builds on no batch"):
         takeover(1, None, 5)
     with pytest.raises(ValueError, match="must build on an older one"):
         takeover(2, 2, 5)

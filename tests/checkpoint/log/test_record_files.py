@@ -18,8 +18,7 @@ from checkpoint import (
     open_files,
 )
 from checkpoint.errors import AlreadyExistsError, NotDurableError, StorageUncertainError
-from checkpoint.log.fencing import Claim
-from checkpoint.log.lineage import Takeover
+from checkpoint.log.fencing import Claim, Takeover
 from checkpoint.log.record_files import create_once, read_record, record_frames, record_ids
 from checkpoint.storage.framing import FileKind
 from checkpoint.storage.json_records import JsonRecord, convert, decode, encode

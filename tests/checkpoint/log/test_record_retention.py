@@ -22,7 +22,8 @@ from checkpoint import (
     StorageRefusedError,
     take_over,
 )
-from checkpoint.log.lineage import Lineage, Takeover
+from checkpoint.log.fencing import Takeover
+from checkpoint.log.lineage import Lineage
 from checkpoint.log.record_retention import (
     RetentionPlan,
     apply_retention,

@@ -136,7 +136,7 @@ def test_a_batch_that_was_given_up_is_not_in_flight(files: Files) -> None:
         ("epochs/0000000001.takeover", "names the newest snapshot"),
         (
             "epochs/0000000003.takeover",
-            "the takeover of epoch 3, of which there are records in batches/",
+            "the takeover of epoch 3, which has records in batches/",
         ),
     ],
 )

@@ -22,9 +22,9 @@ from checkpoint import (
     read_state_file,
     write_state_file,
 )
+from checkpoint.storage.files import is_name
 from checkpoint.storage.framing import FileKind, write_frames
 from checkpoint.storage.json_records import convert, decode, encode
-from checkpoint.storage.names import is_name
 
 ID = StateFileId("stream-1", "counts", 2000, 0, 2, "stable", 7, "0a1b")
 BLOCKS = [(b"one" * 100, 3), (b"two" * 100, 4)]

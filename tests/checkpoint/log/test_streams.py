@@ -16,7 +16,7 @@ from checkpoint import (
     take_over,
     write_graph,
 )
-from checkpoint.log.streams import list_streams
+from checkpoint.log.recovery import list_streams
 from checkpoint.testing import FaultyFiles
 
 pytestmark = pytest.mark.usefixtures("no_sync")

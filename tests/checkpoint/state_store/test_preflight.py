@@ -35,7 +35,7 @@ from checkpoint.state_store import (
     require_stored_state,
 )
 from checkpoint.state_store.maintenance import snapshot_if_due
-from checkpoint.storage.files import FilesBelow
+from checkpoint.storage.files import PrefixedFiles
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -135,7 +135,7 @@ def test_of_large_files_the_tasks_read_the_rest(
 def test_the_rdds_of_a_graph_are_there(files: Files, tmp_path: Path) -> None:
     """As the description of the graph names them."""
     file_id = StateFileId(STREAM, "rdd-0", 0, 0, 1, "none", 1, "one")
-    ref = write_state_file(FilesBelow(files, "rdds"), file_id, [(b"payload", 0)])
+    ref = write_state_file(PrefixedFiles(files, "rdds"), file_id, [(b"payload", 0)])
     graph = GraphSnapshot(STREAM, 0, 1, {"rdds": {"rdd-0": [ref]}}, b"")
     require_rdds(files, graph)
     require_rdds(files, replace(graph, description={}))

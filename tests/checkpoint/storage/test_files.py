@@ -1,14 +1,25 @@
-"""A location opens the right kind of files, or says what is wrong with it."""
+"""Locations open the right kind of files; names stay below the root."""
 
 from __future__ import annotations
 
+import doctest
 import itertools
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from checkpoint import FilesBelow, LocalFiles, StorageRefusedError, open_existing, open_files
-from checkpoint.storage.files import SomeFiles, location
+from checkpoint import LocalFiles, PrefixedFiles, StorageRefusedError, open_existing, open_files
+from checkpoint.storage import files as files_module
+from checkpoint.storage.files import (
+    FilteredFiles,
+    is_name,
+    location,
+    require_name,
+    require_prefix,
+    uid_part,
+)
 from checkpoint.storage.fsspec_files import FsspecFiles
 from checkpoint.testing import check_files
 
@@ -80,8 +91,8 @@ def test_files_below_a_directory_are_files(tmp_path: Path) -> None:
     """They keep every promise, and are files of the whole under longer names."""
     numbers = itertools.count()
 
-    def factory() -> FilesBelow:
-        return FilesBelow(open_files(tmp_path / str(next(numbers))), "in/side")
+    def factory() -> PrefixedFiles:
+        return PrefixedFiles(open_files(tmp_path / str(next(numbers))), "in/side")
 
     check_files(factory)
     below = factory()
@@ -95,24 +106,85 @@ def test_some_of_the_files(tmp_path: Path) -> None:
     inner = open_files(tmp_path)
     for name in ("a/x", "a/y"):
         inner.create(name, [name.encode()])
-    files = SomeFiles(inner, lambda name: name != "a/x")
+    files = FilteredFiles(inner, lambda name: name != "a/x")
     assert (files.url, files.list(""), files.directories()) == (inner.url, ["a/y"], ["a"])
     assert [files.exists(name) for name in ("a/x", "a/y", "a/z")] == [False, True, False]
     assert files.read("a/y") == b"".join(files.read_chunks("a/y", 1)) == b"a/y"
     for read in (files.read, lambda name: files.read_chunks(name, 1)):
-        with pytest.raises(FileNotFoundError, match="a/x is taken for missing"):
+        with pytest.raises(FileNotFoundError, match="a/x is not in this view"):
             read("a/x")
-    with pytest.raises(ValueError, match="only looked at"):
+    with pytest.raises(ValueError, match="open for reading only"):
         files.create("b", [b""])
-    with pytest.raises(ValueError, match="only looked at"):
+    with pytest.raises(ValueError, match="open for reading only"):
         files.delete("a/y")
     assert inner.list("") == ["a/x", "a/y"]
 
 
 def test_what_is_opened_to_be_read_is_not_made(tmp_path: Path) -> None:
     """Nor is anything tried out there."""
-    with pytest.raises(FileNotFoundError, match="missing is no directory"):
+    with pytest.raises(FileNotFoundError, match="missing is not a directory"):
         open_existing(tmp_path / "missing")
     assert not (tmp_path / "missing").exists()
     assert open_existing(tmp_path) == LocalFiles(str(tmp_path))
     assert isinstance(open_existing("s3://bucket/none"), FsspecFiles)
+
+
+GOOD = ["a", "state/counts/0001-p0.state", "A_b=c-d.e", "0", "_", "a" * 200]
+BAD = ["", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/./b", ".a", "a/.b", "~", "-a"]
+ODD = ["a b", "a\n", "\na", "a\x00", "a\\b", "C:a", "ü", "a*", "a" * 201, "a\u202eb"]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_names_are_taken_as_they_are(name: str) -> None:
+    """A good name is returned unchanged."""
+    assert require_name(name) == name
+
+
+@pytest.mark.parametrize("name", BAD + ODD)
+def test_bad_names_are_refused_with_the_rule(name: str) -> None:
+    """A name that is empty, absolute, leaves the root, is hidden or odd is refused."""
+    assert not is_name(name)
+    with pytest.raises(ValueError, match="must be parts joined by '/'"):
+        require_name(name)
+
+
+@pytest.mark.parametrize("prefix", ["", "a", "a/", "a/b"])
+def test_prefixes_may_end_in_a_slash(prefix: str) -> None:
+    """A prefix is a name, a directory, or nothing."""
+    assert require_prefix(prefix) == prefix
+
+
+@pytest.mark.parametrize("prefix", ["/", "../", "a//", ".", "a/.", " "])
+def test_bad_prefixes_are_refused(prefix: str) -> None:
+    """A prefix that no name can have is an error, not an empty listing."""
+    with pytest.raises(ValueError, match="prefix"):
+        require_prefix(prefix)
+
+
+UIDS = ["a", "A", "a.b", "a/b", "a-b", "..", "/", " ", "ä", "Ä", "emoji\N{BUG}", "x" * 300]
+
+
+def test_uids_that_differ_have_parts_that_differ_also_in_lower_case() -> None:
+    """Odd, long and upper-case uids get parts of their own, on case-insensitive disks too."""
+    parts = [uid_part(uid) for uid in UIDS]
+    assert len({part.lower() for part in parts}) == len(UIDS)
+    assert all(is_name(part) and "/" not in part for part in parts)
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_uid_parts_are_names_and_equal_only_for_equal_uids(one: str, other: str) -> None:
+    """Any text is a uid, and no two share a part."""
+    assert is_name(uid_part(one))
+    assert len(uid_part(one)) <= 80
+    assert (uid_part(one) == uid_part(other)) == (one == other)
+
+
+def test_no_uid_can_take_the_part_of_another() -> None:
+    """The part of an odd uid, used as a uid, gets another part."""
+    part = uid_part("Counts")
+    assert uid_part(part) != part
+
+
+def test_examples() -> None:
+    """The docstring's example is right."""
+    assert doctest.testmod(files_module).failed == 0

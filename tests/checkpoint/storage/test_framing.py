@@ -151,10 +151,10 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 
 
 def test_bytes_after_the_end_are_refused() -> None:
-    """A file that goes on after its end was written by two."""
+    """A file that continues after its end had two writers."""
     data = written(BLOCKS)
     for chunks in ([data + b"x"], [data, b"x"]):
-        with pytest.raises(CorruptCheckpointError, match=f"goes on after {len(data)} bytes"):
+        with pytest.raises(CorruptCheckpointError, match=f"continues after {len(data)} bytes"):
             read(chunks)
 
 

@@ -318,7 +318,7 @@ def test_an_error_of_the_network_is_not_taken_for_absence(
     with pytest.raises(StorageRefusedError, match=r"cannot list .*connection reset"):
         files.list("commits/")
     object_store.failing = ("info", OSError("connection reset"))
-    with pytest.raises(StorageRefusedError, match=r"cannot look at .*connection reset"):
+    with pytest.raises(StorageRefusedError, match=r"cannot look up .*connection reset"):
         files.exists("commits/1")
     with pytest.raises(StorageRefusedError, match="cannot read"):
         list(files.read_chunks("commits/1", 10))
@@ -368,7 +368,7 @@ def test_errors_of_a_file_system_repeat_no_secrets(monkeypatch: pytest.MonkeyPat
         raise OSError("403 of https://box.net/x?sig=hunter23 with hunter22")
 
     monkeypatch.setattr(MemoryFileSystem, "cat_file", refuse)
-    with pytest.raises(StorageRefusedError, match=r"x\?sig=\*\*\* with \*\*\*; look at"):
+    with pytest.raises(StorageRefusedError, match=r"x\?sig=\*\*\* with \*\*\*; check"):
         files.read("a")
 
 

@@ -262,7 +262,7 @@ def test_a_deleted_root_is_not_made_anew(tmp_path: Path) -> None:
     files.create("d/one", [b"x"])
     shutil.rmtree(tmp_path / "root")
     for act in (lambda: files.create("d/two", [b"x"]), lambda: files.list("")):
-        with pytest.raises(StorageRefusedError, match=r"root.*: No such file.*not made anew"):
+        with pytest.raises(StorageRefusedError, match=r"root.*: No such file.*not recreated"):
             act()
     assert not (tmp_path / "root").exists()
 

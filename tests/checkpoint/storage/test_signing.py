@@ -28,7 +28,7 @@ from checkpoint import (
 )
 from checkpoint.cli.verify import verify_stream
 from checkpoint.errors import UntrustedFileError
-from checkpoint.storage.signing import facts_of, require_kept
+from checkpoint.storage.signing import require_private_key, signing_facts
 from checkpoint.testing import check_files
 from tests.support.stream_model import Driver, World, require_right
 
@@ -87,10 +87,10 @@ def test_the_key_is_in_no_file_and_in_no_pickle(tmp_path: Path, files: SignedFil
     files.create("a", [b"content"])
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     sent = pickle.dumps(files)
-    assert KEY.encode() not in written + sent + str(facts_of(files)).encode()
+    assert KEY.encode() not in written + sent + str(signing_facts(files)).encode()
     assert pickle.loads(sent).read("a") == b"content"
-    assert facts_of(files)["signed"] == "yes"
-    assert facts_of(files.inner) == {"signed": "no"}
+    assert signing_facts(files)["signed"] == "yes"
+    assert signing_facts(files.inner) == {"signed": "no"}
 
 
 def _json_of(text: str) -> bytes:
@@ -264,10 +264,10 @@ def test_a_key_is_kept_from_others(
     """Root may have given it to a group of the process, and nobody else to anybody."""
     status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, group, 0, 0, 0, 0))
     if refused is None:
-        require_kept("/keys/key", status, uid, FIRST, [GIVEN])
+        require_private_key("/keys/key", status, uid, FIRST, [GIVEN])
     else:
         with pytest.raises(StorageRefusedError, match=f"/keys/key .*{refused}, and must"):
-            require_kept("/keys/key", status, uid, FIRST, [GIVEN])
+            require_private_key("/keys/key", status, uid, FIRST, [GIVEN])
 
 
 def test_a_key_is_read_as_kubernetes_mounts_it(

@@ -13,7 +13,7 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import LocalFiles, StorageRefusedError
 from checkpoint.log import inputs
-from checkpoint.log.batch_log import BatchLog
+from checkpoint.log.batch_records import BatchLog
 from dstreams import BatchFailedError, DStream, DurabilityError, SourceError, StreamingContext
 from dstreams.common.durations import batch_name
 from dstreams.engine.batch import BatchResult

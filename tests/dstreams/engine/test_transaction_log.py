@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from checkpoint import CommitLog, ConcurrentWriterError, open_files
-from checkpoint.log.batch_log import BatchLog
+from checkpoint.log.batch_records import BatchLog
 from dstreams.common import faults
 from dstreams.engine.input_offsets import InputEnds
 from dstreams.engine.transaction_log import TransactionLog

@@ -196,7 +196,7 @@ def test_what_is_not_there(
 ) -> None:
     """No directory, no stream, no input of Kafka and no such stream are wrong use: status 2."""
     assert main(["kafka", str(tmp_path / "missing")]) == 2
-    assert "is no directory; give the location of a checkpoint" in capsys.readouterr().err
+    assert "is not a directory; give the location of a checkpoint" in capsys.readouterr().err
     assert main(["kafka", str(tmp_path)]) == 2
     assert "holds no stream; is it a checkpoint?" in capsys.readouterr().err
     ssc = StreamingContext(sc, 1, clock=ManualClock())

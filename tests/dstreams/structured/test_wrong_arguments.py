@@ -245,6 +245,6 @@ def test_directories_that_are_not_there(session: StreamSession, tmp_path: Path) 
         session.read.text(tmp_path / "nothing")
     (tmp_path / "file").write_text("")
     writer = session.memoryStream().toDS().writeStream
-    with pytest.raises(CheckpointError, match=r"cannot make the directory .*file: Not a directory"):
+    with pytest.raises(CheckpointError, match=r"cannot create .*file: Not a directory"):
         writer.start(None, "noop", checkpointLocation=tmp_path / "file")
     assert session.streams.active == []

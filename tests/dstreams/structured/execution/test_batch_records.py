@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import BeginRecord, CommitLog, CommitRecord, CorruptCheckpointError, open_files
-from checkpoint.log.batch_log import BatchLog
+from checkpoint.log.batch_records import BatchLog
 from dstreams.errors import RestartError
 from dstreams.sources.source import PlannedInput
 from dstreams.structured.execution.batch_records import (

@@ -16,7 +16,7 @@ from checkpoint import (
     StoreCommit,
     UntrustedFileError,
 )
-from checkpoint.log.batch_log import BatchLog
+from checkpoint.log.batch_records import BatchLog
 from checkpoint.state_store import EMPTY, LmdbBackend, SnapshotRule, StateStore, StoreId
 from checkpoint.state_store.maintenance import snapshot_if_due
 from dstreams.engine.input_offsets import InputEnds

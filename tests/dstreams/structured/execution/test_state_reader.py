@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checkpoint import open_files
-from checkpoint.log.batch_log import BatchLog
+from checkpoint.log.batch_records import BatchLog
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.structured import GroupStateTimeout, StreamingDataset, StreamSession, window
 from dstreams.structured.api.aggregates import Count, Max
