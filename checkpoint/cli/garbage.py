@@ -44,7 +44,7 @@ from checkpoint.log.recovery import read_plan
 from checkpoint.log.state_files import STATE_PREFIX, state_file_record
 from checkpoint.log.streams import list_streams, stream_url
 from checkpoint.state_store import STORE_PREFIX
-from checkpoint.state_store.file_names import StoredKind, epoch_of, parse_file_name
+from checkpoint.state_store.store_files import StoredKind, epoch_of, parse_file_name
 from checkpoint.storage.files import Files
 from checkpoint.storage.local_files import LocalFiles
 from checkpoint.storage.signing import SignedFiles

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from checkpoint.cli.instances import Instance
-from checkpoint.cli.unpickling import Opaque, Parts, TooManyPartsError
+from checkpoint.cli.unpickling import Instance, Opaque, Parts, TooManyPartsError
 from checkpoint.log.arrow_blocks import arrow_pairs, is_arrow_block
 from checkpoint.log.pair_blocks import PairBlock, PairForm, rows_of_fields
 

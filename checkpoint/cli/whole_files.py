@@ -17,8 +17,7 @@ from checkpoint.log.lineage import read_takeover
 from checkpoint.log.received_blocks import RECEIVED_PREFIX
 from checkpoint.log.record_files import RecordId
 from checkpoint.log.state_files import read_file_id, state_file_record
-from checkpoint.state_store.file_names import StoredKind, parse_file_name
-from checkpoint.state_store.store_files import read_header
+from checkpoint.state_store.store_files import StoredKind, parse_file_name, read_header
 from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.storage.framing import FileKind, read_frames
 from checkpoint.storage.json_records import convert

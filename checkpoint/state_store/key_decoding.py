@@ -16,9 +16,8 @@ from typing import Any
 from uuid import UUID
 
 from checkpoint.errors import CheckpointError
-from checkpoint.state_store.classes import LOADED, Classes
+from checkpoint.state_store.classes import LOADED, Classes, StoredClassError
 from checkpoint.state_store.keys import INT_BIAS
-from checkpoint.state_store.schemas import StoredClassError
 
 _FLOAT = struct.Struct(">d")
 _WORD = struct.Struct(">Q")

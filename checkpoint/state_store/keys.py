@@ -37,17 +37,17 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
-from functools import lru_cache
 from numbers import Complex, Integral, Number, Rational, Real
 from types import WrapperDescriptorType
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
-from checkpoint.state_store.schemas import dataclass_fields, fields_of
+from checkpoint.state_store.classes import Classes, compared_fields, fields_of
 
 KEYS_NAME = "keys-1"
 """Name of this encoding on disk; another one gets another name."""
@@ -85,7 +85,7 @@ def encode_key(key: Any) -> bytes:
     return raw if len(raw) <= MAX_INLINE_BYTES else cut_key(raw)
 
 
-def encode_keys(keys: list[Any], classes: KeyClasses | None = None) -> tuple[list[bytes], bool]:
+def encode_keys(keys: list[Any], classes: Classes | None = None) -> tuple[list[bytes], bool]:
     """Return :func:`encode_key` of each key, and whether all are short and come back as they are.
 
     For many at once, and the commonest kind faster.
@@ -102,7 +102,7 @@ def encode_keys(keys: list[Any], classes: KeyClasses | None = None) -> tuple[lis
     return raws, are_plain(keys, raws, classes)
 
 
-def are_plain(keys: list[Any], raws: list[bytes], classes: KeyClasses | None = None) -> bool:
+def are_plain(keys: list[Any], raws: list[bytes], classes: Classes | None = None) -> bool:
     """Whether all keys are short, and decoding their encodings *raws* gives them as they are."""
     are_exact = set(map(type, keys)) <= {str, int} or all(comes_back(key, classes) for key in keys)
     return are_exact and max(map(len, raws), default=0) <= MAX_INLINE_BYTES
@@ -320,46 +320,8 @@ def _refusal(key: Any) -> TypeError:
     )
 
 
-@lru_cache(maxsize=256)
-def compared_fields(kind: type) -> tuple[str, ...] | None:
-    """Return the fields that a dataclass, or a class of attrs, is compared by.
-
-    None if it is neither, or if something else decides what is equal.
-    """
-    if kind.__hash__ is None:
-        return None
-    hashed_by, compared_by = (_generated_in(kind, name) for name in ("__hash__", "__eq__"))
-    if hashed_by is None or compared_by is None:
-        return None
-    if "__dataclass_params__" in vars(compared_by):
-        return tuple(field.name for field in dataclass_fields(compared_by) if field.compare)
-    compared = [each for each in compared_by.__attrs_attrs__ if each.eq]
-    if any(getattr(each, "eq_key", None) is not None for each in compared):
-        return None
-    return tuple(each.name for each in compared)
-
-
-def _generated_in(kind: type, method: str) -> Any:
-    """Return the class whose generated *method* the class has, None if it is written."""
-    owner = next(base for base in kind.__mro__ if method in vars(base))
-    code = getattr(vars(owner)[method], "__code__", None)
-    file = getattr(code, "co_filename", "")
-    if "__dataclass_params__" in vars(owner):
-        return owner if file == "<string>" else None  # what dataclasses makes has no file
-    is_made = "__attrs_attrs__" in vars(owner) and file.startswith("<attrs generated")
-    return owner if is_made else None
-
-
-class KeyClasses(Protocol):
-    """The classes that a program names."""
-
-    def find(self, module: str, name: str) -> type | None:
-        """Return the class of that name, None if the program names none."""
-        ...
-
-
 def comes_back(  # noqa: PLR0911 - one for each kind of key
-    key: Any, classes: KeyClasses | None = None
+    key: Any, classes: Classes | None = None
 ) -> bool:
     """Whether decoding gives *key* itself, not only a key that equals it."""
     kind: Any = type(key)
@@ -381,3 +343,80 @@ def comes_back(  # noqa: PLR0911 - one for each kind of key
         and len(names) == len(fields_of(kind))
         and all(comes_back(getattr(key, name), classes) for name in names)
     )
+
+
+# By the tag of a bound: where the encodings of its kind begin, and where they end.
+_KINDS = {tag: (bytes((tag,)), bytes((tag + 1,))) for tag in b"sbtdwmu"}
+_KINDS |= dict.fromkeys(b"hij", (b"h", b"k"))
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """Encodings from *start* up to before *stop*; None is no end.
+
+    Bounds may be longer than what is kept of a long key. Then :attr:`first` and :attr:`last` find
+    some keys too many, and :meth:`holds` says of a whole encoding whether it is inside.
+    """
+
+    start: bytes = b""
+    stop: bytes | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all keys from *first* to *last* are inside."""
+        return max(len(self.start), len(self.stop or b"")) <= KEPT_BYTES
+
+    @property
+    def first(self) -> bytes:
+        """Where to begin to scan."""
+        return self.start[:KEPT_BYTES]
+
+    @property
+    def last(self) -> bytes | None:
+        """Before which key to end."""
+        if self.stop is None or len(self.stop) <= KEPT_BYTES:
+            return self.stop
+        return after_prefix(self.stop[:KEPT_BYTES])
+
+    def holds(self, whole: bytes) -> bool:
+        """Whether a whole encoding is inside."""
+        return self.start <= whole and (self.stop is None or whole < self.stop)
+
+
+EVERYTHING = KeyRange()
+
+
+def prefix_range(prefix: Any) -> KeyRange:
+    """Return the range of the keys that begin with *prefix*. Raises TypeError."""
+    if isinstance(prefix, (str, bytes, tuple)):
+        whole = encode_whole(prefix)
+        # The next element of a tuple begins with a tag; a byte of 255 goes on with the last text.
+        is_tuple = isinstance(prefix, tuple)
+        return KeyRange(whole, whole + b"\xff" if is_tuple else after_prefix(whole))
+    raise TypeError(
+        f"prefix {prefix!r} of type {type(prefix).__name__} must be a str, bytes, or a tuple of "
+        "the first elements"
+    )
+
+
+def key_range(start: Any, stop: Any) -> KeyRange:
+    """Return the range of the keys from *start* up to before *stop*; None is no bound."""
+    bounds = [None if bound is None else encode_whole(bound) for bound in (start, stop)]
+    kinds = {_KINDS.get(bound[0]) for bound in bounds if bound is not None}
+    if not kinds:
+        raise TypeError("a range needs a start or a stop; items() iterates over all keys")
+    if len(kinds) > 1 or None in kinds:
+        raise TypeError(
+            f"range from {start!r} to {stop!r} must be between two ints, texts, bytes, tuples, "
+            "dates, datetimes without zone, timedeltas or UUIDs"
+        )
+    ((first, last),) = (kind for kind in kinds if kind is not None)
+    return KeyRange(
+        first if bounds[0] is None else bounds[0], last if bounds[1] is None else bounds[1]
+    )
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """Return the least bytes that are greater than all that begin with *prefix*."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes, RawVersion
 from checkpoint.state_store.change_blocks import Compression
-from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.environments import close_if_unused
-from checkpoint.state_store.file_names import new_suffix, new_uid
 from checkpoint.state_store.replica import (
     LmdbVersion,
     LocalSettings,
     Replica,
     ReplicaIsAheadError,
 )
+from checkpoint.state_store.replica_builder import Changelogs
 from checkpoint.state_store.replica_directory import (
     ReplicaDirectory,
     boot_id,
@@ -26,7 +25,7 @@ from checkpoint.state_store.replica_directory import (
     host_directory,
     require_private,
 )
-from checkpoint.state_store.store_files import write_changelog
+from checkpoint.state_store.store_files import new_suffix, new_uid, write_changelog
 from checkpoint.storage.files import Files
 
 # Directories beside those of the operators; no uid_part ends like this.

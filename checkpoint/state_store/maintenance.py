@@ -16,16 +16,16 @@ import lmdb
 
 from checkpoint.errors import StorageRefusedError
 from checkpoint.log.version_records import EMPTY, StoreId, VersionId
-from checkpoint.state_store.checksum import ChecksumMismatchError
+from checkpoint.state_store.backend import ChecksumMismatchError
 from checkpoint.state_store.environments import (
     DamagedReplicaError,
     acquire,
     copy_compact,
     release,
 )
-from checkpoint.state_store.file_names import new_suffix
 from checkpoint.state_store.lmdb_backend import APART, LmdbBackend
 from checkpoint.state_store.replica import LmdbVersion, ReplicaIsAheadError
+from checkpoint.state_store.replica_builder import ReplicaMeta
 from checkpoint.state_store.replica_directory import (
     ReplicaDirectory,
     boot_id,
@@ -35,8 +35,7 @@ from checkpoint.state_store.replica_directory import (
     require_private,
     stream_directory,
 )
-from checkpoint.state_store.replica_meta import ReplicaMeta
-from checkpoint.state_store.store_files import list_snapshots, write_state_snapshot
+from checkpoint.state_store.store_files import list_snapshots, new_suffix, write_state_snapshot
 
 ASIDE = "deleted."
 """What the name of a stream's directory begins with that is being deleted."""

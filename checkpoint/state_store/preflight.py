@@ -11,13 +11,14 @@ from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
 from checkpoint.log.graph_record import RDDS_PREFIX, GraphSnapshot, rdd_files
 from checkpoint.log.recovery import RecoveryPlan
 from checkpoint.log.state_files import StatePartition, read_state_file
-from checkpoint.state_store.file_names import (
+from checkpoint.state_store.store_files import (
+    HEADER_CHUNK_BYTES,
     STORE_PREFIX,
     StoredKind,
     directory_of,
+    open_stored,
     parse_file_name,
 )
-from checkpoint.state_store.store_files import HEADER_CHUNK_BYTES, open_stored
 from checkpoint.storage.files import Files, FilesBelow, location
 from checkpoint.storage.framing import FileRef
 

@@ -32,8 +32,6 @@ from msgspec.structs import replace
 
 from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
 from checkpoint.log.version_records import VersionId
-from checkpoint.state_store.chain import plan_catch_up, plan_rebuilds
-from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.environments import (
     DamagedReplicaError,
     Environment,
@@ -43,14 +41,26 @@ from checkpoint.state_store.environments import (
     live_bytes,
     release,
 )
-from checkpoint.state_store.replica_builder import apply_changelog, build_generation
+from checkpoint.state_store.replica_builder import (
+    Changelogs,
+    ReplicaMeta,
+    apply_changelog,
+    build_generation,
+    read_meta,
+    require_store,
+    write_meta,
+)
 from checkpoint.state_store.replica_directory import (
     ReplicaDirectory,
     is_mapped_generation,
     refusing,
 )
-from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, require_store, write_meta
-from checkpoint.state_store.store_files import list_snapshots, read_parent
+from checkpoint.state_store.store_files import (
+    list_snapshots,
+    plan_catch_up,
+    plan_rebuilds,
+    read_parent,
+)
 
 _log = logging.getLogger("checkpoint.state_store")
 

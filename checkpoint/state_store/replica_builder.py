@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import lmdb
+from msgspec import field
+from msgspec.structs import replace
 
 from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage, StorageRefusedError
-from checkpoint.log.version_records import EMPTY, VersionId
-from checkpoint.state_store.backend import Changes
-from checkpoint.state_store.chain import ReplayPlan
-from checkpoint.state_store.changelog_cache import Changelogs
-from checkpoint.state_store.checksum import (
+from checkpoint.log.version_records import EMPTY, StoreId, VersionId
+from checkpoint.state_store.backend import (
+    Changes,
     ChecksumMismatchError,
     pairs_checksum,
     require_checksum,
@@ -25,11 +28,200 @@ from checkpoint.state_store.environments import (
     create_environment,
     translating,
 )
-from checkpoint.state_store.file_names import StoredKind, file_name
-from checkpoint.state_store.replica_directory import REMEDY, ReplicaDirectory, delete_tree
-from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, write_meta, write_store
-from checkpoint.state_store.store_files import StoredFile, read_state_snapshot
-from checkpoint.storage.files import location
+from checkpoint.state_store.replica_directory import (
+    REMEDY,
+    ReplicaDirectory,
+    delete_tree,
+    make_directories,
+)
+from checkpoint.state_store.store_files import (
+    ReplayPlan,
+    StoredFile,
+    StoredKind,
+    Tee,
+    directory_of,
+    file_name,
+    new_suffix,
+    parse_file_name,
+    read_changelog,
+    read_parent,
+    read_state_snapshot,
+)
+from checkpoint.storage.files import Files, location
+from checkpoint.storage.json_records import JsonRecord, decode, encode
+from checkpoint.storage.local_files import LocalFiles
+
+LOCAL_LAYOUT = 1
+
+_SELF = b"self"
+_STORE = b"store"
+
+
+class ReplicaMeta(JsonRecord, frozen=True):
+    """Where a replica stands.
+
+    Args:
+        version_id: the version that it holds.
+        codec: how keys and records are encoded, as the last changelog said.
+        checksum: checksum of the version, as the last changelog said; None if it did not.
+        snapshot: the version of the last snapshot before it, the empty one if there is none.
+        snapshot_bytes: size of that snapshot.
+        changelogs: changelogs since that snapshot.
+        changelog_bytes: their size.
+    """
+
+    version_id: VersionId
+    codec: Mapping[str, str] = field(default_factory=dict)
+    snapshot: VersionId = EMPTY
+    snapshot_bytes: int = 0
+    changelogs: int = 0
+    changelog_bytes: int = 0
+    checksum: int | None = 0
+
+    def after(
+        self,
+        version_id: VersionId,
+        codec: Mapping[str, str],
+        size_bytes: int,
+        checksum: int | None,
+    ) -> ReplicaMeta:
+        """Return where the replica stands when one more changelog was applied."""
+        return replace(
+            self,
+            version_id=version_id,
+            codec=codec,
+            changelogs=self.changelogs + 1,
+            changelog_bytes=self.changelog_bytes + size_bytes,
+            checksum=checksum,
+        )
+
+
+def write_meta(environment: Environment, txn: lmdb.Transaction[bytes], meta: ReplicaMeta) -> None:
+    """Say in *txn* where the replica stands."""
+    txn.put(_SELF, encode(meta), db=environment.meta)
+
+
+def read_meta(environment: Environment, txn: lmdb.Transaction[bytes]) -> ReplicaMeta:
+    """Read where the replica stands. Raises DamagedReplicaError."""
+    try:
+        return _parse(txn.get(_SELF, db=environment.meta) or b"nothing", environment.path)
+    except CorruptCheckpointError as error:
+        raise DamagedReplicaError(
+            f"{environment.path} does not say what it holds: {error}"
+        ) from error
+
+
+def write_store(environment: Environment, txn: lmdb.Transaction[bytes], store: StoreId) -> None:
+    """Say in *txn* whose replica this is."""
+    txn.put(_STORE, _store_json(store), db=environment.meta)
+
+
+def require_store(environment: Environment, txn: lmdb.Transaction[bytes], store: StoreId) -> None:
+    """Raise DamagedReplicaError if this is the replica of another store, or of another layout."""
+    if txn.get(_STORE, db=environment.meta) != _store_json(store):
+        raise DamagedReplicaError(f"{environment.path} is not the replica of {store}")
+
+
+@functools.lru_cache(maxsize=256)  # an open reads the same bytes several times
+def _parse(value: bytes, path: str) -> ReplicaMeta:
+    return decode(value, ReplicaMeta, path, "what a replica holds")
+
+
+@functools.lru_cache(maxsize=256)
+def _store_json(store: StoreId) -> bytes:
+    return encode({"layout": LOCAL_LAYOUT, **dataclasses.asdict(store)})
+
+
+class Changelogs:
+    """Changelogs of one store, from the cache of this host where they are in it."""
+
+    def __init__(self, files: Files, cache: str | None, store: StoreId) -> None:
+        self.files = files
+        self.store = store
+        self._cache = cache
+        self._opened: tuple[VersionId, StoredFile] | None = None
+
+    def open(self, version_id: VersionId) -> StoredFile:
+        """Open the changes that led to *version_id*. Raises as read_changelog does."""
+        if self._opened is not None and self._opened[0] == version_id:
+            changelog = self._opened[1]
+            self._opened = None
+            return changelog
+        if self._cache is not None:
+            try:
+                return read_changelog(LocalFiles(self._cache), self.store, version_id)
+            except (CorruptCheckpointError, StorageRefusedError):
+                self.drop_cached(version_id)
+        return read_changelog(self.files, self.store, version_id)
+
+    def parent_of(self, version_id: VersionId) -> VersionId:
+        """Return the parent of *version_id*. Raises as read_parent does."""
+        if self._opened is None:  # the newest: mostly the only one, and applied next
+            self._opened = version_id, self.open(version_id)
+            return self._opened[1].header.parent
+        return read_parent(self.files, self.store, version_id)
+
+    @contextlib.contextmanager
+    def caching(self, version_id: VersionId) -> Iterator[Tee | None]:
+        """Keep in the cache what passes the tee, if all goes well; else there is nothing of it.
+
+        That the cache cannot be written is no failure.
+        """
+        if self._cache is None:
+            yield None
+            return
+        path = self._path(version_id)
+        temp = f"{path}.{new_suffix()}"
+        fd = -1
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                make_directories(os.path.dirname(path))
+                fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                stack.callback(_delete, temp)
+                stack.callback(os.close, fd)
+            is_whole = fd >= 0
+
+            def tee(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+                nonlocal is_whole
+                for piece in pieces:
+                    try:
+                        is_whole = is_whole and os.write(fd, piece) == memoryview(piece).nbytes
+                    except OSError:
+                        is_whole = False
+                    yield piece
+
+            yield tee
+            if is_whole:
+                with contextlib.suppress(OSError):
+                    os.rename(temp, path)
+
+    def drop_cached(self, version_id: VersionId) -> bool:
+        """Delete a changelog from the cache, and return whether it was there."""
+        return self._cache is not None and _delete(self._path(version_id))
+
+    def drop_cached_up_to(self, version: int) -> None:
+        """Delete all up to a version from the cache, also those of attempts that lost."""
+        if self._cache is None:
+            return
+        directory = directory_of(self.store)
+        with contextlib.suppress(OSError):
+            for name in os.listdir(os.path.join(self._cache, directory)):
+                found = parse_file_name(directory + name)
+                if found is not None and found[1].version <= version:
+                    self.drop_cached(found[1])
+
+    def _path(self, version_id: VersionId) -> str:
+        name = file_name(self.store, version_id, StoredKind.CHANGES)
+        return os.path.join(self._cache or "", name)
+
+
+def _delete(path: str) -> bool:
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
 
 _log = logging.getLogger("checkpoint.state_store")
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from checkpoint.errors import StorageRefusedError
 from checkpoint.log.version_records import StoreId
-from checkpoint.state_store.file_names import new_suffix
+from checkpoint.state_store.store_files import new_suffix
 from checkpoint.storage.names import uid_part
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"

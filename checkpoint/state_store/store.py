@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion, StateBackend
 from checkpoint.state_store.keys import KEYS_NAME
-from checkpoint.state_store.overlay import Overlay
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.store_reader import CodecMismatchError, StateReader
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.state_store.values import DataValues, ValueCodec
+from checkpoint.state_store.write_buffer import Overlay
 
 SPILL_BYTES = 64 << 20
 

@@ -10,27 +10,28 @@ wins.
 
 from __future__ import annotations
 
+import enum
 import itertools
 import platform
+import re
+import secrets  # noqa: TID251
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
 from msgspec import field
 
 from checkpoint.errors import RESTORE, UPGRADE, AlreadyExistsError, CorruptCheckpointError, Damage
-from checkpoint.log.version_records import PartitionCommit, StoreId, VersionId
-from checkpoint.state_store.backend import Changes, Pairs, RawVersion
-from checkpoint.state_store.chain import plan_catch_up
-from checkpoint.state_store.change_blocks import Compression, decode_changes, encode_changes
-from checkpoint.state_store.checksum import records_checksum, require_checksum
-from checkpoint.state_store.file_names import (
-    StoredKind,
-    directory_of,
-    file_name,
-    parse_file_name,
+from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
+from checkpoint.state_store.backend import (
+    Changes,
+    Pairs,
+    RawVersion,
+    records_checksum,
+    require_checksum,
 )
+from checkpoint.state_store.change_blocks import Compression, decode_changes, encode_changes
 from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.storage.framing import (
     FileKind,
@@ -41,6 +42,122 @@ from checkpoint.storage.framing import (
     write_frames,
 )
 from checkpoint.storage.json_records import JsonRecord, convert
+from checkpoint.storage.names import uid_part
+
+STORE_PREFIX = "stores/"
+
+_FILE_NAME = re.compile(
+    r"(stores/[^/]+/[^/]+/p\d{5,}/)(\d{16,})-([0-9a-f]{8,64})\.(changes|snapshot)"
+)
+
+
+# The uid of an attempt: epoch of the driver it works for, then 64 random bits.
+_EPOCH_DIGITS = 8
+_UID_DIGITS = 24
+
+
+def new_uid(epoch: int) -> str:
+    """Return the uid of a new attempt that works for the driver of *epoch*."""
+    if not 0 <= epoch < 16**_EPOCH_DIGITS:
+        raise ValueError(f"epoch {epoch} must be 0 to {16**_EPOCH_DIGITS - 1}")
+    return f"{epoch:0{_EPOCH_DIGITS}x}{new_suffix()}"
+
+
+def new_suffix() -> str:
+    """Return 64 random bits in hexadecimal, never seen before."""
+    return secrets.token_hex((_UID_DIGITS - _EPOCH_DIGITS) // 2)
+
+
+def epoch_of(uid: str) -> int | None:
+    """Return the epoch of an attempt; None if the uid does not say."""
+    return int(uid[:_EPOCH_DIGITS], 16) if len(uid) == _UID_DIGITS else None
+
+
+class StoredKind(enum.Enum):
+    """What a file of a store holds; the value ends its name."""
+
+    CHANGES = "changes"
+    SNAPSHOT = "snapshot"
+
+
+def directory_of(store: StoreId) -> str:
+    """Return where the files of a store are: ``stores/<operator>/<store>/p<partition>/``."""
+    parts = (uid_part(store.operator_uid), uid_part(store.store), f"p{store.partition:05d}")
+    return f"{STORE_PREFIX}{'/'.join(parts)}/"
+
+
+def file_name(store: StoreId, version_id: VersionId, kind: StoredKind) -> str:
+    """Return the name of the file that holds *version_id*, or the changes that led to it.
+
+    The name follows from the version alone, so a chain of versions is a chain of files.
+    """
+    return f"{directory_of(store)}{version_id.version:016d}-{version_id.uid}.{kind.value}"
+
+
+def parse_file_name(name: str) -> tuple[str, VersionId, StoredKind] | None:
+    """Return (directory, version, kind) of the file of a store; None for any other name."""
+    match = _FILE_NAME.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        version_id = VersionId(int(match[2]), match[3])
+    except ValueError:
+        return None
+    return match[1], version_id, StoredKind(match[4])
+
+
+ParentOf = Callable[[VersionId], VersionId]
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """How to get a version."""
+
+    start: VersionId
+    changelogs: tuple[VersionId, ...]
+
+
+def walk_back(version_id: VersionId, parent_of: ParentOf) -> Iterator[VersionId]:
+    """Yield *version_id*, its parent, and so on; the empty version is the last."""
+    while True:
+        yield version_id
+        if version_id == EMPTY:
+            return
+        version_id = parent_of(version_id)
+
+
+def plan_catch_up(
+    local: VersionId, version_id: VersionId, parent_of: ParentOf, max_changelogs: int
+) -> ReplayPlan | None:
+    """Plan how to bring the replica up to *version_id*.
+
+    Returns:
+        None if the replica is ahead, on another chain, or more than *max_changelogs* behind.
+    """
+    if not 0 <= version_id.version - local.version <= max_changelogs:
+        return None
+    changelogs: list[VersionId] = []
+    for passed in walk_back(version_id, parent_of):
+        if passed.version <= local.version:
+            return ReplayPlan(local, tuple(reversed(changelogs))) if passed == local else None
+        changelogs.append(passed)
+    return None
+
+
+def plan_rebuilds(
+    version_id: VersionId, snapshots: Set[VersionId], parent_of: ParentOf
+) -> Iterator[ReplayPlan]:
+    """Yield the ways to build *version_id* from nothing, the shortest first.
+
+    Each begins with an older snapshot of the chain than the one before; the last begins with the
+    empty store. Pull the next one only if a snapshot proved to be damaged.
+    """
+    changelogs: list[VersionId] = []
+    for passed in walk_back(version_id, parent_of):
+        if passed == EMPTY or passed in snapshots:
+            yield ReplayPlan(passed, tuple(reversed(changelogs)))
+        changelogs.append(passed)
+
 
 LAYOUT = 1
 """Version of blocks and header (:data:`checkpoint.storage.framing.FORMAT` is that of frames)."""

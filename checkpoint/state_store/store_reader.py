@@ -20,13 +20,25 @@ from checkpoint.errors import CheckpointError
 from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.state_store.key_decoding import decode_key, decode_keys
-from checkpoint.state_store.keys import MAX_INLINE_BYTES, encode_key
-from checkpoint.state_store.overlay import Overlay
-from checkpoint.state_store.ranges import EVERYTHING, KeyRange, key_range, prefix_range
-from checkpoint.state_store.records import PLAIN_END, extras_of, is_timed, times_of
+from checkpoint.state_store.keys import (
+    EVERYTHING,
+    MAX_INLINE_BYTES,
+    KeyRange,
+    encode_key,
+    key_range,
+    prefix_range,
+)
+from checkpoint.state_store.records import (
+    PLAIN_END,
+    extras_of,
+    index_stop,
+    is_timed,
+    split_entry,
+    times_of,
+)
 from checkpoint.state_store.shapes import Shapes
-from checkpoint.state_store.timeouts import index_stop, split_entry
 from checkpoint.state_store.values import ValueCodec
+from checkpoint.state_store.write_buffer import Overlay
 
 _FIRST_CHUNK, _LAST_CHUNK = 8, 512
 _PLAIN = {PLAIN_END}

@@ -34,7 +34,7 @@ from checkpoint.log.record_retention import (
 )
 from checkpoint.log.recovery import OwnedStream
 from checkpoint.log.version_records import StoreId, VersionId
-from checkpoint.state_store.file_names import (
+from checkpoint.state_store.store_files import (
     STORE_PREFIX,
     StoredKind,
     directory_of,

@@ -29,21 +29,28 @@ from typing import Any
 from checkpoint.log.version_records import PartitionCommit, StoreId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.key_decoding import decode_keys
-from checkpoint.state_store.keys import MAX_INLINE_BYTES, are_plain, encode_key, encode_keys
-from checkpoint.state_store.overlay import Overlay
-from checkpoint.state_store.ranges import KeyRange, key_range
-from checkpoint.state_store.records import are_plain_records, extras_of, is_timed
-from checkpoint.state_store.shapes import Shapes
-from checkpoint.state_store.sorted_layers import are_in_order, without_repeats
-from checkpoint.state_store.store_reader import StateReader, WriterState
-from checkpoint.state_store.timeouts import (
+from checkpoint.state_store.keys import (
+    MAX_INLINE_BYTES,
+    KeyRange,
+    are_plain,
+    encode_key,
+    encode_keys,
+    key_range,
+)
+from checkpoint.state_store.records import (
     DueRecords,
+    are_plain_records,
     due_records,
+    extras_of,
     index_entries_of,
     index_stop,
+    is_timed,
     require_timeouts_ms,
 )
+from checkpoint.state_store.shapes import Shapes
+from checkpoint.state_store.store_reader import StateReader, WriterState
 from checkpoint.state_store.values import ValueCodec
+from checkpoint.state_store.write_buffer import Overlay, are_in_order, without_repeats
 
 UPDATE_KEYS = 500  # as many as caches near the processor hold
 _NEAR_BYTES = 1 << 20

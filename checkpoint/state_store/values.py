@@ -1,6 +1,6 @@
 """Values as bytes: plain data and classes of data by default, any object where that is asked for.
 
-``DataValues`` writes numbers and tuples of numbers as rows (:mod:`checkpoint.state_store.rows`),
+``DataValues`` writes numbers and tuples of numbers as rows (:mod:`checkpoint.state_store.shapes`),
 instances of dataclasses and the like as shapes (:mod:`checkpoint.state_store.shapes`), and all else
 as pickles that need no class but those of a short list
 (:mod:`checkpoint.state_store.plain_pickles`). It reads no others, so reading a checkpoint runs no
@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 
 from checkpoint.errors import CheckpointError
-from checkpoint.state_store.classes import LOADED, Classes
+from checkpoint.state_store.classes import LOADED, Classes, StoredClassError, Take, schema_of_id
 from checkpoint.state_store.plain_pickles import (
     EXTENSIONS,
     LINE_END,
@@ -33,20 +33,23 @@ from checkpoint.state_store.plain_pickles import (
     PlainPickler,
     careful_loads,
 )
-from checkpoint.state_store.rows import (
+from checkpoint.state_store.shapes import (
     DOT,
     NUMBER,
     ROWS,
+    SHAPE,
     TUPLE,
     Layout,
+    Shape,
+    Shapes,
     behind,
     decode_row,
     decode_rows,
+    head_of,
     layout_of,
     pack_rows,
+    shape_reader,
 )
-from checkpoint.state_store.schemas import StoredClassError, Take, schema_of_id
-from checkpoint.state_store.shapes import SHAPE, Shape, Shapes, head_of, shape_reader
 
 MAX_VALUE_BYTES = 32 << 20
 _MAX_KNOWN = 256

@@ -20,18 +20,17 @@ from checkpoint.state_store import (
     StoreId,
     VersionId,
 )
-from checkpoint.state_store.backend import Changes
-from checkpoint.state_store.change_blocks import Compression
-from checkpoint.state_store.checksum import (
+from checkpoint.state_store.backend import (
+    Changes,
     ChecksumMismatchError,
     moved_checksum,
     pairs_checksum,
     require_checksum,
 )
-from checkpoint.state_store.file_names import StoredKind
+from checkpoint.state_store.change_blocks import Compression
 from checkpoint.state_store.maintenance import take_snapshot
 from checkpoint.state_store.replica import LmdbVersion
-from checkpoint.state_store.store_files import StoredHeader, stored_frames
+from checkpoint.state_store.store_files import StoredHeader, StoredKind, stored_frames
 from checkpoint.storage.framing import FrameTotals
 from checkpoint.testing.memory_backend import MemoryBackend
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint.state_store.columns import Column
+from checkpoint.state_store.change_blocks import Column
 
 ITEMS = [b"a", b"", b"ccc", b"dd", *(bytes(number % 7) for number in range(1000))]
 SAME = [b"%03d" % number for number in range(600)]

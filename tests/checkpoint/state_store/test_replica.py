@@ -18,9 +18,9 @@ from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, Vers
 from checkpoint.state_store import environments
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.change_blocks import Compression
-from checkpoint.state_store.file_names import StoredKind, file_name
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
+from checkpoint.state_store.store_files import StoredKind, file_name
 from checkpoint.testing import check_backend
 from tests.support.replicas import close_unused
 from tests.support.stores import (

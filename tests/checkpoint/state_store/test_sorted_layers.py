@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.state_store.sorted_layers import Apart, entries_between, overlaid
+from checkpoint.state_store.write_buffer import Apart, entries_between, overlaid
 
 layers = st.dictionaries(st.binary(max_size=2), st.none() | st.integers())
 

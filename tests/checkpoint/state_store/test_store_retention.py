@@ -21,9 +21,12 @@ from checkpoint import (
 )
 from checkpoint.log.record_retention import RetentionPlan, apply_retention
 from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
-from checkpoint.state_store.file_names import STORE_PREFIX, StoredKind, new_uid, parse_file_name
 from checkpoint.state_store.store_files import (
+    STORE_PREFIX,
+    StoredKind,
     changes_between,
+    new_uid,
+    parse_file_name,
     write_changelog,
     write_state_snapshot,
 )
