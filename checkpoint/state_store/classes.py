@@ -7,10 +7,9 @@ restored; the bytes cannot select any other. Instances are created with ``object
 setting their fields, or with ``tuple.__new__``. Neither ``__init__`` nor ``__post_init__``,
 ``__setattr__``, ``__reduce__`` or ``__setstate__`` of the class is called.
 
-**Changed classes.** Stored fields are matched by name; a new field gets its default. If a field was
-removed or renamed, a new field has no default, or the class is gone, reading fails with an error
-that names the class, or calls :attr:`Classes.upgrade`. A member of an enum is stored by name, a
-member of a ``Flag`` by value.
+**Changed classes.** Stored fields are matched by name; a new field gets its default. Reading
+fails, or calls :attr:`Classes.upgrade`, if a field was removed or renamed, if a new field has no
+default, or if the class is gone. An enum member is stored by its name, a ``Flag`` by its value.
 """
 
 from __future__ import annotations
@@ -206,7 +205,7 @@ def _generated_in(kind: type, method: str) -> Any:
 
 
 class Written(NamedTuple):
-    """How instances of a class are written.
+    """The encoding of instances of a class.
 
     Args:
         schema: the schema of most instances; None if it differs between instances.
@@ -307,7 +306,7 @@ def _row_text(names: tuple[str, ...]) -> str:
 
 
 class Maker(NamedTuple):
-    """How instances of a class are created from stored fields.
+    """The constructor of instances from stored fields.
 
     Args:
         one: ``f(*values of fields and others) -> instance``.
@@ -478,7 +477,7 @@ def _default_of(kind: Any, name: str, made: Any) -> Any:
 
 
 def _attribute_of(module: Any, name: str) -> type | None:
-    """Return the class with a qualified name, None if there is no such class."""
+    """Return the class with a qualified name, None if it does not exist."""
     found = module
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -504,7 +503,7 @@ class Classes:
     upgrade: Upgrade | None = None
 
     def find(self, module: str, name: str) -> type | None:
-        """Return the registered class with that name, None if there is none."""
+        """Return the registered class with that name, None if it is not registered."""
         known = self.named.get((module, name))
         if known is not None:
             return known
@@ -519,8 +518,8 @@ class Classes:
         """Return how instances of a schema are created.
 
         Raises:
-            StoredClassError: the class is gone, has other fields or is not registered, and there
-                is no upgrade function.
+            StoredClassError: the class is gone, has other fields or is not registered, and the
+                program has no upgrade function.
         """
         kind = self.find(schema.module, schema.name)
         problem = "the program registers no such class" if kind is None else _misfit(kind, schema)

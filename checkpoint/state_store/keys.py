@@ -1,35 +1,35 @@
-"""Keys as bytes: keys that Python holds equal have one encoding, all others have another.
+"""Keys as bytes: keys that compare equal in Python have one encoding, all others different ones.
 
-1, 1.0, True, ``Decimal(1)`` and ``Fraction(1)`` are one key, as they are in a dict. What cannot be
-a key of a dict for ever is refused: NaN, which does not equal itself, and objects that are equal by
-their address. The kinds of key are those of ``dstreams``' stable hash, so a key that has a place
-can be stored, with one exception: objects of a class with a ``__hash__`` written by hand. Nobody
-can say what else they equal; to find them by that hash would need it to be the same for ever, and
-the hash of a text is not, neither in the next process nor in the next release of Python.
+1, 1.0, True, ``Decimal(1)`` and ``Fraction(1)`` are one key, as in a dict. Keys that cannot be
+looked up reliably are rejected: NaN, which does not equal itself, and objects that are compared by
+address. The kinds of key are those of the stable hash of ``dstreams``, except objects of a class
+with a hand-written ``__hash__``: only that class knows what they equal.
 
 ===== ============================================================================================
-tag   what follows it
+tag   followed by
 ===== ============================================================================================
 n     nothing: None
 h i j int below, in and above 64 bits; every number that equals an int
 f q   number that equals a float and no int, eight bytes; other fractions: two ints
 c     complex number: two numbers
-s b   text in UTF-8; bytes. Inside of others: zeros escaped as ``00 ff``, and a zero at the end
-t x   tuple: its elements; frozenset: its elements, sorted. Inside of others: and a zero
+s b   text in UTF-8; bytes. Nested: zeros escaped as ``00 ff``, and a zero at the end
+t x   tuple: its elements; frozenset: its elements, sorted. Nested: and a zero
 d w z date; datetime without zone; datetime with zone, in UTC
 k l m time without zone; time with zone; timedelta
 u     UUID
-e o   enum member: module, class, name (of a flag: value); instance of a dataclass or of a class of
-      attrs: module, class, fields, zero
+e o   enum member: module, class, name (of a flag: value); instance of a dataclass or attrs class:
+      module, class, fields, zero
 ===== ============================================================================================
 
-The order of encodings is that of the keys for ints, text (by code point), bytes, dates, datetimes
-without zone and timedeltas, and for tuples in which each place has one of these kinds. Floats do
-not stand between ints.
+Encodings sort like the keys for ints, text (by code point), bytes, dates, datetimes without zone
+and timedeltas, and for tuples with one of these kinds in each place. Floats do not sort among ints.
 
-An encoding of more than 480 bytes is cut after 464 and ends in a digest of the whole; its length
-tells it from all others, and the whole is kept in the record. Keys that agree in 464 bytes follow
-each other in no order that means anything.
+An encoding of more than 480 bytes is cut after 464 bytes and followed by a digest of the whole, so
+its length distinguishes it; the record contains the whole. Keys that agree in 464 bytes have no
+meaningful order.
+
+**Ranges.** A prefix is a text, bytes, or a tuple, and finds the keys that begin with it. A range
+has two bounds of one kind whose encodings sort like the keys.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from uuid import UUID
 from checkpoint.state_store.classes import Classes, compared_fields, fields_of
 
 KEYS_NAME = "keys-1"
-"""Name of this encoding on disk; another one gets another name."""
+"""The name of this encoding on disk. A changed encoding needs another name."""
 
 MAX_INLINE_BYTES = 480
 MAX_KEY_BYTES = 64 << 10
@@ -72,7 +72,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def encode_key(key: Any) -> bytes:
-    """Return the bytes that stand for *key*: 1 to 480, or 496 that hold a digest.
+    """Return the encoding of *key*: 1 to 480 bytes, or 496 with a digest.
 
     Raises TypeError or ValueError.
     """
@@ -86,13 +86,10 @@ def encode_key(key: Any) -> bytes:
 
 
 def encode_keys(keys: list[Any], classes: Classes | None = None) -> tuple[list[bytes], bool]:
-    """Return :func:`encode_key` of each key, and whether all are short and come back as they are.
-
-    For many at once, and the commonest kind faster.
-    """
+    """Return the encoding of each key, and whether all are short and decode to themselves."""
     if set(map(type, keys)) == {str}:
         try:
-            # One call for all, each with its tag; a key that holds a line end makes one too many.
+            # One call for all. A key that contains a line end makes one part too many.
             raws = ("s" + "\ns".join(keys)).encode().split(b"\n")
         except UnicodeEncodeError:
             raws = []
@@ -103,13 +100,13 @@ def encode_keys(keys: list[Any], classes: Classes | None = None) -> tuple[list[b
 
 
 def are_plain(keys: list[Any], raws: list[bytes], classes: Classes | None = None) -> bool:
-    """Whether all keys are short, and decoding their encodings *raws* gives them as they are."""
+    """Return whether all keys are short and decode to themselves."""
     are_exact = set(map(type, keys)) <= {str, int} or all(comes_back(key, classes) for key in keys)
     return are_exact and max(map(len, raws), default=0) <= MAX_INLINE_BYTES
 
 
 def encode_whole(key: Any) -> bytes:
-    """Return the encoding of *key* without a limit to its length."""
+    """Return the complete encoding of *key*."""
     kind = type(key)
     if kind is str:
         try:
@@ -125,17 +122,17 @@ def encode_whole(key: Any) -> bytes:
 
 
 def cut_key(whole: bytes) -> bytes:
-    """Return what stands for an encoding of more than 480 bytes."""
+    """Return the shortened form of an encoding of more than 480 bytes."""
     if len(whole) > MAX_KEY_BYTES:
         raise ValueError(
-            f"a key of {len(whole)} bytes must be at most {MAX_KEY_BYTES} bytes when encoded; "
-            "use a digest of it as key, and keep it in the value"
+            f"a key must be at most {MAX_KEY_BYTES} bytes when encoded, got {len(whole)} bytes; "
+            "use a digest as key, and store the key in the value"
         )
     return whole[:KEPT_BYTES] + hashlib.blake2b(whole, digest_size=DIGEST_BYTES).digest()
 
 
 def encode_element(item: Any) -> bytes:
-    """Return an encoding of *item* that shows where it ends."""
+    """Return an encoding of *item* with a recognizable end."""
     kind = type(item)
     if kind is str:
         try:
@@ -281,7 +278,7 @@ def _encode_time(key: date | time | timedelta) -> bytes:
         return b"m" + _biased(key // _MICROSECOND)
     if not isinstance(key, (datetime, time)):
         return b"d" + _U32.pack(key.toordinal())
-    key = key.replace(fold=0)  # which == does not look at
+    key = key.replace(fold=0)  # == ignores it
     offset = key.utcoffset()
     wall = timedelta(
         days=key.toordinal() if isinstance(key, datetime) else 0,
@@ -297,7 +294,7 @@ def _encode_time(key: date | time | timedelta) -> bytes:
 
 
 def _biased(microseconds: int) -> bytes:
-    # Of 9 bytes, because a timedelta may have 2**67 microseconds.
+    # 9 bytes, because a timedelta may have 2**67 microseconds.
     return (microseconds + (1 << 71)).to_bytes(9, "big")
 
 
@@ -323,7 +320,7 @@ def _refusal(key: Any) -> TypeError:
 def comes_back(  # noqa: PLR0911 - one for each kind of key
     key: Any, classes: Classes | None = None
 ) -> bool:
-    """Whether decoding gives *key* itself, not only a key that equals it."""
+    """Return whether decoding gives *key* itself, not just an equal key."""
     kind: Any = type(key)
     if kind in _EXACT:
         return True
@@ -345,17 +342,17 @@ def comes_back(  # noqa: PLR0911 - one for each kind of key
     )
 
 
-# By the tag of a bound: where the encodings of its kind begin, and where they end.
+# The first and the last encoding of a kind, by the tag of a bound.
 _KINDS = {tag: (bytes((tag,)), bytes((tag + 1,))) for tag in b"sbtdwmu"}
 _KINDS |= dict.fromkeys(b"hij", (b"h", b"k"))
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Encodings from *start* up to before *stop*; None is no end.
+    """Encodings from *start* to before *stop*, or to the end if *stop* is None.
 
-    Bounds may be longer than what is kept of a long key. Then :attr:`first` and :attr:`last` find
-    some keys too many, and :meth:`holds` says of a whole encoding whether it is inside.
+    Bounds may be longer than a shortened key. Then :attr:`first` and :attr:`last` include too many
+    keys, and :meth:`holds` checks the whole encoding.
     """
 
     start: bytes = b""
@@ -363,23 +360,23 @@ class KeyRange:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all keys from *first* to *last* are inside."""
+        """True if no key from *first* to *last* is outside."""
         return max(len(self.start), len(self.stop or b"")) <= KEPT_BYTES
 
     @property
     def first(self) -> bytes:
-        """Where to begin to scan."""
+        """The start of the scan."""
         return self.start[:KEPT_BYTES]
 
     @property
     def last(self) -> bytes | None:
-        """Before which key to end."""
+        """The end of the scan, exclusive."""
         if self.stop is None or len(self.stop) <= KEPT_BYTES:
             return self.stop
         return after_prefix(self.stop[:KEPT_BYTES])
 
     def holds(self, whole: bytes) -> bool:
-        """Whether a whole encoding is inside."""
+        """Return whether a whole encoding is in the range."""
         return self.start <= whole and (self.stop is None or whole < self.stop)
 
 
@@ -390,7 +387,7 @@ def prefix_range(prefix: Any) -> KeyRange:
     """Return the range of the keys that begin with *prefix*. Raises TypeError."""
     if isinstance(prefix, (str, bytes, tuple)):
         whole = encode_whole(prefix)
-        # The next element of a tuple begins with a tag; a byte of 255 goes on with the last text.
+        # A further element begins with a tag below 255; a byte of 255 continues the last text.
         is_tuple = isinstance(prefix, tuple)
         return KeyRange(whole, whole + b"\xff" if is_tuple else after_prefix(whole))
     raise TypeError(
@@ -400,11 +397,11 @@ def prefix_range(prefix: Any) -> KeyRange:
 
 
 def key_range(start: Any, stop: Any) -> KeyRange:
-    """Return the range of the keys from *start* up to before *stop*; None is no bound."""
+    """Return the range of the keys from *start* to before *stop*; None leaves a side open."""
     bounds = [None if bound is None else encode_whole(bound) for bound in (start, stop)]
     kinds = {_KINDS.get(bound[0]) for bound in bounds if bound is not None}
     if not kinds:
-        raise TypeError("a range needs a start or a stop; items() iterates over all keys")
+        raise TypeError("a range needs a start or a stop; use items() for all keys")
     if len(kinds) > 1 or None in kinds:
         raise TypeError(
             f"range from {start!r} to {stop!r} must be between two ints, texts, bytes, tuples, "
@@ -417,6 +414,6 @@ def key_range(start: Any, stop: Any) -> KeyRange:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """Return the least bytes that are greater than all that begin with *prefix*."""
+    """Return the smallest bytes greater than everything that begins with *prefix*."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None

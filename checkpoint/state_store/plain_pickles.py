@@ -100,7 +100,7 @@ class NotPlainError(TypeError):
     """A value that is neither plain data nor an instance of a registered data class.
 
     Args:
-        what: the part that cannot be stored.
+        what: names the part that cannot be stored.
         why: why it cannot be stored.
         is_class_of_data: whether registering its class is enough.
         path: its place in the value, such as ``[0].tags['x']``.
@@ -174,7 +174,7 @@ class PlainUnpickler(pickle.Unpickler):
         return self.other_class(module, name) if found is None else found
 
     def other_class(self, module: str, name: str) -> Any:
-        """Return what stands for a class that is not plain data."""
+        """Return a replacement for a class that is not plain data."""
         raise pickle.UnpicklingError(f"it names {module}.{name}, which is not plain data")
 
     def persistent_load(self, pid: Any) -> Any:
@@ -184,7 +184,7 @@ class PlainUnpickler(pickle.Unpickler):
         return self.instance(pid[0], pid[1:])
 
     def instance(self, text: str, values: tuple[Any, ...]) -> Any:
-        """Return what stands for an instance, given the text of its schema and its fields."""
+        """Return a placeholder for an instance, given its schema as text and its fields."""
         return _Held(text, values)
 
 
@@ -284,7 +284,7 @@ class _DataPickler(pickle.Pickler):
 
 
 class _KnownClasses(dict[type, "Written | None"]):
-    """How instances of each class are written; None if a class is not a data class."""
+    """The encoding of the instances of each class; None for other classes."""
 
     def __init__(self, classes: Classes) -> None:
         super().__init__()
@@ -315,7 +315,7 @@ class PlainPickler:
         self._written: list[bytes] = []
         self.shape = lru_cache(maxsize=_MAX_KNOWN)(self._shape)
         self.has_asked = False
-        """Whether Python alone could not pickle the last value without naming a class."""
+        """True if the last value needed more than builtin types."""
         self._reset()
 
     def _reset(self) -> None:

@@ -1,4 +1,4 @@
-"""Changes into LMDB: one changelog into a replica that is in use, or everything into a new one."""
+"""Replicas are built and updated here: metadata, cached changelogs, and writes to LMDB."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ _STORE = b"store"
 
 
 class ReplicaMeta(JsonRecord, frozen=True):
-    """Where a replica stands.
+    """The version of a replica, and its distance from the last snapshot.
 
     Args:
-        version_id: the version that it holds.
-        codec: how keys and records are encoded, as the last changelog said.
-        checksum: checksum of the version, as the last changelog said; None if it did not.
-        snapshot: the version of the last snapshot before it, the empty one if there is none.
-        snapshot_bytes: size of that snapshot.
-        changelogs: changelogs since that snapshot.
-        changelog_bytes: their size.
+        version_id: the version that it contains.
+        codec: the encoding of keys and records, from the last changelog.
+        checksum: the checksum of the version, from the last changelog; None if unknown.
+        snapshot: the version of the last snapshot; the empty version if it has none.
+        snapshot_bytes: the size of that snapshot.
+        changelogs: the number of changelogs since that snapshot.
+        changelog_bytes: the size of these changelogs.
     """
 
     version_id: VersionId
@@ -85,7 +85,7 @@ class ReplicaMeta(JsonRecord, frozen=True):
         size_bytes: int,
         checksum: int | None,
     ) -> ReplicaMeta:
-        """Return where the replica stands when one more changelog was applied."""
+        """Return the metadata after one more changelog."""
         return replace(
             self,
             version_id=version_id,
@@ -97,34 +97,32 @@ class ReplicaMeta(JsonRecord, frozen=True):
 
 
 def write_meta(environment: Environment, txn: lmdb.Transaction[bytes], meta: ReplicaMeta) -> None:
-    """Say in *txn* where the replica stands."""
+    """Write the metadata of a replica."""
     txn.put(_SELF, encode(meta), db=environment.meta)
 
 
 def read_meta(environment: Environment, txn: lmdb.Transaction[bytes]) -> ReplicaMeta:
-    """Read where the replica stands. Raises DamagedReplicaError."""
+    """Read the metadata of a replica. Raises DamagedReplicaError."""
     try:
         return _parse(txn.get(_SELF, db=environment.meta) or b"nothing", environment.path)
     except CorruptCheckpointError as error:
-        raise DamagedReplicaError(
-            f"{environment.path} does not say what it holds: {error}"
-        ) from error
+        raise DamagedReplicaError(f"{environment.path} has damaged metadata: {error}") from error
 
 
 def write_store(environment: Environment, txn: lmdb.Transaction[bytes], store: StoreId) -> None:
-    """Say in *txn* whose replica this is."""
+    """Write the store that a replica belongs to."""
     txn.put(_STORE, _store_json(store), db=environment.meta)
 
 
 def require_store(environment: Environment, txn: lmdb.Transaction[bytes], store: StoreId) -> None:
-    """Raise DamagedReplicaError if this is the replica of another store, or of another layout."""
+    """Raise DamagedReplicaError if a replica belongs to another store or has another layout."""
     if txn.get(_STORE, db=environment.meta) != _store_json(store):
         raise DamagedReplicaError(f"{environment.path} is not the replica of {store}")
 
 
 @functools.lru_cache(maxsize=256)  # an open reads the same bytes several times
 def _parse(value: bytes, path: str) -> ReplicaMeta:
-    return decode(value, ReplicaMeta, path, "what a replica holds")
+    return decode(value, ReplicaMeta, path, "the metadata of a replica")
 
 
 @functools.lru_cache(maxsize=256)
@@ -133,7 +131,7 @@ def _store_json(store: StoreId) -> bytes:
 
 
 class Changelogs:
-    """Changelogs of one store, from the cache of this host where they are in it."""
+    """The changelogs of one store, cached on this host if *cache* is a directory."""
 
     def __init__(self, files: Files, cache: str | None, store: StoreId) -> None:
         self.files = files
@@ -142,7 +140,7 @@ class Changelogs:
         self._opened: tuple[VersionId, StoredFile] | None = None
 
     def open(self, version_id: VersionId) -> StoredFile:
-        """Open the changes that led to *version_id*. Raises as read_changelog does."""
+        """Open the changelog that led to *version_id*. Raises as read_changelog does."""
         if self._opened is not None and self._opened[0] == version_id:
             changelog = self._opened[1]
             self._opened = None
@@ -156,16 +154,16 @@ class Changelogs:
 
     def parent_of(self, version_id: VersionId) -> VersionId:
         """Return the parent of *version_id*. Raises as read_parent does."""
-        if self._opened is None:  # the newest: mostly the only one, and applied next
+        if self._opened is None:  # the newest is usually the only one, and is applied next
             self._opened = version_id, self.open(version_id)
             return self._opened[1].header.parent
         return read_parent(self.files, self.store, version_id)
 
     @contextlib.contextmanager
     def caching(self, version_id: VersionId) -> Iterator[Tee | None]:
-        """Keep in the cache what passes the tee, if all goes well; else there is nothing of it.
+        """Yield a tee that copies a changelog to the cache, which gets all of it or nothing.
 
-        That the cache cannot be written is no failure.
+        A cache that cannot be written is not an error.
         """
         if self._cache is None:
             yield None
@@ -196,11 +194,11 @@ class Changelogs:
                     os.rename(temp, path)
 
     def drop_cached(self, version_id: VersionId) -> bool:
-        """Delete a changelog from the cache, and return whether it was there."""
+        """Delete a changelog from the cache, and return whether it was cached."""
         return self._cache is not None and _delete(self._path(version_id))
 
     def drop_cached_up_to(self, version: int) -> None:
-        """Delete all up to a version from the cache, also those of attempts that lost."""
+        """Delete all changelogs up to a version from the cache, also those of lost attempts."""
         if self._cache is None:
             return
         directory = directory_of(self.store)
@@ -226,8 +224,8 @@ def _delete(path: str) -> bool:
 _log = logging.getLogger("checkpoint.state_store")
 
 _GO_BACK = (
-    "its writer worked on a damaged replica; go back to a batch before it with python -m "
-    "checkpoint rewind; verify says to which"
+    "its writer used a damaged replica; go back to an earlier batch with python -m checkpoint "
+    "rewind; verify finds the batch"
 )
 
 
@@ -259,7 +257,7 @@ def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
 
 
 def put_changes(environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes) -> None:
-    """Put and remove what *changes* says."""
+    """Apply changes in a transaction."""
     if changes.puts:
         txn.cursor(environment.data).putmulti(changes.puts)
     delete, data, index = txn.delete, environment.data, environment.index
@@ -279,7 +277,7 @@ def build_generation(
     wants_map: bool,
     map_bytes: int,
 ) -> None:
-    """Build a new generation by the first of *plans* that works, and make it the one that counts.
+    """Build a new generation with the first of *plans* that works, and make it current.
 
     The lock of *directory* must be held. Raises CorruptCheckpointError or StorageRefusedError.
     """
@@ -291,7 +289,7 @@ def build_generation(
             except _DamagedSnapshotError as error:
                 damaged.append(error.cause)
                 _log.warning(
-                    "snapshot fallback: %s; going on with an older one and more changelogs",
+                    "snapshot fallback: %s; using an older snapshot and more changelogs",
                     error.cause,
                 )
             else:
@@ -321,7 +319,7 @@ def _build_generation(
         finally:
             environment.env.close()
         directory.publish(temp, version, environment.is_mapped)
-    except lmdb.Error as error:  # nothing that is new can be damaged: it is the disk
+    except lmdb.Error as error:  # a new environment cannot be damaged, so this is the disk
         message = f"cannot build the replica in {temp}: {error}; {REMEDY}"
         raise StorageRefusedError(message) from error
     finally:
@@ -335,7 +333,7 @@ class _DamagedSnapshotError(Exception):
 
 
 class _Builder:
-    """Loads into an environment that nobody else sees; its map grows as it must."""
+    """Loads files into a private environment, whose map grows as needed."""
 
     def __init__(self, environment: Environment, changelogs: Changelogs) -> None:
         self._environment = environment
@@ -343,7 +341,7 @@ class _Builder:
         self._store = changelogs.store
 
     def build(self, plan: ReplayPlan) -> int:
-        """Load what *plan* says, and return the version that it leads to."""
+        """Load the files of *plan*, and return the version that they lead to."""
         meta = ReplicaMeta(plan.start)
         if plan.start != EMPTY:
             meta = self._load_snapshot(plan.start)
@@ -378,9 +376,9 @@ class _Builder:
         )
 
     def _load(self, parts: Iterable[Changes], file: str, put: _Put) -> int | None:
-        """Load the parts of a file, require the number of keys that it says, return the checksum.
+        """Load the parts of a file, check their number of keys, and return the checksum.
 
-        Each part has a transaction of its own: memory stays small, and growing repeats little.
+        A transaction per part limits memory, and the work to repeat after growing.
         """
         environment, count, checksum = self._environment, 0, None
         for part in parts:
@@ -400,7 +398,7 @@ class _Builder:
         return checksum
 
     def _require_checksum(self, plan: ReplayPlan, meta: ReplicaMeta) -> None:
-        """Raise if files that are whole lead to a version that is not what its history says."""
+        """Raise if intact files lead to a version with another checksum."""
         if meta.checksum is None:
             return
         try:
@@ -411,15 +409,15 @@ class _Builder:
             file = self._location(meta.version_id, kind)
             cause = CorruptCheckpointError(
                 file,
-                f"leads to a wrong content: {error}",
-                "the content its writer had",
+                f"leads to wrong content: {error}",
+                "the content that its writer had",
                 _GO_BACK,
                 Damage.WRONG_CONTENT,
             )
             raise (cause if plan.start == EMPTY else _DamagedSnapshotError(cause)) from error
 
     def _run(self, work: Callable[[lmdb.Transaction[bytes]], None]) -> None:
-        """Do *work* in a transaction, again when the map was full."""
+        """Run *work* in a transaction, again after growing if the map was full."""
         environment = self._environment
         while True:
             try:
@@ -438,7 +436,7 @@ class _Put(Protocol):
 
 
 def _append(environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes) -> None:
-    """Put the next part of a snapshot at the end."""
+    """Append the next part of a snapshot."""
     entries = [(entry, b"") for entry in changes.index_puts]
     for database, items in ((environment.data, changes.puts), (environment.index, entries)):
         if items:

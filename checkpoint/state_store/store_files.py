@@ -1,11 +1,15 @@
-"""Files of a state store: changelogs and snapshots.
+"""Files of a state store: changelogs and snapshots, their names, and the chain they form.
 
 Both are frames (:mod:`checkpoint.storage.framing`) of blocks of changes
-(:mod:`checkpoint.state_store.change_blocks`) under a header that says whose they are. A
-**changelog** is what one attempt changed, and names its parent, so a chain of versions can be
-walked back with no listing and no knowledge of the driver. A **snapshot** is a whole version, named
-by it: whoever finds one on its chain can use it. Of two processes that write the same one the first
-wins.
+(:mod:`checkpoint.state_store.change_blocks`) under a header that identifies them. A **changelog**
+holds the changes of one attempt and names its parent. A **snapshot** holds a whole version. If two
+processes write the same snapshot, the first wins::
+
+    empty <- v1 <- v2 <- v3 <- v4 <- v5     each changelog names its parent
+                   snapshot   replica
+
+The chain of a version is found from the headers alone. A snapshot that is not on the chain is never
+used, whatever its version number.
 """
 
 from __future__ import annotations
@@ -51,51 +55,48 @@ _FILE_NAME = re.compile(
 )
 
 
-# The uid of an attempt: epoch of the driver it works for, then 64 random bits.
+# The uid of an attempt is the epoch of its driver, followed by 64 random bits.
 _EPOCH_DIGITS = 8
 _UID_DIGITS = 24
 
 
 def new_uid(epoch: int) -> str:
-    """Return the uid of a new attempt that works for the driver of *epoch*."""
+    """Return the uid of a new attempt for the driver of *epoch*."""
     if not 0 <= epoch < 16**_EPOCH_DIGITS:
-        raise ValueError(f"epoch {epoch} must be 0 to {16**_EPOCH_DIGITS - 1}")
+        raise ValueError(f"epoch must be 0 to {16**_EPOCH_DIGITS - 1}, got {epoch}")
     return f"{epoch:0{_EPOCH_DIGITS}x}{new_suffix()}"
 
 
 def new_suffix() -> str:
-    """Return 64 random bits in hexadecimal, never seen before."""
+    """Return 64 random bits in hexadecimal."""
     return secrets.token_hex((_UID_DIGITS - _EPOCH_DIGITS) // 2)
 
 
 def epoch_of(uid: str) -> int | None:
-    """Return the epoch of an attempt; None if the uid does not say."""
+    """Return the epoch of an attempt, None if its uid has no epoch."""
     return int(uid[:_EPOCH_DIGITS], 16) if len(uid) == _UID_DIGITS else None
 
 
 class StoredKind(enum.Enum):
-    """What a file of a store holds; the value ends its name."""
+    """The content of a file; the value is the suffix of its name."""
 
     CHANGES = "changes"
     SNAPSHOT = "snapshot"
 
 
 def directory_of(store: StoreId) -> str:
-    """Return where the files of a store are: ``stores/<operator>/<store>/p<partition>/``."""
+    """Return the directory of a store: ``stores/<operator>/<store>/p<partition>/``."""
     parts = (uid_part(store.operator_uid), uid_part(store.store), f"p{store.partition:05d}")
     return f"{STORE_PREFIX}{'/'.join(parts)}/"
 
 
 def file_name(store: StoreId, version_id: VersionId, kind: StoredKind) -> str:
-    """Return the name of the file that holds *version_id*, or the changes that led to it.
-
-    The name follows from the version alone, so a chain of versions is a chain of files.
-    """
+    """Return the name of the snapshot of *version_id*, or of the changelog that led to it."""
     return f"{directory_of(store)}{version_id.version:016d}-{version_id.uid}.{kind.value}"
 
 
 def parse_file_name(name: str) -> tuple[str, VersionId, StoredKind] | None:
-    """Return (directory, version, kind) of the file of a store; None for any other name."""
+    """Return (directory, version, kind) for the file of a store, None for any other name."""
     match = _FILE_NAME.fullmatch(name)
     if match is None:
         return None
@@ -111,14 +112,14 @@ ParentOf = Callable[[VersionId], VersionId]
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """How to get a version."""
+    """A version to start from, and the changelogs to apply to it."""
 
     start: VersionId
     changelogs: tuple[VersionId, ...]
 
 
 def walk_back(version_id: VersionId, parent_of: ParentOf) -> Iterator[VersionId]:
-    """Yield *version_id*, its parent, and so on; the empty version is the last."""
+    """Yield *version_id*, its parent, and so on, ending with the empty version."""
     while True:
         yield version_id
         if version_id == EMPTY:
@@ -129,7 +130,7 @@ def walk_back(version_id: VersionId, parent_of: ParentOf) -> Iterator[VersionId]
 def plan_catch_up(
     local: VersionId, version_id: VersionId, parent_of: ParentOf, max_changelogs: int
 ) -> ReplayPlan | None:
-    """Plan how to bring the replica up to *version_id*.
+    """Plan how to bring a replica up to *version_id*.
 
     Returns:
         None if the replica is ahead, on another chain, or more than *max_changelogs* behind.
@@ -147,10 +148,10 @@ def plan_catch_up(
 def plan_rebuilds(
     version_id: VersionId, snapshots: Set[VersionId], parent_of: ParentOf
 ) -> Iterator[ReplayPlan]:
-    """Yield the ways to build *version_id* from nothing, the shortest first.
+    """Yield the ways to build *version_id* from scratch, the shortest first.
 
-    Each begins with an older snapshot of the chain than the one before; the last begins with the
-    empty store. Pull the next one only if a snapshot proved to be damaged.
+    Each starts from an older snapshot than the previous one; the last starts from the empty store.
+    Pull the next plan only if a snapshot is damaged.
     """
     changelogs: list[VersionId] = []
     for passed in walk_back(version_id, parent_of):
@@ -173,21 +174,21 @@ Tee = Callable[[Iterable["bytes | memoryview"]], Iterator["bytes | memoryview"]]
 
 
 def this_writer() -> dict[str, str]:
-    """Return facts about this process that a reader may want to know."""
+    """Return facts about this process for the header."""
     return {"python": platform.python_version()}
 
 
 class StoredHeader(JsonRecord, frozen=True):
-    """What a file of a store says of itself.
+    """The header of a file of a store.
 
     Args:
-        store: whose it is.
-        kind: what it holds.
-        version_id: the version that it holds, or leads to.
-        parent: the version that was changed; that of a snapshot is the reference itself.
-        codec: how keys and records are encoded, as who wrote them said.
-        compression: of its blocks.
-        writer: facts about the process that wrote it.
+        store: the store it belongs to.
+        kind: changelog or snapshot.
+        version_id: the version that it contains or leads to.
+        parent: the version that was changed; for a snapshot the version itself.
+        codec: the encoding of keys and records.
+        compression: the compression of its blocks.
+        writer: facts about the process that wrote the file.
         layout: version of the blocks and of this header.
     """
 
@@ -208,7 +209,7 @@ class StoredHeader(JsonRecord, frozen=True):
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file that is being read."""
+    """A file that is open for reading."""
 
     header: StoredHeader
     parts: Iterator[Changes]
@@ -218,7 +219,7 @@ class StoredFile:
 def stored_frames(
     header: StoredHeader, parts: Iterable[Changes], totals: FrameTotals
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file, in pieces, as *parts* are pulled."""
+    """Yield the bytes of a file, in pieces, while pulling *parts*."""
     blocks = (block for part in parts for block in encode_changes(part, header.compression))
     return write_frames(_KINDS[header.kind], header, blocks, totals)
 
@@ -230,7 +231,7 @@ def open_stored(
     kind: StoredKind,
     chunk_bytes: int = READ_CHUNK_BYTES,
 ) -> StoredFile:
-    """Open the file that holds *version_id*, or the changes that led to it.
+    """Open the snapshot of *version_id*, or the changelog that led to it.
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
@@ -247,7 +248,7 @@ def open_stored(
 
 
 def read_header(data: Mapping[str, object], kind: StoredKind, file: str) -> StoredHeader:
-    """Read what a file of a store says of itself. Raises CorruptCheckpointError."""
+    """Parse the header of a file of a store. Raises CorruptCheckpointError."""
     layout = data.get("layout")
     if layout != LAYOUT:
         found, expected = f"is written in layout {layout!r}", f"layout {LAYOUT}"
@@ -308,7 +309,7 @@ def write_changelog(
     compression: Compression = Compression.NONE,
     tee: Tee | None = None,
 ) -> PartitionCommit:
-    """Write the changes of one attempt, durably, and say what was written.
+    """Write the changes of one attempt, durably.
 
     Raises ValueError or CheckpointError.
     """
@@ -323,7 +324,7 @@ def write_changelog(
 
 
 def read_changelog(files: Files, store: StoreId, version_id: VersionId) -> StoredFile:
-    """Open the changes that led to *version_id*.
+    """Open the changelog that led to *version_id*.
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
@@ -331,9 +332,9 @@ def read_changelog(files: Files, store: StoreId, version_id: VersionId) -> Store
 
 
 def read_parent(files: Files, store: StoreId, version_id: VersionId) -> VersionId:
-    """Return the version that the changes which led to *version_id* were made on.
+    """Return the parent of *version_id*, from the header of its changelog.
 
-    Only the header is read. Raises as :func:`read_changelog` does.
+    Raises as :func:`read_changelog` does.
     """
     kind = StoredKind.CHANGES
     return open_stored(files, store, version_id, kind, HEADER_CHUNK_BYTES).header.parent
@@ -344,13 +345,13 @@ def _remembering(changes: Iterable[Changes], last: list[Changes]) -> Iterator[Ch
         last[:] = [given]
         yield given
     if not last:
-        raise ValueError("a commit must have at least one part of changes; it may be empty")
+        raise ValueError("a commit needs at least one part of changes, which may be empty")
 
 
 def changes_between(
     files: Files, store: StoreId, older: VersionId, newer: VersionId
 ) -> Iterator[tuple[VersionId, Changes]]:
-    """Yield (version, changes that led to it), oldest first; large changes in several parts.
+    """Yield (version, changes that led to it), oldest first, large changes in several parts.
 
     Raises ValueError or CorruptCheckpointError.
     """
@@ -358,7 +359,7 @@ def changes_between(
     if plan is None:
         raise ValueError(
             f"version {newer.version} ({newer.uid}) of store {store.store!r} does not follow from "
-            f"version {older.version} ({older.uid}); take two versions of one history, older first"
+            f"version {older.version} ({older.uid}); pass two versions of one history, older first"
         )
     for version_id in plan.changelogs:
         for part in read_changelog(files, store, version_id).parts:
@@ -375,7 +376,7 @@ def write_state_snapshot(
     """Write an open version as a snapshot, and return the size of the file in bytes.
 
     Returns:
-        None if there is one already.
+        None if the snapshot exists already.
 
     Raises CheckpointError or ChecksumMismatchError.
     """
@@ -389,7 +390,7 @@ def write_state_snapshot(
 
 
 def read_state_snapshot(files: Files, store: StoreId, version_id: VersionId) -> StoredFile:
-    """Open the snapshot of *version_id*; its parts are puts and index puts in order.
+    """Open the snapshot of *version_id*; its parts contain puts and index puts in order.
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
@@ -397,7 +398,7 @@ def read_state_snapshot(files: Files, store: StoreId, version_id: VersionId) -> 
 
 
 def list_snapshots(files: Files, store: StoreId) -> frozenset[VersionId]:
-    """Return which snapshots of a store can be seen, of whatever chain."""
+    """Return the versions of all snapshots of a store, on any chain."""
     parsed = (parse_file_name(name) for name in files.list(directory_of(store)))
     return frozenset(
         found[1] for found in parsed if found is not None and found[2] is StoredKind.SNAPSHOT

@@ -44,5 +44,5 @@ def test_columns_are_joined() -> None:
 
 def test_a_column_that_ends_too_early() -> None:
     """Lengths that go beyond the bytes are refused before any item is cut."""
-    with pytest.raises(ValueError, match="a column of 2 items ends 3 bytes too early"):
+    with pytest.raises(ValueError, match="a column of 2 items is 3 bytes too short"):
         Column([2, 4], b"abc")

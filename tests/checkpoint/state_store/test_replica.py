@@ -395,7 +395,7 @@ def test_a_link_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     version_id = commit_up_to(backend, STORE, 1)[1]
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     os.symlink(tmp_path / "elsewhere", backend.local_directory)
-    with pytest.raises(StorageRefusedError, match="is no directory, or a link"):
+    with pytest.raises(StorageRefusedError, match="is not a directory, or is a link"):
         backend.open(STORE, version_id)
 
 

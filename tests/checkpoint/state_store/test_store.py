@@ -102,7 +102,7 @@ def test_codec_must_fit(opened_with: dict[str, Any], fits: bool) -> None:
             with open_(ID, version_id):
                 pass
         else:
-            with pytest.raises(CodecMismatchError, match=r"written as '.*' must be opened so, got"):
+            with pytest.raises(CodecMismatchError, match=r"written as '.*', got"):
                 open_(ID, version_id)
     with store.writer(ID, EMPTY) as writer:
         writer.commit()

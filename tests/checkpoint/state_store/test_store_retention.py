@@ -244,7 +244,7 @@ def test_a_plan_of_nothing_deletes_nothing(history: History) -> None:
     history.batch()
     assert history.retain(0) == []
     assert history.log.times() == [1000]
-    with pytest.raises(ValueError, match="kept snapshots must be 1"):
+    with pytest.raises(ValueError, match="kept_snapshots must be at least 1"):
         plan_store_retention([], [], 0, 1, kept_snapshots=0)
 
 
