@@ -65,8 +65,8 @@ class Changes:
     Args:
         puts: pairs (key, record).
         removes: keys that the parent version contains.
-        index_puts: entries for the timeout index, eight bytes of time and a key; some may already be
-            in it.
+        index_puts: entries for the timeout index, eight bytes of time and a key; some may be in it
+            already.
         index_removes: entries that leave the timeout index; some may be missing from it.
         count: number of keys after all changes of the commit.
         checksum: checksum of the version after the commit; None if unknown.

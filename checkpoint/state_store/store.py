@@ -12,7 +12,7 @@ from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.store_reader import CodecMismatchError, StateReader
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.state_store.values import DataValues, ValueCodec
-from checkpoint.state_store.write_buffer import Overlay
+from checkpoint.state_store.write_buffer import WriteBuffer
 
 SPILL_BYTES = 64 << 20
 
@@ -76,14 +76,14 @@ class StateStore:
         version = self._open(store, version_id)
         try:
             shapes = Shapes(version.codec)
-            overlay = Overlay(
+            buffer = WriteBuffer(
                 version, self.values, shapes, self.spill_bytes, self.spill_directory, self.checksums
             )
             return StateWriter(
                 store,
                 self.values,
                 shapes,
-                overlay,
+                buffer,
                 lambda changes: self.backend.commit(
                     store, version_id, changes, {**self.codec, **shapes.to_codec()}
                 ),

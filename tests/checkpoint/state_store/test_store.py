@@ -279,7 +279,7 @@ def test_values_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value above the limit is refused by its size, and nothing has changed."""
     monkeypatch.setattr("checkpoint.state_store.write_buffer.MAX_VALUE_BYTES", 1000)
     with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
-        with pytest.raises(ValueError, match="must be at most 1000 bytes when encoded; split it"):
+        with pytest.raises(ValueError, match="must be at most 1000 bytes when encoded, got"):
             writer.put("a", "x" * 2000, timeout_ms=1)
         assert (writer.count(), list(writer.items()), list(writer.due(5))) == (0, [], [])
 
