@@ -42,7 +42,7 @@ from checkpoint.log.lineage import read_lineage
 from checkpoint.log.recovery import list_streams, read_plan, stream_url
 from checkpoint.log.state_files import STATE_PREFIX, state_file_record
 from checkpoint.state_store import STORE_PREFIX
-from checkpoint.state_store.file_names import StoredKind, epoch_of, parse_file_name
+from checkpoint.state_store.store_files import StoredKind, epoch_of, parse_file_name
 from checkpoint.storage.files import Files
 from checkpoint.storage.local_files import LocalFiles
 from checkpoint.storage.signing import SignedFiles

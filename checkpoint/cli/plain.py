@@ -1,4 +1,4 @@
-"""What is in a checkpoint, shown: plain data as it is, the rest by its name and parts."""
+"""Values of a checkpoint as JSON: plain data directly, everything else as class name and parts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from checkpoint.cli.instances import Instance
-from checkpoint.cli.unpickling import Opaque, Parts, TooManyPartsError
+from checkpoint.cli.unpickling import Instance, Opaque, Parts, TooManyPartsError
 from checkpoint.log.block_formats import (
     PairBlock,
     PairForm,
@@ -18,8 +17,8 @@ from checkpoint.log.block_formats import (
     rows_of_fields,
 )
 
-_CHARACTERS_OF_PART = 64  # a part for each so many of a text
-_DECIMAL_BITS = 10_000  # of an int in decimal; Python refuses some more
+_CHARACTERS_OF_PART = 64  # of text that count as one part
+_DECIMAL_BITS = 10_000  # an int up to this size is shown in decimal
 
 _MOST_PARTS, _LEAST_PARTS = 1_000_000, 1_000
 
@@ -27,22 +26,22 @@ Loads = Callable[[bytes], Any]
 
 
 class NotShown(dict[str, str]):
-    """What :func:`shown` returns for what it cannot show: ``{"not shown": reason}``."""
+    """The JSON of a value that cannot be shown: ``{"not shown": reason}``."""
 
     @classmethod
     def because(cls, reason: str) -> NotShown:
-        """Return the one for a reason."""
+        """Return a placeholder with a reason."""
         return cls({"not shown": reason})
 
     @property
     def reason(self) -> str:
-        """Why."""
+        """The reason."""
         return self["not shown"]
 
 
 @dataclass(frozen=True)
 class Unshown:
-    """Stands for what cannot be shown."""
+    """A placeholder for a value that cannot be read."""
 
     reason: str
 
@@ -51,9 +50,9 @@ class Unshown:
 
 
 def pairs_of(payload: bytes, loads: Loads) -> Iterator[tuple[Any, Any]]:
-    """Yield the keys and values of a block of a state file, as far as they can be read.
+    """Yield the keys and values of a block of a state file.
 
-    What cannot be read is :class:`Unshown`: a value, or the whole block in the place of a key.
+    An unreadable value becomes :class:`Unshown`; so does the key of an unreadable block.
     """
     try:
         yield from _pairs(payload, loads)
@@ -90,7 +89,7 @@ def _loaded(loads: Loads, value: bytes) -> Any:
 
 
 def _block_of(payload: bytes) -> PairBlock | None:
-    """Return the block that a payload is; None for a pickle, whose first byte is no side."""
+    """Return the block of a payload, None for a pickle."""
     if payload[:1] > b"\x01":
         return None
     try:
@@ -110,25 +109,22 @@ def _pair(record: Any) -> tuple[Any, Any]:
 
 
 def shown(value: Any) -> Any:
-    """Return *value* as JSON shows it best; see :meth:`Shower.shown`."""
+    """Return *value* as JSON; see :meth:`Shower.shown`."""
     return Shower().shown(value)
 
 
 class Shower:
-    """Shows values as JSON.
+    """Converts values to JSON.
 
-    A value may have a million parts. Each that has more halves what the next may have, so that a
-    small file of many such values does not take for ever.
+    A value may have a million parts. Each value with more halves the limit for the next one, so a
+    small file of many such values takes bounded time.
     """
 
     def __init__(self) -> None:
         self._most_parts = _MOST_PARTS
 
     def shown(self, value: Any) -> Any:
-        """Return *value* as JSON shows it best: JSON as it is, the rest by name.
-
-        What cannot be shown, as it has too many parts or nests too deeply, is :class:`NotShown`.
-        """
+        """Return *value* as JSON; :class:`NotShown` if it is too large or nests too deeply."""
         try:
             return _Show(Parts(self._most_parts)).show(value)
         except TooManyPartsError as error:
@@ -139,7 +135,7 @@ class Shower:
 
 
 def printed(value: Any) -> str:
-    """Return ``repr(value)``, or why it is not shown."""
+    """Return ``repr(value)``, or the reason why it cannot be shown."""
     try:
         Parts(_MOST_PARTS).take_all([value])
         return repr(value)
@@ -148,7 +144,7 @@ def printed(value: Any) -> str:
 
 
 class _Show:
-    """Shows one value."""
+    """Converts one value."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

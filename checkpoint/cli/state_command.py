@@ -21,9 +21,9 @@ from checkpoint.cli.common import (
     record_at,
     size,
 )
-from checkpoint.cli.instances import ShownClasses
 from checkpoint.cli.plain import printed
 from checkpoint.cli.times import TIMES, iso, moment
+from checkpoint.cli.unpickling import ShownClasses
 from checkpoint.log.batch_records import CommitLog, CommitRecord
 from checkpoint.log.version_records import PartitionCommit, StoreCommit, VersionId
 from checkpoint.state_store import EMPTY

@@ -1,44 +1,77 @@
-"""Unpickling for tools: whatever the bytes say, nothing of it is run, and it comes to an end.
+"""Pickles and stored values for tools: shown without running anything that the bytes name.
 
-Unpickling a user's object would import and run the user's code. Here only the classes of a short
-list are made; any other becomes an :class:`Opaque`, which remembers what the pickle gives it. Nor
-can a few bytes take all of the memory or the time: the unpickler is that of Python, not that in C,
-which makes room for any place in its memo that a pickle names, and what has to be hashed is first
-counted, because one tuple that holds another twice, and so on, has as many parts as one likes.
+A class outside the short list of :mod:`checkpoint.state_store.plain_pickles` becomes an
+:class:`Opaque`, which records what the pickle gives it. Before a pickle is loaded,
+:func:`require_bounded` rejects one that would take far more memory or time than its size: a tuple
+that holds another one twice, and so on, has exponentially many parts.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-import struct
+import pickletools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
-from checkpoint.cli.instances import Instance, ShownClasses
-from checkpoint.state_store import DataValues
-from checkpoint.state_store.plain_pickles import plain_names
+from checkpoint.state_store import Classes, DataValues
+from checkpoint.state_store.classes import Maker, Schema, schema_of_id
+from checkpoint.state_store.plain_pickles import PlainUnpickler
 from checkpoint.state_store.shapes import SHAPE, Shapes, head_of, shape_reader
 from checkpoint.state_store.values import Decoder, UndecodableValueError, ValueCodec
 
-_MOST_HASHED, _HASHED_PER_BYTE = 10_000, 10
+_MOST_REPEATED, _REPEATED_PER_BYTE = 1_000_000, 10
 _MOST_BITS = 1 << 20  # of the ints of a fraction
+_TOO_MANY = "it has too many parts, most of them repeated"
+_SHAPE = bytes((SHAPE,))
 
-_CONTAINERS = (tuple, list, set, frozenset, deque, Instance)
+
+class Instance:
+    """The stored fields of an instance, or of a member of an enum."""
+
+    __slots__ = ("fields", "name")
+
+    def __init__(self, name: str, fields: dict[str, Any] | list[Any]) -> None:
+        self.name = name
+        self.fields = fields
+
+    @classmethod
+    def of(cls, schema: Schema, values: tuple[Any, ...]) -> Instance:
+        """Return an instance of a schema. Raises ValueError."""
+        names = (*schema.fields, *schema.others)
+        if not names or len(set(names)) < len(names):  # a Row may repeat names
+            return cls(schema.full_name, list(values))
+        return cls(schema.full_name, dict(zip(names, values, strict=True)))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.fields.values() if isinstance(self.fields, dict) else self.fields)
+
+    def __repr__(self) -> str:
+        if isinstance(self.fields, dict):
+            return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.fields.items())})"
+        return f"{self.name}({', '.join(map(repr, self.fields))})"
 
 
-def _fraction(numerator: Any, denominator: Any) -> Any:
-    """Make a fraction; of large numbers it would take for ever."""
-    for number in (numerator, denominator):
-        if type(number) is not int or number.bit_length() > _MOST_BITS:
-            raise pickle.UnpicklingError("a fraction is made of two ints, not too large")
-    return Fraction(numerator, denominator)
+class ShownClasses(Classes):
+    """Makes an :class:`Instance` instead of an instance of a class."""
+
+    def maker(self, schema: Schema) -> Maker:
+        def make(*values: Any) -> Instance:
+            return Instance.of(schema, values)
+
+        return Maker(make, lambda columns: list(map(make, *columns)))
+
+    def key_member(self, module: str, name: str, member: Any) -> Instance:
+        return Instance(f"{module}.{name}", {"name": member})
+
+    def key_instance(self, module: str, name: str, values: list[Any]) -> Instance:
+        return Instance(f"{module}.{name}", values)
 
 
 class Opaque:
-    """An object of a class that is not made here: its class, and what its pickle says of it."""
+    """An object of a class that is not loaded: its name, and what its pickle says about it."""
 
     name = "?"
 
@@ -46,7 +79,7 @@ class Opaque:
         self._take(*arguments, **named)
 
     def __new__(cls, *arguments: Any, **named: Any) -> Any:
-        """Make one with what the pickle passes."""
+        """Create an object with the arguments that the pickle passes."""
         made = super().__new__(cls)
         made._take(*arguments, **named)
         return made
@@ -59,45 +92,45 @@ class Opaque:
         vars(self)["state"] = state
 
     def append(self, item: Any) -> None:
-        """Take an item, as a subclass of list does."""
+        """Add an item, as for a subclass of list."""
         vars(self)["items"].append(item)
 
     def extend(self, items: Any) -> None:
-        """Take items, as a subclass of list does."""
+        """Add items, as for a subclass of list."""
         vars(self)["items"].extend(items)
 
     def add(self, item: Any) -> None:
-        """Take an item, as a subclass of set does."""
+        """Add an item, as for a subclass of set."""
         self.append(item)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.append((key, value))
 
     def __call__(self, *arguments: Any, **named: Any) -> Opaque:
-        """Return what a function that is not called would have made."""
+        """Return a record of a call that is not made."""
         made = Opaque(*arguments)
         vars(made)["named"] = named
         return made
 
 
 class TooManyPartsError(ValueError):
-    """A value has more parts than there may be."""
+    """A value has more parts than the limit."""
 
 
 class Parts:
-    """Counts the parts of values, as often as they are met."""
+    """Counts the parts of values; a shared part counts each time it is reached."""
 
     def __init__(self, left: int) -> None:
         self._left = left
 
     def take(self, count: int = 1) -> None:
-        """Count some. Raises TooManyPartsError."""
+        """Count some parts. Raises TooManyPartsError."""
         self._left -= count
         if self._left < 0:
-            raise TooManyPartsError("it has too many parts, most of them the same ones again")
+            raise TooManyPartsError(_TOO_MANY)
 
     def take_all(self, values: Iterable[Any]) -> None:
-        """Count *values* and all that is in them. Raises TooManyPartsError."""
+        """Count *values* and everything in them. Raises TooManyPartsError."""
         todo = [iter(values)]
         while todo:
             for value in todo[-1]:
@@ -105,135 +138,98 @@ class Parts:
                 if isinstance(value, dict):
                     todo += [iter(value.values()), iter(value)]
                     break
-                if isinstance(value, _CONTAINERS):
+                if isinstance(value, (tuple, list, set, frozenset, deque, Instance)):
                     todo.append(iter(value))
                     break
             else:
                 todo.pop()
 
 
-_SHAPE = bytes((SHAPE,))
-_SIZE = struct.Struct("<Q")
-_PLACE = struct.Struct("<I")
-_NAME_OF_FRACTION = ("checkpoint.state_store.plain_pickles", "_fraction")
+def require_bounded(data: bytes) -> None:
+    """Raise ValueError if loading *data* could take far more memory or time than its size.
+
+    Without memo references an object is a tree, and loading takes linear time. So every reference
+    is charged with the number of parts that it repeats.
+    """
+    repeated = Parts(_MOST_REPEATED + _REPEATED_PER_BYTE * len(data))
+    stack: list[list[int]] = []  # the number of parts of each object; shared like the object
+    marks: list[int] = []
+    memo: dict[int, list[int]] = {}
+    for opcode, argument, _ in pickletools.genops(data):
+        name = opcode.name
+        if name.startswith("EXT"):
+            raise ValueError(f"it names a class only by the number {argument}")
+        if name == "MEMOIZE" or "PUT" in name:
+            place = len(memo) if name == "MEMOIZE" else int(argument or 0)
+            if not 0 <= place <= len(data):
+                raise ValueError(f"it refers to object {place}, more than it has room for")
+            memo[place] = stack[-1]
+        elif "GET" in name or name == "DUP":
+            parts = stack[-1] if name == "DUP" else memo[int(argument or 0)]
+            repeated.take(parts[0])
+            stack.append(parts)
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name == "POP" and marks and marks[-1] == len(stack):
+            marks.pop()
+        else:
+            before = opcode.stack_before
+            count = len(before)
+            if pickletools.markobject in before:
+                count = before.index(pickletools.markobject) + len(stack) - marks.pop()
+            start = len(stack) - count
+            if start < 0:
+                raise ValueError("it takes more objects than it has made")
+            taken = stack[start:]
+            del stack[start:]
+            size = sum(parts[0] for parts in taken)
+            if name in _CHANGING:
+                taken[0][0] = size
+                stack.append(taken[0])
+            else:
+                stack += [[1 + size] for _ in opcode.stack_after]
 
 
-class _PlainUnpickler(pickle._Unpickler):
-    """Makes plain data, and calls nothing else."""
+_CHANGING = frozenset(("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"))
 
-    read: Callable[[int], bytes]
-    readline: Callable[[], bytes]
-    append: Callable[[Any], None]
-    stack: list[Any]
-    memo: dict[int, Any]
 
-    def __init__(self, data: bytes) -> None:
-        super().__init__(io.BytesIO(data))
-        self._size_bytes = len(data)
-        self._parts = Parts(_MOST_HASHED + _HASHED_PER_BYTE * len(data))
-        self._plain = {**plain_names(), _NAME_OF_FRACTION: _fraction}
+class _ShowingUnpickler(PlainUnpickler):
+    """Reads plain data; other classes become Opaque, and instances become Instance."""
 
-    def find_class(self, module: str, name: str) -> Any:
-        plain = self._plain.get((module, name))
-        if plain is not None:
-            return plain
+    def other_class(self, module: str, name: str) -> Any:
         return type("Opaque", (Opaque,), {"name": f"{module}.{name}"})
 
-    def persistent_load(self, pid: Any) -> Any:
-        if type(pid) is not tuple or not pid or type(pid[0]) is not str:
-            raise pickle.UnpicklingError("it refers to something that is not in it")
-        return Instance.of_text(pid[0], pid[1:])
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        return _bounded(found) if name == "_fraction" else found
 
-    def get_extension(self, code: int) -> None:
-        raise pickle.UnpicklingError(f"it names a class by the number {code}, which says nothing")
-
-    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
-
-    def _load_put(self) -> None:
-        self._memoize(int(self.readline()[:-1]))
-
-    def _load_long_binput(self) -> None:
-        self._memoize(*_PLACE.unpack(self.read(_PLACE.size)))
-
-    def _memoize(self, place: int) -> None:
-        if not 0 <= place <= self._size_bytes:
-            raise pickle.UnpicklingError(f"it has no room for so many objects as {place}")
-        self.memo[place] = self.stack[-1]
-
-    def _load_bytearray(self) -> None:
-        (size,) = _SIZE.unpack(self.read(_SIZE.size))
-        if size > self._size_bytes:
-            raise pickle.UnpicklingError("it says that it is longer than it is")
-        self.append(bytearray(self.read(size)))
-
-    def _load_build(self) -> None:
-        state, made = self.stack.pop(), self.stack[-1]
-        if isinstance(made, Opaque):
-            made.__setstate__(state)
-        elif callable(made):
-            raise pickle.UnpicklingError("it changes a class")
-
-    dispatch[pickle.PUT[0]] = _load_put
-    dispatch[pickle.LONG_BINPUT[0]] = _load_long_binput
-    dispatch[pickle.BYTEARRAY8[0]] = _load_bytearray
-    dispatch[pickle.BUILD[0]] = _load_build
+    def instance(self, text: str, values: tuple[Any, ...]) -> Instance:
+        return Instance.of(schema_of_id(text), values)
 
 
-def _counted(load: Callable[[Any], None], hashed: Callable[[list[Any]], Iterable[Any]]) -> Any:
-    def load_counted(unpickler: _PlainUnpickler) -> None:
-        unpickler._parts.take_all(hashed(unpickler.stack))
-        load(unpickler)
+def _bounded(fraction: Any) -> Any:
+    """Return *fraction* with a limit: reducing a fraction of large ints takes very long."""
 
-    return load_counted
+    def make(numerator: Any, denominator: Any) -> Fraction:
+        for number in (numerator, denominator):
+            if type(number) is int and number.bit_length() > _MOST_BITS:
+                raise ValueError("it has a fraction of more than a million bits")
+        return fraction(numerator, denominator)  # type: ignore[no-any-return]
 
-
-def _all(stack: list[Any]) -> list[Any]:
-    return stack
-
-
-def _keys(stack: list[Any]) -> list[Any]:
-    return stack[::2]
-
-
-def _key(stack: list[Any]) -> list[Any]:
-    return stack[-2:-1]
-
-
-def _last(stack: list[Any]) -> list[Any]:
-    return stack[-1:]
-
-
-def _last_two(stack: list[Any]) -> list[Any]:
-    return stack[-2:]
-
-
-# What is on the stack when an opcode hashes it, or calls something that may.
-for _opcode, _hashed in (
-    (pickle.SETITEM, _key),
-    (pickle.SETITEMS, _keys),
-    (pickle.DICT, _keys),
-    (pickle.ADDITEMS, _all),
-    (pickle.FROZENSET, _all),
-    (pickle.REDUCE, _last),
-    (pickle.NEWOBJ, _last),
-    (pickle.NEWOBJ_EX, _last_two),
-    (pickle.OBJ, _all),
-    (pickle.INST, _all),
-):
-    _dispatch = _PlainUnpickler.dispatch
-    _dispatch[_opcode[0]] = _counted(_dispatch[_opcode[0]], _hashed)
+    return make
 
 
 def plain_loads(data: bytes) -> Any:
-    """Read a pickle and run nothing that it names. Raises ValueError."""
+    """Read a pickle without running anything that it names. Raises ValueError."""
     try:
-        return _PlainUnpickler(data).load()
+        require_bounded(data)
+        return _ShowingUnpickler(io.BytesIO(data)).load()
     except Exception as error:
         raise ValueError(f"it cannot be shown without unpickling it: {error}") from error
 
 
 class ShownData(DataValues):
-    """Data as tools show it: no class is made, and a pickle is read as one that may do harm."""
+    """Decodes stored data for display, without creating instances."""
 
     many_decoder = ValueCodec.many_decoder
 
@@ -241,7 +237,7 @@ class ShownData(DataValues):
         super().__init__(ShownClasses())
 
     def decoder(self, shapes: Shapes) -> Decoder:
-        """Return the function that makes a value of bytes."""
+        """Return the decoder of one value."""
         decode_other = super().decoder(shapes)
 
         def decode(record: bytes) -> Any:

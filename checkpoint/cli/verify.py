@@ -48,8 +48,12 @@ from checkpoint.log.state_files import (
 )
 from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store import EMPTY
-from checkpoint.state_store.chain import walk_back
-from checkpoint.state_store.store_files import list_snapshots, read_changelog, read_parent
+from checkpoint.state_store.store_files import (
+    list_snapshots,
+    read_changelog,
+    read_parent,
+    walk_back,
+)
 from checkpoint.storage.files import Files, location
 from checkpoint.storage.framing import FileRef
 

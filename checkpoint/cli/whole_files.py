@@ -28,8 +28,7 @@ from checkpoint.log.graph_record import GRAPH_PREFIX, GRAPH_SUFFIX, RDDS_PREFIX,
 from checkpoint.log.inputs import INPUTS_PREFIX, INPUTS_SUFFIX, RECEIVED_PREFIX, read_input_snapshot
 from checkpoint.log.record_files import RecordId
 from checkpoint.log.state_files import read_file_id, state_file_record
-from checkpoint.state_store.file_names import StoredKind, parse_file_name
-from checkpoint.state_store.store_files import read_header
+from checkpoint.state_store.store_files import StoredKind, parse_file_name, read_header
 from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location, uid_part
 from checkpoint.storage.framing import FileKind, read_frames
 from checkpoint.storage.json_records import convert

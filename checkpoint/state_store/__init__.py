@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from checkpoint.log.version_records import EMPTY, StoreId, VersionId
 from checkpoint.state_store.backend import StateBackend
-from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.file_names import STORE_PREFIX
+from checkpoint.state_store.classes import Classes, StoredClassError, is_class_of_data
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import (
     SnapshotRule,
@@ -16,10 +15,10 @@ from checkpoint.state_store.maintenance import (
 from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.preflight import require_rdds, require_stored_state
 from checkpoint.state_store.replica import LocalSettings
-from checkpoint.state_store.replica_meta import ReplicaMeta
-from checkpoint.state_store.schemas import StoredClassError, is_class_of_data
+from checkpoint.state_store.replica_builder import ReplicaMeta
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.store import StateStore
+from checkpoint.state_store.store_files import STORE_PREFIX
 from checkpoint.state_store.store_reader import StateReader, StateStoreUseError
 from checkpoint.state_store.store_retention import StreamRetention
 from checkpoint.state_store.store_writer import StateWriter

@@ -1,21 +1,26 @@
-"""Where values meet bytes: what a state store needs of what lies below it, and nothing else.
+"""The interface below the state store: versions of bytes in key order.
 
-Above are keys and values of Python (:mod:`checkpoint.state_store.store`), below are bytes in key
-order, in memory or in files. Whatever provides :class:`StateBackend` can hold a state store;
-``checkpoint.testing.check_backend`` proves that it does.
+:class:`StateStore` converts Python keys and values; a :class:`StateBackend` stores bytes.
+``checkpoint.testing.check_backend`` verifies an implementation.
+
+**Checksums.** The checksum of a version is a sum over its records, in any order, so a writer
+updates it without reading unchanged records. It is compared when a whole version is read anyway:
+before a snapshot is published, and after a replica was built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol, overload
+from zlib import crc32
 
 from checkpoint.log.version_records import PartitionCommit, StoreId, VersionId
 
 
 class Pairs(Sequence[tuple[bytes, bytes]]):
-    """Pairs (key, record) that are made when they are asked for, out of two columns."""
+    """Pairs (key, record), created on access from two columns."""
 
     __slots__ = ("_keys", "_records")
 
@@ -55,16 +60,16 @@ class Pairs(Sequence[tuple[bytes, bytes]]):
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of one commit, or a part of them; every list is in key order, no key is there twice.
+    """A commit's changes, or a part of them; lists are in key order, without duplicates.
 
     Args:
         puts: pairs (key, record).
-        removes: keys; each of them was in the parent version.
-        index_puts: entries for the timeout index, eight bytes of time and a key; some of them may
-            be there already.
-        index_removes: entries that leave the timeout index; some may not be there.
-        count: keys of the store after all changes of the commit.
-        checksum: checksum of the version after them; None: whoever made them does not know.
+        removes: keys that the parent version contains.
+        index_puts: entries for the timeout index, eight bytes of time and a key; some may be in it
+            already.
+        index_removes: entries that leave the timeout index; some may be missing from it.
+        count: number of keys after all changes of the commit.
+        checksum: checksum of the version after the commit; None if unknown.
     """
 
     puts: Sequence[tuple[bytes, bytes]]
@@ -76,7 +81,7 @@ class Changes:
 
     @property
     def operation_count(self) -> int:
-        """How many keys and index entries are changed."""
+        """The number of changed keys and index entries."""
         parts = (self.puts, self.removes, self.index_puts, self.index_removes)
         return sum(map(len, parts))
 
@@ -89,25 +94,25 @@ class RawVersion(Protocol):
 
     @property
     def version_id(self) -> VersionId:
-        """The version that this is."""
+        """The id of this version."""
         ...
 
     @property
     def codec(self) -> Mapping[str, str]:
-        """How keys and records are encoded, as the last commit said; empty before the first."""
+        """The encoding of keys and records, from the last commit; empty before the first."""
         ...
 
     @property
     def checksum(self) -> int | None:
-        """The checksum that the last commit said; 0 before the first."""
+        """The checksum from the last commit; 0 before the first."""
         ...
 
     def get(self, key: bytes, /) -> bytes | None:
-        """Return the record of *key*, None if there is none."""
+        """Return the record of *key*, None if it is missing."""
         ...
 
     def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
-        """Return the records of many keys, in their order, in less time than one by one."""
+        """Return the records of many keys, in their order."""
         ...
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
@@ -119,15 +124,15 @@ class RawVersion(Protocol):
         ...
 
     def count(self) -> int:
-        """Return how many keys there are, without counting them."""
+        """Return the number of keys, without a scan."""
         ...
 
     def size_bytes(self) -> int:
-        """Return about how much room this version takes."""
+        """Return the approximate size of this version."""
         ...
 
     def close(self) -> None:
-        """Give the version back; again is fine."""
+        """Release the version. May be called again."""
         ...
 
 
@@ -135,10 +140,10 @@ class StateBackend(Protocol):
     """All versions of all stores."""
 
     def open(self, store: StoreId, version_id: VersionId) -> RawVersion:
-        """Open one version, which stays as it is until it is closed.
+        """Open one version, which does not change until it is closed.
 
         Raises:
-            CheckpointError: it cannot be had: never committed, no longer kept, or damaged.
+            CheckpointError: it was never committed, has been deleted, or is damaged.
         """
         ...
 
@@ -149,16 +154,70 @@ class StateBackend(Protocol):
         changes: Iterable[Changes],
         codec: Mapping[str, str],
     ) -> PartitionCommit:
-        """Write the changes of one attempt, durably, under a name that is new for ever.
+        """Write the changes of one attempt, durably, under a name that is never reused.
 
-        Any number of attempts may commit on one parent; none of them disturbs another, and which of
-        them counts is decided by who writes the commit record. Nothing of *parent* changes.
+        Any number of attempts may commit on one parent without affecting each other or *parent*;
+        the commit record decides which one counts.
 
         Args:
-            changes: at least one part, in key order overall; pulled once.
-            codec: how keys and values are encoded; kept beside the changes.
+            changes: at least one part, in key order overall; iterated once.
+            codec: the encoding of keys and values, stored with the changes.
 
         Raises:
-            CheckpointError: it was not, or perhaps not, written.
+            CheckpointError: the changes were not, or possibly not, written.
         """
         ...
+
+
+_CHUNK_PAIRS = 4096
+_LIMIT = 1 << 64  # room for 2**32 records, more than a store can hold
+
+
+class ChecksumMismatchError(Exception):
+    """A version does not have the checksum that its history states."""
+
+
+def records_checksum(keys: Iterable[bytes], records: Iterable[bytes]) -> int:
+    """Return the checksum of records and their keys."""
+    return sum(map(crc32, records, map(crc32, keys)))
+
+
+def pairs_checksum(pairs: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return the checksum of all pairs of a scan."""
+    return sum(records_checksum(*zip(*chunk, strict=True)) for chunk in _chunks(pairs))
+
+
+def first_checksum(version: RawVersion) -> int:
+    """Return the checksum of a version; if it has none, compute it by reading all records."""
+    checksum = version.checksum
+    return pairs_checksum(version.scan()) if checksum is None else checksum
+
+
+def moved_checksum(
+    checksum: int,
+    keys: Sequence[bytes],
+    before: Sequence[bytes | None],
+    after: Sequence[bytes | None],
+) -> int:
+    """Return a checksum after the records of some keys changed; None means no record."""
+    changed = _present_checksum(keys, after) - _present_checksum(keys, before)
+    return (checksum + changed) % _LIMIT  # negative if a damaged replica returned other records
+
+
+def require_checksum(checksum: int | None, found: int) -> None:
+    """Raise ChecksumMismatchError if checksums differ; None means unknown."""
+    if checksum is not None and checksum != found:
+        raise ChecksumMismatchError(f"the checksum of its records is {found}, not {checksum}")
+
+
+def _present_checksum(keys: Sequence[bytes], records: Sequence[bytes | None]) -> int:
+    if None in records:
+        pairs = zip(keys, records, strict=True)
+        return pairs_checksum((key, record) for key, record in pairs if record is not None)
+    return records_checksum(keys, records)  # type: ignore[arg-type]
+
+
+def _chunks(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+    rest = iter(pairs)
+    while chunk := list(islice(rest, _CHUNK_PAIRS)):
+        yield chunk

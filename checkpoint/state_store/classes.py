@@ -1,66 +1,316 @@
-"""Classes of data in values: instances are stored as names and fields, and made without their code.
+"""Data classes: instances are stored as schema and fields, and restored without running their code.
 
-A class of data is a dataclass, a class of attrs, a ``NamedTuple``, an ``Enum`` or the ``Row`` of
-Spark. Of an instance is stored what :class:`Schema` says of its class, as a text, and the values of
-its fields. It stands in a value in one of two ways:
+A data class is a dataclass, an attrs class, a ``NamedTuple``, an ``Enum`` or Spark's ``Row``.
 
-- A value that is an instance, or a tuple with instances directly in it, is a **shape**: one plain
-  tuple of all the fields, behind the digest of the schemas, which are stored once beside the
-  content (:class:`~checkpoint.state_store.shapes.Shapes`)::
+**Which classes.** Only classes that the program registers (:class:`Classes`) are stored or
+restored; the bytes cannot select any other. Instances are created with ``object.__new__`` and by
+setting their fields, or with ``tuple.__new__``. Neither ``__init__`` nor ``__post_init__``,
+``__setattr__``, ``__reduce__`` or ``__setstate__`` of the class is called.
 
-      03 | digest, eight bytes | record of the flat tuple, by the rules of values
-
-- Anywhere else in a value it is a persistent id of its pickle: a tuple of schema and fields. An
-  instance that occurs twice comes back as two.
-
-**Who may be made.** Only classes that the program names (:class:`Classes`): nothing else is
-imported, looked up or made, whatever the bytes say. What is made is made by ``object.__new__`` and
-by setting its fields, or by ``tuple.__new__``: neither ``__init__`` nor ``__post_init__``,
-``__setattr__``, ``__reduce__`` nor ``__setstate__`` of the class is called. So the fields are what
-counts: a class that is pickled by rules of its own is stored by its fields all the same.
-
-**Classes that have changed.** Stored fields go to the fields of their name, whatever their order. A
-field that is new takes its default. A field that is gone or renamed, a new one without a default
-and a class that is gone are refused by name, or given to the function that the program has for it
-(:attr:`Classes.upgrade`). A member of an enum is stored by name, one of a ``Flag`` by its value.
+**Changed classes.** Stored fields are matched by name; a new field gets its default. Reading
+fails, or calls :attr:`Classes.upgrade`, if a field was removed or renamed, if a new field has no
+default, or if the class is gone. An enum member is stored by its name, a ``Flag`` by its value.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, Flag
+from functools import lru_cache
 from importlib import import_module
 from itertools import repeat
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from checkpoint.state_store.keys import compared_fields
-from checkpoint.state_store.schemas import (
-    ENUM,
-    HASH_CACHE,
-    MEMBER,
-    ROW,
-    Schema,
-    StoredClassError,
-    dataclass_fields,
-    fields_of,
-    is_missing,
-    kind_of,
-    listed,
-)
+from checkpoint.errors import CheckpointError
 
+# Its UTF-8 contains the byte STACK_GLOBAL, which marks pickles that may hold classes.
+_MARK = "\x93"
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: created by a class statement
+_ROW_CLASS = ("pyspark.sql.types", "Row")
+ENUM, ROW = "enum", "row"
+_KINDS = {kind[0]: kind for kind in ("dataclass", "attrs", "namedtuple", ENUM, ROW)}
+_BARE = re.compile(r"[\w.<>-]+")
+_HASH_CACHE = "_attrs_cached_hash"  # differs between processes
+_MEMBER = ("name",)
+_NOT_DATA = frozenset(("__orig_class__", _HASH_CACHE))
+_MAX_KNOWN = 1000
+
+Take = Callable[[Any], tuple[Any, ...]]
 Columns = Sequence[Sequence[Any]]
 Upgrade = Callable[[str, dict[str, Any]], Any]
 
 
+class StoredClassError(CheckpointError, ValueError):
+    """A stored instance has a class that is gone, has changed or is not registered."""
+
+
+class Schema(NamedTuple):
+    """The kind, name and fields of a class, as they are stored."""
+
+    kind: str
+    module: str
+    name: str
+    fields: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """Module and name."""
+        return f"{self.module}.{self.name}"
+
+    def to_text(self) -> str:
+        """Return the text of a schema, such as ``dapp.states Total count total  cached``.
+
+        It is the first letter of the kind, then the words: module, name, fields, and after two
+        spaces the others. A word that is not a Python name is written as JSON.
+        """
+        text = self.kind[0] + _words((self.module, self.name, *self.fields))
+        return f"{text}  {_words(self.others)}" if self.others else text
+
+    def to_id(self) -> str:
+        """Return the text that pickles contain."""
+        return _MARK + self.to_text()
+
+
+@lru_cache(maxsize=_MAX_KNOWN)
+def schema_of_text(text: str) -> Schema:
+    """Parse :meth:`Schema.to_text`. Raises ValueError."""
+    kind = _KINDS.get(text[:1])
+    needed, has_others, others = text[1:].partition("  ")
+    names = _names(needed)
+    if kind is None or len(names) < 2:
+        raise ValueError(f"{text!r:.80} is not a schema of a class")
+    module, name, *fields = names
+    return Schema(kind, module, name, tuple(fields), _names(others) if has_others else ())
+
+
+def schema_of_id(text: str) -> Schema:
+    """Parse :meth:`Schema.to_id`. Raises ValueError."""
+    if text[:1] != _MARK:
+        raise ValueError(f"{text!r:.80} is not a schema of a class")
+    return schema_of_text(text[1:])
+
+
+def _words(names: tuple[str, ...]) -> str:
+    return " ".join(
+        name if _BARE.fullmatch(name) else json.dumps(name).replace(" ", "\\u0020")
+        for name in names
+    )
+
+
+def _names(words: str) -> tuple[str, ...]:
+    return tuple(map(_name, words.split(" ")))
+
+
+def _name(word: str) -> str:
+    if _BARE.fullmatch(word):
+        return word
+    if word[:1] != '"':
+        raise ValueError(f"{word!r:.80} is not a name")
+    return str(json.loads(word))
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "(none)"
+
+
+@lru_cache(maxsize=_MAX_KNOWN)
+def kind_of(kind: type) -> str | None:
+    """Return the kind of a data class, None for any other class."""
+    if issubclass(kind, Enum):
+        return ENUM
+    if issubclass(kind, tuple):
+        fields = getattr(kind, "_fields", None)
+        if isinstance(fields, tuple) and all(isinstance(name, str) for name in fields):
+            return "namedtuple"
+        return ROW if (kind.__module__, kind.__qualname__) == _ROW_CLASS else None
+    # A subclass of dict, for example, holds more than its fields.
+    is_plain = all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
+    if is_plain and dataclasses.is_dataclass(kind):
+        return "dataclass"
+    if is_plain and isinstance(getattr(kind, "__attrs_attrs__", None), tuple):
+        return "attrs"
+    return None
+
+
+def is_class_of_data(kind: type) -> bool:
+    """Return whether instances of a class can be stored by their fields."""
+    return kind_of(kind) is not None
+
+
+def _dataclass_fields(kind: Any) -> list[dataclasses.Field[Any]]:
+    """Return the fields of a dataclass.
+
+    ``dataclasses.fields`` compares a marker by identity, and a class of ``__main__`` that the
+    cloudpickle of PySpark 3.5 sent to a worker has a copy of the marker.
+    """
+    fields = kind.__dataclass_fields__.values()
+    return [field for field in fields if field._field_type.name == "_FIELD"]
+
+
+def _is_missing(default: object) -> bool:
+    """Return whether a dataclass field has no default; the marker may be a copy."""
+    return isinstance(default, type(dataclasses.MISSING))
+
+
+@lru_cache(maxsize=_MAX_KNOWN)
+def fields_of(kind: type) -> dict[str, bool]:
+    """Return the fields of a data class, and whether each has a default."""
+    found: Any = kind
+    if dataclasses.is_dataclass(kind):
+        return {
+            field.name: not _is_missing(field.default) or not _is_missing(field.default_factory)
+            for field in _dataclass_fields(kind)
+        }
+    if issubclass(kind, tuple):
+        return {name: name in found._field_defaults for name in getattr(found, "_fields", ())}
+    nothing = sys.modules["attr"].NOTHING
+    return {each.name: each.default is not nothing for each in found.__attrs_attrs__}
+
+
+@lru_cache(maxsize=256)
+def compared_fields(kind: type) -> tuple[str, ...] | None:
+    """Return the fields by which instances of a dataclass or attrs class are compared.
+
+    Returns None for other classes, and if the class defines equality itself.
+    """
+    if kind.__hash__ is None:
+        return None
+    hashed_by, compared_by = (_generated_in(kind, name) for name in ("__hash__", "__eq__"))
+    if hashed_by is None or compared_by is None:
+        return None
+    if "__dataclass_params__" in vars(compared_by):
+        return tuple(field.name for field in _dataclass_fields(compared_by) if field.compare)
+    compared = [each for each in compared_by.__attrs_attrs__ if each.eq]
+    if any(getattr(each, "eq_key", None) is not None for each in compared):
+        return None
+    return tuple(each.name for each in compared)
+
+
+def _generated_in(kind: type, method: str) -> Any:
+    """Return the base class for which a method was generated, None if it was written by hand."""
+    owner = next(base for base in kind.__mro__ if method in vars(base))
+    code = getattr(vars(owner)[method], "__code__", None)
+    file = getattr(code, "co_filename", "")
+    if "__dataclass_params__" in vars(owner):
+        return owner if file == "<string>" else None  # code generated by dataclasses has no file
+    is_generated = "__attrs_attrs__" in vars(owner) and file.startswith("<attrs generated")
+    return owner if is_generated else None
+
+
+class Written(NamedTuple):
+    """The encoding of instances of a class.
+
+    Args:
+        schema: the schema of most instances; None if it differs between instances.
+        take: returns the fields of an instance with that schema; raises ``LookupError`` or
+            ``AttributeError`` for an instance with other attributes.
+        apart: returns the text of its schema and the fields of any instance.
+    """
+
+    schema: Schema | None
+    take: Take
+    apart: Take
+
+
+def written(kind: type) -> Written | None:
+    """Return how instances of a class are written, None if it is not a data class."""
+    what = kind_of(kind)
+    if what is None:
+        return None
+    if what == ENUM:
+        text = _schema(kind, what, _MEMBER).to_id()
+        name = attrgetter("_value_" if issubclass(kind, Flag) else "_name_")
+        return Written(None, tuple, lambda value: (text, name(value)))
+    if what == ROW:
+        return Written(None, tuple, _row_apart)
+    schema = _schema(kind, what, tuple(fields_of(kind)))
+    text = schema.to_id()
+    take = _taker(kind, schema.fields)
+
+    def apart(value: Any) -> tuple[Any, ...]:
+        try:
+            return (text, *take(value))
+        except (LookupError, AttributeError):
+            return _apart(value, schema)
+
+    return Written(schema, take, apart)
+
+
+def _schema(kind: type, what: str, fields: tuple[str, ...]) -> Schema:
+    return Schema(what, kind.__module__, kind.__qualname__, fields)
+
+
+def _taker(kind: type, fields: tuple[str, ...]) -> Take:
+    """Return a function for the fields of an instance without other attributes."""
+    count = len(fields)
+    if issubclass(kind, tuple):
+        has_room = bool(kind.__dictoffset__)
+
+        def take_tuple(value: Any) -> tuple[Any, ...]:
+            if len(value) != count or (has_room and vars(value)):
+                raise LookupError
+            return tuple(value)
+
+        return take_tuple
+    if count and not kind.__dictoffset__:
+        get = attrgetter(*fields)
+        return get if count > 1 else lambda value: (get(value),)
+    pick: Any = itemgetter(*fields) if count else lambda held: ()
+
+    def take(value: Any) -> tuple[Any, ...]:
+        held = getattr(value, "__dict__", ())
+        if len(held) != count:
+            raise LookupError
+        return (pick(held),) if count == 1 else pick(held)
+
+    return take
+
+
+def _apart(value: Any, schema: Schema) -> tuple[Any, ...]:
+    """Return schema and fields of an instance that has other attributes, or some in slots."""
+    if isinstance(value, tuple):
+        values = list(value)
+        if len(values) != len(schema.fields):
+            raise TypeError(f"a {schema.full_name} has {len(values)} items, not one for each field")
+    else:
+        values = []
+        for name in schema.fields:
+            try:
+                values.append(getattr(value, name))
+            except AttributeError:
+                raise TypeError(f"field {name!r} of a {schema.full_name} is not set") from None
+    held = getattr(value, "__dict__", {})
+    others = tuple(name for name in held if name not in schema.fields and name not in _NOT_DATA)
+    text = schema._replace(others=others).to_id()
+    return (text, *values, *(held[name] for name in others))
+
+
+def _row_apart(row: Any) -> tuple[Any, ...]:
+    fields = getattr(row, "__fields__", None)  # missing in a Row that only names fields
+    names = () if fields is None else tuple(fields)
+    if len(names) not in (0, len(row)) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"a Row of {len(row)} values has the fields {names!r:.80}")
+    return (_row_text(names), *row)
+
+
+@lru_cache(maxsize=_MAX_KNOWN)
+def _row_text(names: tuple[str, ...]) -> str:
+    return Schema(ROW, *_ROW_CLASS, names).to_id()
+
+
 class Maker(NamedTuple):
-    """How instances of a class are made of what is stored of them.
+    """The constructor of instances from stored fields.
 
     Args:
         one: ``f(*values of fields and others) -> instance``.
-        many: the same for many, given a column for each field, in less time.
+        many: creates many instances from one column per field, faster than one by one.
     """
 
     one: Callable[..., Any]
@@ -68,38 +318,29 @@ class Maker(NamedTuple):
 
 
 def _maker_of(one: Callable[..., Any]) -> Maker:
-    """Return the maker that makes many one by one."""
     return Maker(one, lambda columns: list(map(one, *columns)))
-
-
-def _upgrading(upgrade: Upgrade, schema: Schema) -> Maker:
-    """Return the maker that gives what is stored to the function of the program."""
-    names = (*schema.fields, *schema.others)
-    return _maker_of(
-        lambda *values: upgrade(schema.full_name, dict(zip(names, values, strict=True)))
-    )
 
 
 def _misfit(kind: type, schema: Schema) -> str | None:
     """Return why a stored instance does not fit a class, None if it does."""
     what = kind_of(kind)
     if what is None:
-        return f"{schema.full_name} is no class of data now"
+        return f"{schema.full_name} is not a class of data now"
     if (what in (ENUM, ROW) or schema.kind in (ENUM, ROW)) and what != schema.kind:
         return f"{schema.full_name} is of kind {what} now"
     if what in (ENUM, ROW):
         return None
     fields = fields_of(kind)
-    unset = [name for name, has_default in fields.items() if not has_default]
-    if set(schema.fields) <= set(fields) and set(unset) <= set(schema.fields):
+    required = {name for name, has_default in fields.items() if not has_default}
+    if required <= set(schema.fields) <= set(fields):
         return None
-    return f"it has {listed(tuple(fields))} now"
+    return f"it has {_listed(tuple(fields))} now"
 
 
 def _maker_of_class(kind: type, schema: Schema) -> Maker:
-    """Return how instances of *kind* are made, which fits the schema."""
+    """Return how instances of *kind* are created; the schema must fit it."""
     if schema.kind == ENUM:
-        return _member_maker(kind, schema)
+        return _maker_of(_member_maker(kind, schema))
     if schema.kind == ROW:
         return _row_maker(kind, schema)
     missing = [name for name in fields_of(kind) if name not in schema.fields]
@@ -118,7 +359,7 @@ def _maker_of_class(kind: type, schema: Schema) -> Maker:
             for name in missing:
                 put(made, name, _default_of(kind, name, made))
             if has_cache:
-                object.__setattr__(made, HASH_CACHE, None)
+                object.__setattr__(made, _HASH_CACHE, None)
             return made
 
         return _maker_of(complete)
@@ -140,7 +381,7 @@ def _maker_of_class(kind: type, schema: Schema) -> Maker:
             raise _wrong_count(len(columns), schema)
         made = list(map(new, repeat(kind, len(columns[0]))))
         for name, column in zip(names, columns):  # noqa: B905 (as many)
-            deque(map(put, made, repeat(name), column), maxlen=0)  # which calls each of them
+            deque(map(put, made, repeat(name), column), maxlen=0)  # calls each of them
         return made
 
     return Maker(make, make_many)
@@ -186,8 +427,8 @@ def _row_maker(kind: type, schema: Schema) -> Maker:
     return _maker_of(make)
 
 
-def _member_maker(kind: Any, schema: Schema) -> Maker:
-    """Return how members of an enum are found."""
+def _member_maker(kind: Any, schema: Schema) -> Callable[[Any], Any]:
+    """Return a function from the stored name or value of a member to the member."""
     is_flag = issubclass(kind, Flag)
 
     def make(member: Any) -> Any:
@@ -196,52 +437,35 @@ def _member_maker(kind: Any, schema: Schema) -> Maker:
         known = kind._member_map_.get(member) if isinstance(member, str) else None
         if known is None:
             raise StoredClassError(
-                f"a stored enum {schema.full_name} has the member {member!r:.80}, which it has not "
-                f"now ({listed(tuple(kind._member_map_))}); bring it back, or give a function "
-                "upgrade(name, fields) that returns what is to stand in its place"
+                f"a stored enum {schema.full_name} has the member {member!r:.80}, which is not "
+                f"one of its members now ({_listed(tuple(kind._member_map_))}); restore the "
+                "member, or pass a function upgrade(name, fields) that returns a replacement"
             )
         return known
 
-    return _maker_of(make)
-
-
-def _or_upgrade(maker: Maker, upgrade: Upgrade | None, schema: Schema) -> Maker:
-    """Return *maker*, with members of an enum that are gone given to *upgrade*."""
-    if upgrade is None or schema.kind != ENUM:
-        return maker
-    instead = _upgrading(upgrade, schema)
-
-    def make_or_upgrade(member: Any) -> Any:
-        try:
-            return maker.one(member)
-        except StoredClassError:
-            return instead.one(member)
-
-    return _maker_of(make_or_upgrade)
+    return make
 
 
 def _has_slot(kind: type, names: tuple[str, ...]) -> bool:
-    """Whether some fields of a class are not in its ``__dict__``."""
-    slots = {name for base in kind.__mro__ for name in _slot_names(base)}
+    """Return whether some fields of a class are not in its ``__dict__``."""
+    slots: set[str] = set()
+    for base in kind.__mro__:
+        names_of_base = vars(base).get("__slots__", ())
+        slots.update((names_of_base,) if isinstance(names_of_base, str) else names_of_base)
     return not kind.__dictoffset__ or not slots.isdisjoint(names)
 
 
-def _slot_names(base: type) -> tuple[str, ...]:
-    names = vars(base).get("__slots__", ())
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
 def _caches_hash(kind: type) -> bool:
-    """Whether attrs keeps the hash of an instance in an attribute."""
+    """Return whether attrs caches the hash of an instance in an attribute."""
     code = getattr(kind.__hash__, "__code__", None)
-    return HASH_CACHE in getattr(code, "co_names", ())
+    return _HASH_CACHE in getattr(code, "co_names", ())
 
 
 def _default_of(kind: Any, name: str, made: Any) -> Any:
-    """Return the default of a field: what the program says, not the bytes."""
+    """Return the default of a field, as the program defines it now."""
     if dataclasses.is_dataclass(kind):
-        field = next(each for each in dataclass_fields(kind) if each.name == name)
-        if not is_missing(field.default):
+        field = next(each for each in _dataclass_fields(kind) if each.name == name)
+        if not _is_missing(field.default):
             return field.default
         factory: Any = field.default_factory
         return factory()
@@ -252,18 +476,26 @@ def _default_of(kind: Any, name: str, made: Any) -> Any:
     return factory(made) if default.takes_self else factory()
 
 
+def _attribute_of(module: Any, name: str) -> type | None:
+    """Return the class with a qualified name, None if it does not exist."""
+    found = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) else None
+
+
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """The classes of data that a program names: only these are stored, and made when read.
+    """The data classes that a program registers: only these are stored and restored.
 
     Args:
-        modules: names of modules of the program; a class that can be found in one of them by its
-            qualified name is named. They are imported where that is needed.
+        modules: names of modules of the program; every class that can be found in one of them by
+            its qualified name is registered. They are imported when needed.
         named: further classes, by module and qualified name, such as those of ``__main__``, which
-            another process does not find by name.
-        upgrade: ``f(name, fields) -> value``, for a stored instance whose class is gone or has
-            other fields: gets module and name of the class and its fields as they were stored, and
-            returns what stands in its place. None: it is refused.
+            another process cannot import.
+        upgrade: ``f(name, fields) -> value``, called for a stored instance whose class is gone or
+            has other fields, with the full name of the class and its stored fields. Returns the
+            value to use instead. If None, such an instance is an error.
     """
 
     modules: frozenset[str] = frozenset()
@@ -271,58 +503,63 @@ class Classes:
     upgrade: Upgrade | None = None
 
     def find(self, module: str, name: str) -> type | None:
-        """Return the class of that name, None if the program names none."""
+        """Return the registered class with that name, None if it is not registered."""
         known = self.named.get((module, name))
         if known is not None:
             return known
         if module not in self.modules:
             return None
-        found: Any = sys.modules.get(module)
         try:
-            found = found or import_module(module)
+            return _attribute_of(sys.modules.get(module) or import_module(module), name)
         except ImportError:
             return None
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        return found if isinstance(found, type) else None
 
     def maker(self, schema: Schema) -> Maker:
-        """Return how instances are made.
+        """Return how instances of a schema are created.
 
         Raises:
-            StoredClassError: the class is gone, has other fields, or is not named; and there is no
-                function for that.
+            StoredClassError: the class is gone, has other fields or is not registered, and the
+                program has no upgrade function.
         """
         kind = self.find(schema.module, schema.name)
-        problem = "the program names no such class" if kind is None else _misfit(kind, schema)
+        problem = "the program registers no such class" if kind is None else _misfit(kind, schema)
+        names, upgrade = (*schema.fields, *schema.others), self.upgrade
+
+        def upgraded(*values: Any) -> Any:
+            assert upgrade is not None, "called only if there is an upgrade function"
+            return upgrade(schema.full_name, dict(zip(names, values, strict=True)))
+
         if kind is not None and problem is None:
-            return _or_upgrade(_maker_of_class(kind, schema), self.upgrade, schema)
-        if self.upgrade is not None:
-            return _upgrading(self.upgrade, schema)
+            maker = _maker_of_class(kind, schema)
+            if upgrade is None or schema.kind != ENUM:
+                return maker
+
+            def member_or_upgraded(member: Any) -> Any:
+                try:
+                    return maker.one(member)
+                except StoredClassError:
+                    return upgraded(member)
+
+            return _maker_of(member_or_upgraded)
+        if upgrade is not None:
+            return _maker_of(upgraded)
         raise StoredClassError(
-            f"a stored {schema.kind} {schema.full_name} has the fields {listed(schema.fields)}, "
-            f"but {problem}; bring it back as it was, or give a function upgrade(name, fields) "
-            "that returns what is to stand in its place"
+            f"a stored {schema.kind} {schema.full_name} has the fields {_listed(schema.fields)}, "
+            f"but {problem}; restore the class as it was, or pass a function "
+            "upgrade(name, fields) that returns a replacement"
         )
 
     def key_member(self, module: str, name: str, member: Any) -> Any:
-        """Return the member of an enum that is a key.
-
-        Raises:
-            StoredClassError: there is none.
-        """
+        """Return the member of an enum that is a key. Raises StoredClassError."""
         kind = self._class_of_key(module, name)
         if not issubclass(kind, Enum) or not isinstance(member, (str, int)):
-            raise StoredClassError(f"a key is {member!r:.80} of {module}.{name}, which is no enum")
-        return _member_maker(kind, Schema(ENUM, module, name, MEMBER)).one(member)
+            raise StoredClassError(
+                f"a key is {member!r:.80} of {module}.{name}, which is not an enum"
+            )
+        return _member_maker(kind, Schema(ENUM, module, name, _MEMBER))(member)
 
     def key_instance(self, module: str, name: str, values: list[Any]) -> Any:
-        """Return the instance of a dataclass, or of a class of attrs, that is a key.
-
-        Args:
-            module: the module of its class.
-            name: the name of its class.
-            values: the fields that it is compared by.
+        """Return the dataclass or attrs instance that is a key, given its compared fields.
 
         Raises:
             StoredClassError: its class is gone, or compares other fields.
@@ -332,7 +569,7 @@ class Classes:
         if names is None or len(names) != len(values):
             raise StoredClassError(
                 f"a key has {len(values)} fields of {kind_of(kind)} {module}.{name}, which "
-                f"compares {names}; bring the class back as it was"
+                f"compares {names}; restore the class as it was"
             )
         made: Any = object.__new__(kind)
         for field, has_default in fields_of(kind).items():
@@ -341,28 +578,25 @@ class Classes:
         for field, value in zip(names, values, strict=True):
             object.__setattr__(made, field, value)
         if _caches_hash(kind):
-            object.__setattr__(made, HASH_CACHE, None)
+            object.__setattr__(made, _HASH_CACHE, None)
         return made
 
     def _class_of_key(self, module: str, name: str) -> type:
         kind = self.find(module, name)
         if kind is None:
             raise StoredClassError(
-                f"a key is of class {module}.{name}, which is not there or which the program does "
-                "not name; bring it back, name it, or give keys plain values"
+                f"a key is of class {module}.{name}, which is gone or not registered; restore or "
+                "register it, or use plain values as keys"
             )
         return kind
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadedClasses(Classes):
-    """All classes of modules that are loaded, for who trusts what is read."""
+    """All classes of loaded modules, for readers that trust the checkpoint."""
 
     def find(self, module: str, name: str) -> type | None:
-        found: Any = sys.modules.get(module)
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        return found if isinstance(found, type) else None
+        return _attribute_of(sys.modules.get(module), name)
 
 
 LOADED = LoadedClasses()

@@ -1,11 +1,11 @@
-"""LMDB environments of this process: one for each generation, kept open between tasks.
+"""LMDB environments of this process, one for each generation, kept open between tasks.
 
 Opening one takes a quarter of a millisecond, and touching a fresh mapping 15 more, so environments
-are kept, and the least used closed first. A process may have a file open only once: the table is
-that of the process.
+stay open, and the least recently used ones are closed first. A process must open a file only once,
+so the table is global.
 
-A fork must not use what it inherits, nor close it while the parent is reading: closing would free
-the parent's place in the table of readers, and pages would change under it.
+A forked child must neither use nor close what it inherits while its parent is reading: closing
+would free the parent's reader slot, and pages could change under the parent.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 class DamagedReplicaError(Exception):
-    """A replica is not what it should be: rebuild it."""
+    """A replica is damaged and must be rebuilt."""
 
 
 class MapBusyError(Exception):
-    """The map must grow, and versions are open in this process: go on in a new generation."""
+    """The map must grow while versions are open in this process; a new generation is needed."""
 
 
 @dataclass(eq=False)
 class Environment:
-    """A generation that is open in this process."""
+    """An open generation."""
 
     path: str
     is_mapped: bool
@@ -65,7 +65,7 @@ class Environment:
         return os.path.basename(self.path)
 
     def begin(self) -> lmdb.Transaction[bytes]:
-        """Begin to read the newest version; to be ended by :meth:`end`."""
+        """Begin a read transaction; end it with :meth:`end`."""
         self.env.reader_check()
         try:
             txn = self.env.begin(db=self.data)
@@ -76,13 +76,13 @@ class Environment:
         return txn
 
     def end(self, txn: lmdb.Transaction[bytes]) -> None:
-        """End what :meth:`begin` began, unless it was begun by the process that forked this one."""
+        """End a read transaction, unless the parent process began it."""
         if self.pid == os.getpid():
             self.reading.discard(txn)
             txn.abort()
 
     def grow(self) -> None:
-        """Double the map, after a write that found it full.
+        """Double the map after a write found it full.
 
         Raises MapBusyError or StorageRefusedError.
         """
@@ -92,15 +92,15 @@ class Environment:
         self._resize(map_bytes)
 
     def adopt_size(self) -> None:
-        """Take the size that another process gave the map. Raises MapBusyError."""
+        """Adopt the map size that another process set. Raises MapBusyError."""
         self._resize(0)
 
     def used_bytes(self) -> int:
-        """Return how much of the file was ever used."""
+        """Return the size of the used part of the file."""
         return int(self.env.info()["last_pgno"] + 1) * int(self.env.stat()["psize"])
 
     def live_bytes(self) -> int:
-        """Return how much of the file holds the newest version."""
+        """Return the size of the newest version."""
         with self.env.begin() as txn:
             return sum(live_bytes(txn, database) for database in (self.data, self.index, self.meta))
 
@@ -113,7 +113,7 @@ class Environment:
 
 
 class _Table:
-    """The environments of this process, least used first."""
+    """The environments of this process, least recently used first."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -121,7 +121,7 @@ class _Table:
         self.retired: list[Environment] = []
 
     def forget_parents(self) -> None:
-        """Begin anew in a process that was forked."""
+        """Reset the table in a forked child."""
         self.lock = threading.RLock()
         for environment in (*self.open.values(), *self.retired):
             if environment.users:
@@ -138,10 +138,7 @@ os.register_at_fork(after_in_child=_table.forget_parents)
 
 
 def acquire_open(directory: ReplicaDirectory, generation: str) -> Environment | None:
-    """Return the environment of a generation if it is open in this process; else None.
-
-    It is to be given back by :func:`release`.
-    """
+    """Return the environment of a generation if it is open, else None; :func:`release` it."""
     with _table.lock:
         environment = _table.open.get(directory.path)
         if environment is None or environment.generation != generation:
@@ -152,9 +149,9 @@ def acquire_open(directory: ReplicaDirectory, generation: str) -> Environment | 
 
 
 def acquire(directory: ReplicaDirectory, generation: str, max_open: int) -> Environment:
-    """Return the environment of a generation, opened if it is not; give it back by release.
+    """Return the environment of a generation, opening it if needed; :func:`release` it.
 
-    The lock of *directory* must be held: opening waits for who is writing, without a limit. Raises
+    The lock of *directory* must be held, because opening waits for a writer without limit. Raises
     DamagedReplicaError or StorageRefusedError.
     """
     with _table.lock:
@@ -174,7 +171,7 @@ def acquire(directory: ReplicaDirectory, generation: str, max_open: int) -> Envi
 
 
 def release(environment: Environment) -> None:
-    """Give back what :func:`acquire` returned."""
+    """Release an acquired environment."""
     if environment.pid != os.getpid():
         return
     with _table.lock:
@@ -185,7 +182,7 @@ def release(environment: Environment) -> None:
 
 
 def close_if_unused(directory: ReplicaDirectory) -> None:
-    """Close the environment of a directory that nobody will open again."""
+    """Close the unused environment of a directory that is about to be deleted."""
     with _table.lock:
         environment = _table.open.get(directory.path)
         if environment is not None and not environment.users:
@@ -193,7 +190,7 @@ def close_if_unused(directory: ReplicaDirectory) -> None:
 
 
 def create_environment(path: str, wants_map: bool, map_bytes: int) -> Environment:
-    """Make an empty environment in the directory *path*, which is in no table."""
+    """Create an empty environment in the directory *path*, outside the table."""
     with translating("create", path):
         with _open_lmdb(path, _FIRST_MAP_BYTES, False, True) as env:
             for name in _DATABASES:
@@ -204,7 +201,7 @@ def create_environment(path: str, wants_map: bool, map_bytes: int) -> Environmen
 
 
 def copy_compact(environment: Environment, path: str, map_bytes: int) -> None:
-    """Write the newest version into the directory *path*, without the room that was freed."""
+    """Write the newest version to the directory *path*, without free pages."""
     with translating("copy", environment.path):
         environment.env.copy(path, compact=True)
     if environment.is_mapped:
@@ -220,7 +217,7 @@ def live_bytes(txn: lmdb.Transaction[bytes], database: Any) -> int:
 
 
 def reserve(path: str, map_bytes: int) -> None:
-    """Reserve the room of a map: a full disk must be found now, not by a signal while writing."""
+    """Reserve the space of a map, so that a full disk is an error now, not a signal later."""
     with refusing(f"reserve {map_bytes} bytes for the replica in", path):
         fd = os.open(os.path.join(path, "data.mdb"), os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -231,7 +228,7 @@ def reserve(path: str, map_bytes: int) -> None:
 
 @contextlib.contextmanager
 def translating(action: str, path: str) -> Iterator[None]:
-    """Turn errors of LMDB that are no damage into the error that says: this did not happen."""
+    """Turn LMDB errors that are not damage into StorageRefusedError."""
     try:
         with refusing(f"{action} the replica in", path):
             yield
@@ -239,8 +236,8 @@ def translating(action: str, path: str) -> Iterator[None]:
         raise
     except (lmdb.DiskError, lmdb.MemoryError, lmdb.ReadersFullError) as error:
         raise StorageRefusedError(
-            f"cannot {action} the replica in {path}: {error}; the state itself is intact; look "
-            "at free space, limits of address space (ulimit -v) and processes that stopped reading"
+            f"cannot {action} the replica in {path}: {error}; the state itself is intact; check "
+            "free space, address space limits (ulimit -v) and processes that stopped while reading"
         ) from error
 
 
@@ -255,14 +252,14 @@ def _open(directory: ReplicaDirectory, generation: str) -> Environment:
     is_mapped = is_mapped_generation(generation)
     try:
         with translating("open", path):
-            # A file that is not reserved is as large as what was used of it: leave it room.
+            # An unreserved file ends after its last used page: leave room to grow.
             map_bytes = size_bytes if is_mapped else 2 * size_bytes
             env = _open_lmdb(path, max(map_bytes, _FIRST_MAP_BYTES), is_mapped, False)
     except lmdb.Error as error:
         raise DamagedReplicaError(f"{path} cannot be opened: {error}") from error
     try:
         used_bytes = int(env.info()["last_pgno"] + 1) * int(env.stat()["psize"])
-        if used_bytes > size_bytes:  # reading past the end of the file would be a signal
+        if used_bytes > size_bytes:  # reading past the end of the file would raise a signal
             raise DamagedReplicaError(f"{path} has {size_bytes} bytes of {used_bytes}")
         return Environment(path, is_mapped, env, *_open_databases(env))
     except lmdb.Error as error:
@@ -274,7 +271,7 @@ def _open(directory: ReplicaDirectory, generation: str) -> Environment:
 
 
 def _open_databases(env: lmdb.Environment) -> tuple[Any, Any, Any]:
-    # Each in a write transaction, as py-lmdb forgets what a read transaction opened.
+    # Outside a read transaction, because py-lmdb forgets databases opened in one.
     try:
         data, index, meta = (env.open_db(name, create=False) for name in _DATABASES)
     except lmdb.MapResizedError:
@@ -321,7 +318,7 @@ def _retire(environment: Environment) -> None:
 
 
 def _never_free(value: object) -> None:
-    """Keep an object that was inherited, even when this process ends."""
+    """Keep an inherited object alive until this process ends."""
     import ctypes  # noqa: PLC0415 (only in a process that was forked while its parent was reading)
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))

@@ -1,9 +1,9 @@
-"""Keys out of bytes: the plainest key that equals the one that was encoded.
+"""Keys from bytes: the plainest key that equals the encoded one.
 
-Numbers come back as int where they equal one, then as float, then as ``Fraction``; subclasses of
-builtin types as the builtin. Members of enums and dataclasses come back as themselves, where the
-program names their class (:class:`~checkpoint.state_store.classes.Classes`); no function named by
-the bytes is called, so bytes from an untrusted place can at most become an error.
+Numbers come back as int if they equal one, otherwise as float, otherwise as ``Fraction``; instances
+of subclasses of builtin types as the builtin. Enum members and dataclasses come back as themselves
+if the program registers their class (:class:`~checkpoint.state_store.classes.Classes`). No function
+named by the bytes is called, so untrusted bytes can at most cause an error.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 from uuid import UUID
 
 from checkpoint.errors import CheckpointError
-from checkpoint.state_store.classes import LOADED, Classes
+from checkpoint.state_store.classes import LOADED, Classes, StoredClassError
 from checkpoint.state_store.keys import INT_BIAS
-from checkpoint.state_store.schemas import StoredClassError
 
 _FLOAT = struct.Struct(">d")
 _WORD = struct.Struct(">Q")
@@ -33,7 +32,7 @@ _EARLIEST, _LATEST = datetime.min, datetime.max  # noqa: DTZ901 - wall times, as
 
 
 class UndecodableKeyError(CheckpointError, ValueError):
-    """Bytes that are no key, or a key whose class is not there."""
+    """Bytes that are not a key, or a key whose class is missing."""
 
 
 def decode_key(whole: bytes, classes: Classes = LOADED) -> Any:
@@ -54,7 +53,7 @@ def decode_key(whole: bytes, classes: Classes = LOADED) -> Any:
 
 
 def decode_keys(wholes: list[bytes], classes: Classes = LOADED) -> list[Any]:
-    """Return :func:`decode_key` of each, for many at once and the commonest kind faster."""
+    """Return :func:`decode_key` of each; fast if all are text."""
     if {whole[:1] for whole in wholes} == {b"s"}:
         try:
             return [whole[1:].decode() for whole in wholes]
@@ -74,12 +73,12 @@ def _decode_top(tag: bytes, whole: bytes, classes: Classes) -> Any:
         return frozenset(reader.until_end(1))
     key = reader.element()
     if reader.at != len(whole):
-        raise ValueError(f"it goes on after {reader.at} bytes")
+        raise ValueError(f"it continues after {reader.at} bytes")
     return key
 
 
 def _flat_tuple(whole: bytes) -> tuple[Any, ...] | None:
-    """Decode a tuple of plain texts and ints, as most are; None if there is anything else in it."""
+    """Decode a tuple of texts and ints; None if it contains anything else."""
     items: list[Any] = []
     at, end = 1, len(whole)
     while at < end:
@@ -112,7 +111,7 @@ def _text(raw: bytes) -> str:
 
 
 class _Reader:
-    """Takes elements one after another."""
+    """Reads the elements of an encoding in order."""
 
     def __init__(self, raw: bytes, classes: Classes) -> None:
         self.at = 0
@@ -156,7 +155,7 @@ class _Reader:
     def number(self) -> Any:
         number = self.element()
         if not isinstance(number, (int, float, Fraction)):
-            raise ValueError(f"{number!r} in place of a number")
+            raise ValueError(f"{number!r} instead of a number")
         return number
 
     def int64(self) -> int:
@@ -179,7 +178,7 @@ class _Reader:
     def fraction(self) -> Fraction:
         numerator, denominator = self.element(), self.element()
         if not isinstance(numerator, int) or not isinstance(denominator, int) or denominator < 2:
-            raise ValueError(f"{numerator!r} and {denominator!r} in place of a fraction")
+            raise ValueError(f"{numerator!r} and {denominator!r} instead of a fraction")
         return Fraction(numerator, denominator)
 
     def span(self) -> timedelta:
@@ -202,7 +201,7 @@ class _Reader:
     def class_name(self) -> tuple[str, str]:
         module, name = self.element(), self.element()
         if not isinstance(module, str) or not isinstance(name, str):
-            raise ValueError(f"{module!r} and {name!r} in place of a class")
+            raise ValueError(f"{module!r} and {name!r} instead of a class")
         return module, name
 
     def member(self) -> Any:
@@ -215,7 +214,7 @@ class _Reader:
 
 
 def _within(moment: timedelta, first: timedelta, last: timedelta) -> tuple[timedelta, timedelta]:
-    """Return wall time and offset of *moment*: in UTC if its wall time has a place there."""
+    """Return wall time and offset of *moment*, in UTC if its wall time fits."""
     offset = _ZERO
     if moment < first:
         offset = -((moment - first) // _MINUTE) * _MINUTE

@@ -1,35 +1,35 @@
-"""Keys as bytes: keys that Python holds equal have one encoding, all others have another.
+"""Keys as bytes: keys that compare equal in Python have one encoding, all others different ones.
 
-1, 1.0, True, ``Decimal(1)`` and ``Fraction(1)`` are one key, as they are in a dict. What cannot be
-a key of a dict for ever is refused: NaN, which does not equal itself, and objects that are equal by
-their address. The kinds of key are those of ``dstreams``' stable hash, so a key that has a place
-can be stored, with one exception: objects of a class with a ``__hash__`` written by hand. Nobody
-can say what else they equal; to find them by that hash would need it to be the same for ever, and
-the hash of a text is not, neither in the next process nor in the next release of Python.
+1, 1.0, True, ``Decimal(1)`` and ``Fraction(1)`` are one key, as in a dict. Keys that cannot be
+looked up reliably are rejected: NaN, which does not equal itself, and objects that are compared by
+address. The kinds of key are those of the stable hash of ``dstreams``, except objects of a class
+with a hand-written ``__hash__``: only that class knows what they equal.
 
 ===== ============================================================================================
-tag   what follows it
+tag   followed by
 ===== ============================================================================================
 n     nothing: None
 h i j int below, in and above 64 bits; every number that equals an int
 f q   number that equals a float and no int, eight bytes; other fractions: two ints
 c     complex number: two numbers
-s b   text in UTF-8; bytes. Inside of others: zeros escaped as ``00 ff``, and a zero at the end
-t x   tuple: its elements; frozenset: its elements, sorted. Inside of others: and a zero
+s b   text in UTF-8; bytes. Nested: zeros escaped as ``00 ff``, and a zero at the end
+t x   tuple: its elements; frozenset: its elements, sorted. Nested: and a zero
 d w z date; datetime without zone; datetime with zone, in UTC
 k l m time without zone; time with zone; timedelta
 u     UUID
-e o   enum member: module, class, name (of a flag: value); instance of a dataclass or of a class of
-      attrs: module, class, fields, zero
+e o   enum member: module, class, name (of a flag: value); instance of a dataclass or attrs class:
+      module, class, fields, zero
 ===== ============================================================================================
 
-The order of encodings is that of the keys for ints, text (by code point), bytes, dates, datetimes
-without zone and timedeltas, and for tuples in which each place has one of these kinds. Floats do
-not stand between ints.
+Encodings sort like the keys for ints, text (by code point), bytes, dates, datetimes without zone
+and timedeltas, and for tuples with one of these kinds in each place. Floats do not sort among ints.
 
-An encoding of more than 480 bytes is cut after 464 and ends in a digest of the whole; its length
-tells it from all others, and the whole is kept in the record. Keys that agree in 464 bytes follow
-each other in no order that means anything.
+An encoding of more than 480 bytes is cut after 464 bytes and followed by a digest of the whole, so
+its length distinguishes it; the record contains the whole. Keys that agree in 464 bytes have no
+meaningful order.
+
+**Ranges.** A prefix is a text, bytes, or a tuple, and finds the keys that begin with it. A range
+has two bounds of one kind whose encodings sort like the keys.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
-from functools import lru_cache
 from numbers import Complex, Integral, Number, Rational, Real
 from types import WrapperDescriptorType
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
-from checkpoint.state_store.schemas import dataclass_fields, fields_of
+from checkpoint.state_store.classes import Classes, compared_fields, fields_of
 
 KEYS_NAME = "keys-1"
-"""Name of this encoding on disk; another one gets another name."""
+"""The name of this encoding on disk. A changed encoding needs another name."""
 
 MAX_INLINE_BYTES = 480
 MAX_KEY_BYTES = 64 << 10
@@ -72,7 +72,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def encode_key(key: Any) -> bytes:
-    """Return the bytes that stand for *key*: 1 to 480, or 496 that hold a digest.
+    """Return the encoding of *key*: 1 to 480 bytes, or 496 with a digest.
 
     Raises TypeError or ValueError.
     """
@@ -85,14 +85,11 @@ def encode_key(key: Any) -> bytes:
     return raw if len(raw) <= MAX_INLINE_BYTES else cut_key(raw)
 
 
-def encode_keys(keys: list[Any], classes: KeyClasses | None = None) -> tuple[list[bytes], bool]:
-    """Return :func:`encode_key` of each key, and whether all are short and come back as they are.
-
-    For many at once, and the commonest kind faster.
-    """
+def encode_keys(keys: list[Any], classes: Classes | None = None) -> tuple[list[bytes], bool]:
+    """Return the encoding of each key, and whether all are short and decode to themselves."""
     if set(map(type, keys)) == {str}:
         try:
-            # One call for all, each with its tag; a key that holds a line end makes one too many.
+            # One call for all. A key that contains a line end makes one part too many.
             raws = ("s" + "\ns".join(keys)).encode().split(b"\n")
         except UnicodeEncodeError:
             raws = []
@@ -102,14 +99,14 @@ def encode_keys(keys: list[Any], classes: KeyClasses | None = None) -> tuple[lis
     return raws, are_plain(keys, raws, classes)
 
 
-def are_plain(keys: list[Any], raws: list[bytes], classes: KeyClasses | None = None) -> bool:
-    """Whether all keys are short, and decoding their encodings *raws* gives them as they are."""
+def are_plain(keys: list[Any], raws: list[bytes], classes: Classes | None = None) -> bool:
+    """Return whether all keys are short and decode to themselves."""
     are_exact = set(map(type, keys)) <= {str, int} or all(comes_back(key, classes) for key in keys)
     return are_exact and max(map(len, raws), default=0) <= MAX_INLINE_BYTES
 
 
 def encode_whole(key: Any) -> bytes:
-    """Return the encoding of *key* without a limit to its length."""
+    """Return the complete encoding of *key*."""
     kind = type(key)
     if kind is str:
         try:
@@ -125,17 +122,17 @@ def encode_whole(key: Any) -> bytes:
 
 
 def cut_key(whole: bytes) -> bytes:
-    """Return what stands for an encoding of more than 480 bytes."""
+    """Return the shortened form of an encoding of more than 480 bytes."""
     if len(whole) > MAX_KEY_BYTES:
         raise ValueError(
-            f"a key of {len(whole)} bytes must be at most {MAX_KEY_BYTES} bytes when encoded; "
-            "use a digest of it as key, and keep it in the value"
+            f"a key must be at most {MAX_KEY_BYTES} bytes when encoded, got {len(whole)} bytes; "
+            "use a digest as key, and store the key in the value"
         )
     return whole[:KEPT_BYTES] + hashlib.blake2b(whole, digest_size=DIGEST_BYTES).digest()
 
 
 def encode_element(item: Any) -> bytes:
-    """Return an encoding of *item* that shows where it ends."""
+    """Return an encoding of *item* with a recognizable end."""
     kind = type(item)
     if kind is str:
         try:
@@ -281,7 +278,7 @@ def _encode_time(key: date | time | timedelta) -> bytes:
         return b"m" + _biased(key // _MICROSECOND)
     if not isinstance(key, (datetime, time)):
         return b"d" + _U32.pack(key.toordinal())
-    key = key.replace(fold=0)  # which == does not look at
+    key = key.replace(fold=0)  # == ignores it
     offset = key.utcoffset()
     wall = timedelta(
         days=key.toordinal() if isinstance(key, datetime) else 0,
@@ -297,7 +294,7 @@ def _encode_time(key: date | time | timedelta) -> bytes:
 
 
 def _biased(microseconds: int) -> bytes:
-    # Of 9 bytes, because a timedelta may have 2**67 microseconds.
+    # 9 bytes, because a timedelta may have 2**67 microseconds.
     return (microseconds + (1 << 71)).to_bytes(9, "big")
 
 
@@ -320,48 +317,10 @@ def _refusal(key: Any) -> TypeError:
     )
 
 
-@lru_cache(maxsize=256)
-def compared_fields(kind: type) -> tuple[str, ...] | None:
-    """Return the fields that a dataclass, or a class of attrs, is compared by.
-
-    None if it is neither, or if something else decides what is equal.
-    """
-    if kind.__hash__ is None:
-        return None
-    hashed_by, compared_by = (_generated_in(kind, name) for name in ("__hash__", "__eq__"))
-    if hashed_by is None or compared_by is None:
-        return None
-    if "__dataclass_params__" in vars(compared_by):
-        return tuple(field.name for field in dataclass_fields(compared_by) if field.compare)
-    compared = [each for each in compared_by.__attrs_attrs__ if each.eq]
-    if any(getattr(each, "eq_key", None) is not None for each in compared):
-        return None
-    return tuple(each.name for each in compared)
-
-
-def _generated_in(kind: type, method: str) -> Any:
-    """Return the class whose generated *method* the class has, None if it is written."""
-    owner = next(base for base in kind.__mro__ if method in vars(base))
-    code = getattr(vars(owner)[method], "__code__", None)
-    file = getattr(code, "co_filename", "")
-    if "__dataclass_params__" in vars(owner):
-        return owner if file == "<string>" else None  # what dataclasses makes has no file
-    is_made = "__attrs_attrs__" in vars(owner) and file.startswith("<attrs generated")
-    return owner if is_made else None
-
-
-class KeyClasses(Protocol):
-    """The classes that a program names."""
-
-    def find(self, module: str, name: str) -> type | None:
-        """Return the class of that name, None if the program names none."""
-        ...
-
-
 def comes_back(  # noqa: PLR0911 - one for each kind of key
-    key: Any, classes: KeyClasses | None = None
+    key: Any, classes: Classes | None = None
 ) -> bool:
-    """Whether decoding gives *key* itself, not only a key that equals it."""
+    """Return whether decoding gives *key* itself, not just an equal key."""
     kind: Any = type(key)
     if kind in _EXACT:
         return True
@@ -381,3 +340,80 @@ def comes_back(  # noqa: PLR0911 - one for each kind of key
         and len(names) == len(fields_of(kind))
         and all(comes_back(getattr(key, name), classes) for name in names)
     )
+
+
+# The first and the last encoding of a kind, by the tag of a bound.
+_KINDS = {tag: (bytes((tag,)), bytes((tag + 1,))) for tag in b"sbtdwmu"}
+_KINDS |= dict.fromkeys(b"hij", (b"h", b"k"))
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """Encodings from *start* to before *stop*, or to the end if *stop* is None.
+
+    Bounds may be longer than a shortened key. Then :attr:`first` and :attr:`last` include too many
+    keys, and :meth:`holds` checks the whole encoding.
+    """
+
+    start: bytes = b""
+    stop: bytes | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """True if no key from *first* to *last* is outside."""
+        return max(len(self.start), len(self.stop or b"")) <= KEPT_BYTES
+
+    @property
+    def first(self) -> bytes:
+        """The start of the scan."""
+        return self.start[:KEPT_BYTES]
+
+    @property
+    def last(self) -> bytes | None:
+        """The end of the scan, exclusive."""
+        if self.stop is None or len(self.stop) <= KEPT_BYTES:
+            return self.stop
+        return after_prefix(self.stop[:KEPT_BYTES])
+
+    def holds(self, whole: bytes) -> bool:
+        """Return whether a whole encoding is in the range."""
+        return self.start <= whole and (self.stop is None or whole < self.stop)
+
+
+EVERYTHING = KeyRange()
+
+
+def prefix_range(prefix: Any) -> KeyRange:
+    """Return the range of the keys that begin with *prefix*. Raises TypeError."""
+    if isinstance(prefix, (str, bytes, tuple)):
+        whole = encode_whole(prefix)
+        # A further element begins with a tag below 255; a byte of 255 continues the last text.
+        is_tuple = isinstance(prefix, tuple)
+        return KeyRange(whole, whole + b"\xff" if is_tuple else after_prefix(whole))
+    raise TypeError(
+        f"prefix {prefix!r} of type {type(prefix).__name__} must be a str, bytes, or a tuple of "
+        "the first elements"
+    )
+
+
+def key_range(start: Any, stop: Any) -> KeyRange:
+    """Return the range of the keys from *start* to before *stop*; None leaves a side open."""
+    bounds = [None if bound is None else encode_whole(bound) for bound in (start, stop)]
+    kinds = {_KINDS.get(bound[0]) for bound in bounds if bound is not None}
+    if not kinds:
+        raise TypeError("a range needs a start or a stop; use items() for all keys")
+    if len(kinds) > 1 or None in kinds:
+        raise TypeError(
+            f"range from {start!r} to {stop!r} must be between two ints, texts, bytes, tuples, "
+            "dates, datetimes without zone, timedeltas or UUIDs"
+        )
+    ((first, last),) = (kind for kind in kinds if kind is not None)
+    return KeyRange(
+        first if bounds[0] is None else bounds[0], last if bounds[1] is None else bounds[1]
+    )
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """Return the smallest bytes greater than everything that begins with *prefix*."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None

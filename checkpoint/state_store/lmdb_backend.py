@@ -1,4 +1,4 @@
-"""Stores on files, with replicas in LMDB: what a task on any host opens and commits to."""
+"""The backend for production: files on shared storage, and a replica in LMDB on each host."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes, RawVersion
 from checkpoint.state_store.change_blocks import Compression
-from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.environments import close_if_unused
-from checkpoint.state_store.file_names import new_suffix, new_uid
 from checkpoint.state_store.replica import (
     LmdbVersion,
     LocalSettings,
     Replica,
     ReplicaIsAheadError,
 )
+from checkpoint.state_store.replica_builder import Changelogs
 from checkpoint.state_store.replica_directory import (
     ReplicaDirectory,
     boot_id,
@@ -26,10 +25,10 @@ from checkpoint.state_store.replica_directory import (
     host_directory,
     require_private,
 )
-from checkpoint.state_store.store_files import write_changelog
+from checkpoint.state_store.store_files import new_suffix, new_uid, write_changelog
 from checkpoint.storage.files import Files
 
-# Directories beside those of the operators; no uid_part ends like this.
+# Next to the directories of operators; no uid_part ends like this.
 APART = "apart.d"
 _CACHE = "changelogs.d"
 
@@ -67,19 +66,18 @@ class EmptyVersion:
 class LmdbBackend:
     """Versions in *files*, read through replicas below a directory of this host.
 
-    A value that can be pickled: the driver makes it, tasks use it. One local directory for all
-    processes of a host lets each of them find the replicas of the others; with several of them the
-    same is only slower.
+    The driver creates it and tasks unpickle it. If all processes of a host use one local directory,
+    they share replicas; several directories only cost time.
 
     Args:
-        files: where changelogs and snapshots are, for all hosts.
-        local_directory: path on each host, on a local file system, of this user alone.
-        epoch: epoch of the driver that the attempts work for.
-        settings: how replicas are kept.
-        compression: of new files; None compresses where *files* are not on a path.
-        caches_changelogs: keep what is committed here on this host until it is applied; None does
-            so where *files* are not on a path.
-        boot: name of the time since the host was started; None asks the kernel.
+        files: the storage of changelogs and snapshots, for all hosts.
+        local_directory: path on each host, on a local file system, private to this user.
+        epoch: epoch of the driver of the attempts.
+        settings: settings of the replicas.
+        compression: of new files; None compresses unless *files* are on a path.
+        caches_changelogs: keep changelogs on this host until they are applied; None does so unless
+            *files* are on a path.
+        boot: boot id of the host; None reads it from the kernel.
     """
 
     files: Files
@@ -96,12 +94,12 @@ class LmdbBackend:
     def open(self, store: StoreId, version_id: VersionId) -> RawVersion:
         """Open one version.
 
-        The replica is brought to it, but never back: a version that is older than what the replica
-        holds is built apart, at the cost of a rebuild.
+        The replica is updated to it, but never taken back: an older version is built apart, at the
+        cost of a rebuild.
 
         Raises:
-            CorruptCheckpointError: the version cannot be had: its files are damaged or missing.
-            StorageRefusedError: the storage, or the local file system, did not work.
+            CorruptCheckpointError: the files of the version are damaged or missing.
+            StorageRefusedError: the storage or the local file system failed.
         """
         if version_id == EMPTY:
             return EmptyVersion()
@@ -125,18 +123,14 @@ class LmdbBackend:
             )
 
     def replica(self, store: StoreId) -> Replica:
-        """Return the replica of *store*, which may not exist yet."""
+        """Return the replica of *store*, which may not exist on disk yet."""
         require_private(self.local_directory)
         directory = ReplicaDirectory.of(self._host(store), store)
         return Replica(directory, self._changelogs(store), self.settings)
 
     @contextlib.contextmanager
     def open_apart(self, store: StoreId, version_id: VersionId) -> Iterator[RawVersion]:
-        """Open any version in a replica of its own, which is deleted afterwards.
-
-        For looking at old versions: :meth:`open` would take the replica back to them, and the
-        next batch would have to bring it forth again.
-        """
+        """Open any version in a temporary replica, leaving the replica of the store alone."""
         if version_id == EMPTY:
             yield EmptyVersion()
             return
@@ -148,7 +142,7 @@ class LmdbBackend:
         directory = ReplicaDirectory(os.path.join(self._host(store), APART, new_suffix()))
         apart = ReplicaDirectory(directory.child("replica"))
         with contextlib.ExitStack() as stack:
-            # Held until it is closed, so that nobody sweeps it.
+            # Locked until it is closed, so that it is not swept.
             stack.enter_context(directory.locked(self.settings.lock_timeout_ms))
             stack.callback(delete_tree, directory.path)
             stack.callback(close_if_unused, apart)
@@ -158,7 +152,7 @@ class LmdbBackend:
 
     @property
     def effective_compression(self) -> Compression:
-        """How new files are compressed."""
+        """The compression of new files."""
         if self.compression is not None:
             return self.compression
         return Compression.NONE if self._is_path else Compression.ZSTD

@@ -1,7 +1,6 @@
-"""Maintenance of stores: snapshots, compaction and sweeping; off the path of the batches.
+"""Maintenance of stores: snapshots, compaction and sweeping, off the critical path of batches.
 
-Any process of a host can take these actions beside running batches, and may be killed anywhere.
-:func:`maintain_store` is what a host does now and then for each store.
+Any process of a host can do this while batches run, and may be killed at any point.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ import lmdb
 
 from checkpoint.errors import StorageRefusedError
 from checkpoint.log.version_records import EMPTY, StoreId, VersionId
-from checkpoint.state_store.checksum import ChecksumMismatchError
+from checkpoint.state_store.backend import ChecksumMismatchError
 from checkpoint.state_store.environments import (
     DamagedReplicaError,
     acquire,
     copy_compact,
     release,
 )
-from checkpoint.state_store.file_names import new_suffix
 from checkpoint.state_store.lmdb_backend import APART, LmdbBackend
 from checkpoint.state_store.replica import LmdbVersion, ReplicaIsAheadError
+from checkpoint.state_store.replica_builder import ReplicaMeta
 from checkpoint.state_store.replica_directory import (
     ReplicaDirectory,
     boot_id,
@@ -35,27 +34,26 @@ from checkpoint.state_store.replica_directory import (
     require_private,
     stream_directory,
 )
-from checkpoint.state_store.replica_meta import ReplicaMeta
-from checkpoint.state_store.store_files import list_snapshots, write_state_snapshot
+from checkpoint.state_store.store_files import list_snapshots, new_suffix, write_state_snapshot
 
 ASIDE = "deleted."
-"""What the name of a stream's directory begins with that is being deleted."""
+"""The prefix of a stream's directory while it is being deleted."""
 
 
 @dataclass(frozen=True)
 class SnapshotRule:
-    """When a snapshot is due: when reading the changelogs since costs as much as a new one.
+    """A snapshot is due once the changelogs since the last one cost as much to read as a new one.
 
     Args:
-        min_changelogs: never before that many since the last one.
-        max_changelogs: always after that many.
+        min_changelogs: the fewest changelogs between two snapshots.
+        max_changelogs: the most changelogs between two snapshots.
     """
 
     min_changelogs: int = 10
     max_changelogs: int = 100
 
     def is_due(self, meta: ReplicaMeta) -> bool:
-        """Whether a replica that stands there should be written as a snapshot."""
+        """Return whether a snapshot of a replica is due."""
         if meta.changelogs < self.min_changelogs:
             return False
         is_much = meta.changelog_bytes >= meta.snapshot_bytes
@@ -65,10 +63,10 @@ class SnapshotRule:
 def maintain_store(
     backend: LmdbBackend, store: StoreId, version_id: VersionId, rule: SnapshotRule | None = None
 ) -> int | None:
-    """Do what is due for a store: a snapshot, a smaller replica, and sweeping once a process.
+    """Write a snapshot and compact the replica if due; sweep once per process.
 
     Returns:
-        The size of the snapshot in bytes, None if none was written.
+        The size of the snapshot in bytes, None if it was not due.
 
     Raises CheckpointError.
     """
@@ -83,14 +81,12 @@ def maintain_store(
 def snapshot_if_due(
     backend: LmdbBackend, store: StoreId, version_id: VersionId, rule: SnapshotRule | None = None
 ) -> int | None:
-    """Write a snapshot of a version if it is time, and return its size in bytes.
+    """Write a snapshot of a version if it is due, and return its size in bytes.
 
-    While it is written the replica keeps the pages of that version, so its file grows by what
-    batches change meanwhile.
+    Meanwhile the replica keeps the pages of that version, and its file grows with every batch.
 
     Returns:
-        None if it was not time, there is one already, or the replica has gone on to a later
-        version: it is not taken back for a snapshot.
+        None if it is not due, exists already, or the replica holds a later version.
 
     Raises CheckpointError.
     """
@@ -108,10 +104,10 @@ def snapshot_if_due(
 
 
 def take_snapshot(backend: LmdbBackend, store: StoreId, version: LmdbVersion) -> int | None:
-    """Write an open version as a snapshot, whether it is time or not.
+    """Write an open version as a snapshot, due or not.
 
     Returns:
-        The size of the snapshot in bytes, None if there is one already.
+        The size of the snapshot in bytes, None if it exists already.
 
     Raises StorageRefusedError or StorageUncertainError.
     """
@@ -126,7 +122,7 @@ def take_snapshot(backend: LmdbBackend, store: StoreId, version: LmdbVersion) ->
             raise StorageRefusedError(
                 f"the replica of version {version.version_id.version} of store {store.store!r} of "
                 f"operator {store.operator_uid!r}, partition {store.partition}, is damaged: "
-                f"{error}; no snapshot was written, and the next open builds a new one. Look at "
+                f"{error}; no snapshot was written, and the next open rebuilds the replica; check "
                 "memory and disk of this host"
             ) from error
     backend.replica(store).note_snapshot(version.meta, size_bytes or version.size_bytes())
@@ -134,16 +130,15 @@ def take_snapshot(backend: LmdbBackend, store: StoreId, version: LmdbVersion) ->
 
 
 def replica_compaction_due(used_bytes: int, live_bytes: int, min_bytes: int = 16 << 20) -> bool:
-    """Whether a replica has so much room that was freed that it should be written anew.
+    """Return whether a replica has enough free pages to be worth rewriting.
 
-    Twice the live pages and twice what a batch touches is normal, as both versions of a batch are
-    there; a long read leaves more.
+    Twice the live pages, plus twice the pages of a batch, is normal; a long read leaves more.
     """
     return used_bytes > min_bytes and used_bytes > 4 * live_bytes
 
 
 def compact_if_due(backend: LmdbBackend, store: StoreId, min_bytes: int = 16 << 20) -> bool:
-    """Write the replica of a store anew if it has grown, and return whether that was done."""
+    """Rewrite the replica of a store if it has grown, and return whether that was done."""
     directory = backend.replica(store).directory
     if directory.current() is None:
         return False
@@ -154,7 +149,7 @@ def compact_if_due(backend: LmdbBackend, store: StoreId, min_bytes: int = 16 << 
         try:
             environment = acquire(directory, generation, backend.settings.max_open)
         except DamagedReplicaError:
-            return False  # the next open builds a new one
+            return False  # the next open rebuilds it
         try:
             used_bytes, live_bytes = environment.used_bytes(), environment.live_bytes()
             if not replica_compaction_due(used_bytes, live_bytes, min_bytes):
@@ -170,19 +165,19 @@ def compact_if_due(backend: LmdbBackend, store: StoreId, min_bytes: int = 16 << 
 
 
 def delete_local(backend: LmdbBackend, stream_id: str) -> None:
-    """Delete all that this host keeps of a stream, of which the files are given up as well.
+    """Delete the replicas that this host keeps of a stream.
 
-    Processes that have some of it open keep the room until they close it.
+    Processes that have a replica open keep its disk space until they close it.
     """
     _delete_stream(stream_directory(backend.local_directory, stream_id))
 
 
 def sweep_local_once(backend: LmdbBackend) -> None:
-    """Delete what processes that died have left below the local directory, once in this process.
+    """Delete the leftovers of dead processes below the local directory, once per process.
 
-    That is: replicas of earlier starts of the host, unfinished and old generations, versions that
-    were opened apart, and all of streams that were not used for a long time: these build new
-    replicas when they go on. What is locked is left alone. Raises StorageRefusedError.
+    These are replicas of earlier boots of the host, unfinished and old generations, versions that
+    were opened apart, and replicas of streams that were not used for a long time. Locked
+    directories are skipped. Raises StorageRefusedError.
     """
     _sweep_once(backend.local_directory, backend.boot or boot_id(), backend.settings.unused_ms)
 
@@ -214,14 +209,14 @@ def _sweep(local_directory: str, boot: str, unused_ms: int) -> list[str]:
 
 
 def _delete_stream(stream: str) -> bool:
-    """Delete the directory of a stream, and return whether that was done: none of it is locked."""
+    """Delete the directory of a stream unless parts are locked; return whether it was deleted."""
     with contextlib.ExitStack() as stack:
         try:
             for lock in _locks(stream):
                 stack.enter_context(ReplicaDirectory(os.path.dirname(lock)).locked(0))
         except StorageRefusedError:
             return False
-        # Out of the way in one step: who comes for it now makes a new one.
+        # Renamed first: a process that needs it now creates another one.
         aside = os.path.join(os.path.dirname(stream), f"{ASIDE}{new_suffix()}")
         try:
             os.rename(stream, aside)

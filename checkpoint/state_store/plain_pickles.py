@@ -1,9 +1,11 @@
-"""Pickles of plain data and of classes of data: they need no class but those of a short list.
+"""Pickles that need no class except those of a short list.
 
-C writes and reads. Only where one of the few bytes is there by which a pickle can name a class, is
-every name looked up in the list. What is found there can be called and has no attribute to set.
-Instances of classes of data (:mod:`checkpoint.state_store.classes`) are persistent ids, and made
-when the pickle has been read to its end.
+The pickler asks about every object that Python cannot pickle without naming a class. Instances of
+data classes (:mod:`checkpoint.state_store.classes`) are written as persistent ids. Reading makes
+them only after the whole pickle was read, so no opcode can act on an instance.
+
+The names of the functions that rebuild values, such as ``plain_pickles._fraction``, are part of the
+format on disk: they must not move.
 """
 
 from __future__ import annotations
@@ -22,25 +24,26 @@ from typing import Any, NoReturn
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from checkpoint.state_store.classes import Classes, Maker
-from checkpoint.state_store.schemas import Written, written
+from checkpoint.state_store.classes import Classes, Maker, Written, written
 from checkpoint.state_store.shapes import Shape, Shapes, shape_of
 
-PROTOCOL = 5  # part of the format, whatever Python's default is
-# A pickle names a class by STACK_GLOBAL; by GLOBAL or INST, which two lines follow; or by a number
-# that the program itself has given to a class by copyreg.add_extension.
+PROTOCOL = 5  # part of the format, independent of Python's default
+# A pickle names a class with STACK_GLOBAL, with GLOBAL or INST (followed by two lines), or with a
+# number that the program registered by copyreg.add_extension.
 STACK_GLOBAL = 0x93
 LINE_END = 0x0A
 EXTENSIONS: Mapping[int, Any] = vars(copyreg)["_inverted_registry"]
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
-_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_MUTABLE_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_MAX_KNOWN = 256
+_MAX_SHAPE = 32  # items of a tuple; longer tuples rarely hold instances
 
 
 def _fraction(numerator: int, denominator: int) -> Fraction:
-    # Fraction itself also takes text, and "1e999999999" takes for ever.
+    # Fraction also accepts text, and Fraction("1e999999999") does not return.
     if type(numerator) is int and type(denominator) is int:
         return Fraction(numerator, denominator)
-    raise pickle.UnpicklingError("a fraction is made of two ints")
+    raise pickle.UnpicklingError("a fraction needs two ints")
 
 
 def _zone(key: str) -> ZoneInfo:
@@ -51,32 +54,18 @@ def _uuid(raw: bytes) -> UUID:
     return UUID(bytes=raw)
 
 
-_FACTORIES: Mapping[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        *(bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset),
-        *(Counter, OrderedDict, deque),
-    )
-}
-
-
 def _defaultdict(factory: str | None) -> defaultdict[Any, Any]:
     if factory is not None and factory not in _FACTORIES:
-        raise pickle.UnpicklingError(f"a defaultdict is not made of {factory!r:.80}")
+        raise pickle.UnpicklingError(f"{factory!r:.80} is not a factory for a defaultdict")
     return defaultdict(None if factory is None else _FACTORIES[factory])
 
 
-PLAIN: tuple[type, ...] = (
-    date,
-    datetime,
-    time,
-    timedelta,
-    timezone,
-    Decimal,
-    complex,
-    Counter,
-    OrderedDict,
-    deque,
+_BUILTINS = (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset)
+_FACTORIES: Mapping[str, type] = {
+    kind.__name__: kind for kind in (*_BUILTINS, Counter, OrderedDict, deque)
+}
+_PLAIN: tuple[type, ...] = (
+    *(date, datetime, time, timedelta, timezone, Decimal, complex, Counter, OrderedDict, deque),
 )
 _REBUILT: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
     Fraction: lambda value: (_fraction, (value.numerator, value.denominator)),
@@ -87,12 +76,12 @@ _REBUILT: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
         *(None, None, iter(value.items())),
     ),
 }
-_MAKERS: tuple[Callable[..., Any], ...] = (_fraction, _uuid, _zone, _defaultdict)
+_REBUILDERS: tuple[Callable[..., Any], ...] = (_fraction, _uuid, _zone, _defaultdict)
 
 
 def _zone_key(value: ZoneInfo) -> str:
     if value.key is None:
-        raise TypeError("a ZoneInfo without key cannot be stored; make it by ZoneInfo(name)")
+        raise TypeError("a ZoneInfo without a key cannot be stored; create it with ZoneInfo(name)")
     return value.key
 
 
@@ -108,13 +97,13 @@ def _factory_name(value: defaultdict[Any, Any]) -> str | None:
 
 
 class NotPlainError(TypeError):
-    """A value that is not plain data, nor of a class of data that the program names.
+    """A value that is neither plain data nor an instance of a registered data class.
 
     Args:
-        what: what is in the way.
+        what: names the part that cannot be stored.
         why: why it cannot be stored.
-        is_class_of_data: whether it only has to be named.
-        path: where it is in the value, such as ``[0].tags['x']``.
+        is_class_of_data: whether registering its class is enough.
+        path: its place in the value, such as ``[0].tags['x']``.
     """
 
     def __init__(
@@ -128,28 +117,22 @@ class NotPlainError(TypeError):
 
     def __str__(self) -> str:
         place = f" (at {self.path})" if self.path else ""
-        return f"a value that holds {self.what}{place} {self.why}; {self._remedy()}"
-
-    def _remedy(self) -> str:
-        if self.is_class_of_data:
-            return "name it: DataValues(Classes(named={(module, name): class}))"
-        return (
-            "store its fields, in a tuple, a dict or a dataclass, or take PickleValues(), which "
-            "trusts whoever can write the checkpoint"
+        remedy = (
+            "register it: DataValues(Classes(named={(module, name): class}))"
+            if self.is_class_of_data
+            else "store its fields in a tuple, a dict or a dataclass, or use PickleValues(), which "
+            "trusts everyone who can write the checkpoint"
         )
+        return f"a value that holds {self.what}{place} {self.why}; {remedy}"
 
 
 def pickled_name(kind: Any) -> tuple[str, str]:
-    """Return module and name by which a pickle names a class or function."""
+    """Return the module and name by which a pickle refers to a class or function."""
     return (kind.__module__, kind.__qualname__)
 
 
 class _Callable:
-    """What a pickle may call, without anything that it could change.
-
-    Args:
-        call: what is called.
-    """
+    """A function or class that a pickle may call but not change."""
 
     __slots__ = ("_call",)
 
@@ -162,185 +145,51 @@ class _Callable:
         return self._call(*arguments)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise pickle.UnpicklingError(f"{name!r} of what a pickle may call cannot be set")
-
-
-def plain_names() -> dict[tuple[str, str], Any]:
-    """Return what a pickle may name, by module and name: nothing that a pickle could change."""
-    return {pickled_name(known): _unchangeable(known) for known in (*PLAIN, *_MAKERS)}
+        raise pickle.UnpicklingError(f"it changes a class: it sets {name!r:.80}")
 
 
 def _unchangeable(known: Any) -> Any:
-    if isinstance(known, type) and (
-        not known.__flags__ & _HEAP_TYPE or known.__flags__ & _IMMUTABLE
-    ):
-        return known
-    return _Callable(known)
+    is_mutable = not isinstance(known, type) or (
+        known.__flags__ & _MUTABLE_TYPE and not known.__flags__ & _IMMUTABLE_TYPE
+    )
+    return _Callable(known) if is_mutable else known
 
 
-class _DataPickler(pickle.Pickler):
-    """A pickler that C asks about each object: is it of a class of data, and else, is it plain?"""
-
-    def __init__(self, file: Any, known: _KnownClasses) -> None:
-        super().__init__(file, PROTOCOL)
-        self._known = known
-        self.has_asked = False
-
-    def persistent_id(self, value: Any) -> Any:
-        how = self._known[type(value)]
-        if how is None:
-            return None
-        self.has_asked = True
-        return how.apart(value)
-
-    def reducer_override(self, value: Any) -> Any:
-        self.has_asked = True
-        kind = type(value)
-        if kind in _PLAIN:
-            return NotImplemented
-        rebuild = _REBUILT.get(kind)
-        if rebuild is not None:
-            return rebuild(value)
-        if (kind is type and value in _PLAIN) or (kind is FunctionType and value in _MAKERS):
-            return NotImplemented  # the class itself, on the way to the file
-        raise NotPlainError(
-            f"a {kind.__module__}.{kind.__qualname__}",
-            "is not plain data, nor an instance of a class of data (dataclass, attrs, NamedTuple, "
-            "Enum, Row)",
-        )
+PLAIN_NAMES: Mapping[tuple[str, str], Any] = {
+    pickled_name(known): _unchangeable(known) for known in (*_PLAIN, *_REBUILDERS)
+}
+"""Everything that a pickle may name, by module and name. A pickle can change none of it."""
 
 
-_PLAIN = frozenset(PLAIN)
+class PlainUnpickler(pickle.Unpickler):
+    """Reads plain data, and holds instances of data classes until :func:`careful_loads` makes them.
 
-
-class _KnownClasses(dict[type, "Written | None"]):
-    """How instances of classes are written, None for a class that is none of data.
-
-    A class of data that the program does not name raises :class:`NotPlainError`.
+    Subclasses decide what happens to other names and to instances.
     """
 
-    def __init__(self, classes: Classes) -> None:
-        super().__init__()
-        self._classes = classes
+    has_instances = False
 
-    def __missing__(self, kind: type) -> Written | None:
-        how = self[kind] = self._require_named(kind, written(kind))
-        return how
+    def find_class(self, module: str, name: str) -> Any:
+        found = PLAIN_NAMES.get((module, name))
+        return self.other_class(module, name) if found is None else found
 
-    def _require_named(self, kind: type, how: Written | None) -> Written | None:
-        if how is None:
-            return None
-        module, name = pickled_name(kind)
-        found = self._classes.find(module, name)
-        again = None if found is None else written(found)
-        if again is not None and again.schema == how.schema:
-            return how
-        problem = "of a class of data that the program does not name"
-        if again is not None:
-            problem = "of a class whose name the program has for another class with other fields"
-        raise NotPlainError(f"a {module}.{name}", f"is {problem}", is_class_of_data=True)
+    def other_class(self, module: str, name: str) -> Any:
+        """Return a replacement for a class that is not plain data."""
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which is not plain data")
 
+    def persistent_load(self, pid: Any) -> Any:
+        if type(pid) is not tuple or not pid or type(pid[0]) is not str:
+            raise pickle.UnpicklingError(f"{pid!r:.80} is not an instance of a class")
+        self.has_instances = True
+        return self.instance(pid[0], pid[1:])
 
-_MAX_KNOWN = 256
-_MAX_SHAPE = 32  # items of a tuple; in longer ones instances are rare
-
-
-class PlainPickler:
-    """One pickler for the values of one writer: making one for each takes four times as long."""
-
-    def __init__(self, classes: Classes, shapes: Shapes) -> None:
-        self._known = _KnownClasses(classes)
-        self._shapes = shapes
-        self._written: list[bytes] = []
-        self.shape = lru_cache(maxsize=_MAX_KNOWN)(self._shape)
-        self.has_asked = False
-        """Whether the last value held more than what Python can pickle without naming a class."""
-        self._begin()
-
-    def _begin(self) -> None:
-        """Forget what was written before; only needed after an error."""
-        self._written.clear()
-        self._pickler = _DataPickler(SimpleNamespace(write=self._written.append), self._known)
-
-    def _shape(self, by: Any) -> Shape | None:
-        """Return how values are written as a shape, None if they are none."""
-        kinds = by if isinstance(by, tuple) else (by,)
-        if len(kinds) > _MAX_SHAPE:
-            return None
-        try:
-            parts = [self._known[kind] for kind in kinds]
-        except NotPlainError:  # who writes it as a pickle says where it is
-            return None
-        return shape_of(parts, kinds, self._shapes, is_tuple=by is kinds)
-
-    def encode(self, value: Any) -> bytes:
-        """Return the pickle of one value. Raises NotPlainError or TypeError."""
-        written, pickler = self._written, self._pickler
-        pickler.has_asked = False
-        try:
-            pickler.dump(value)
-        except RecursionError:
-            self._begin()
-            raise TypeError(
-                f"a {type(value).__name__} is nested too deeply, or an instance of a class of data "
-                "in it refers to itself; store a key or a number in the place of what it refers to"
-            ) from None
-        except BaseException as error:
-            self._begin()
-            if isinstance(error, NotPlainError) and not error.path:
-                error.path = self._path_in(value, error.what)
-            raise
-        self.has_asked = pickler.has_asked
-        pickler.clear_memo()
-        # Large strings are written on their own.
-        whole = written.pop() if len(written) == 1 else b"".join(written)
-        written.clear()
-        return whole
-
-    def _path_in(self, value: Any, what: str) -> str:
-        """Return where in *value* the part is that cannot be written."""
-        if what == f"a {'.'.join(pickled_name(type(value)))}":
-            return ""
-        for name, part in _parts_of(value):
-            if not self._is_taken(part):
-                return name + self._path_in(part, what)
-        return ""
-
-    def _is_taken(self, value: Any) -> bool:
-        try:
-            self._pickler.dump(value)
-        except Exception:
-            return False
-        finally:
-            self._begin()
-        return True
-
-
-def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is in a value, with the text that leads there."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield f"[{key!r:.40}]", item
-            yield ".keys()", key
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        yield from ((f".{name}", part) for name, part in zip(value._fields, value, strict=False))
-    elif isinstance(value, (list, tuple, deque)):
-        yield from ((f"[{at}]", part) for at, part in enumerate(value))
-    elif isinstance(value, (set, frozenset)):
-        yield from (("{...}", part) for part in value)
-    elif written(type(value)) is not None:
-        yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
-
-
-def careful_loads(record: bytes, find: MakerOf) -> Any:
-    """Read a pickle of plain data and of instances of classes of data."""
-    unpickler = _DataUnpickler(io.BytesIO(record))
-    value = unpickler.load()
-    return _Making(find).of(value) if unpickler.held else value
+    def instance(self, text: str, values: tuple[Any, ...]) -> Any:
+        """Return a placeholder for an instance, given its schema as text and its fields."""
+        return _Held(text, values)
 
 
 class _Held:
-    """An instance of a class of data in a pickle that is being read."""
+    """An instance in a pickle that is still being read; no opcode can change it."""
 
     __slots__ = ("text", "values")
 
@@ -349,40 +198,26 @@ class _Held:
         self.values = values
 
     def __setstate__(self, state: Any) -> NoReturn:
-        raise pickle.UnpicklingError("an instance of a class of data has no other state")
-
-
-_NAMES = plain_names()
-
-
-class _DataUnpickler(pickle.Unpickler):
-    """Finds what is plain, and holds instances of classes of data."""
-
-    held = False
-
-    def find_class(self, module: str, name: str) -> Any:
-        found = _NAMES.get((module, name))
-        if found is None:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which is not plain data")
-        return found
-
-    def persistent_load(self, pid: Any) -> _Held:
-        if type(pid) is not tuple or not pid or type(pid[0]) is not str:
-            raise pickle.UnpicklingError(f"{pid!r:.80} is no instance of a class")
-        self.held = True
-        return _Held(pid[0], pid[1:])
+        raise pickle.UnpicklingError("an instance of a data class has no other state")
 
 
 MakerOf = Callable[[str], Maker]
 """``f(schema as text)``: how instances are made."""
 
 
-class _Making:
-    """Puts instances in the place of those that are held, in containers as they are."""
+def careful_loads(record: bytes, find: MakerOf) -> Any:
+    """Read a pickle of plain data and of instances of data classes."""
+    unpickler = PlainUnpickler(io.BytesIO(record))
+    value = unpickler.load()
+    return _Instantiation(find).of(value) if unpickler.has_instances else value
+
+
+class _Instantiation:
+    """Replaces held instances by real ones; containers keep their identity."""
 
     def __init__(self, find: MakerOf) -> None:
         self._find = find
-        self._done: dict[int, tuple[Any, Any]] = {}  # what was there is kept, or ids come again
+        self._done: dict[int, tuple[Any, Any]] = {}  # holds the originals, so ids are not reused
 
     def of(self, value: Any) -> Any:
         """Return a value with its instances."""
@@ -414,3 +249,139 @@ class _Making:
 _CONTAINERS = frozenset(
     (list, tuple, dict, set, frozenset, deque, OrderedDict, Counter, defaultdict)
 )
+
+
+class _DataPickler(pickle.Pickler):
+    """Writes instances of registered data classes as persistent ids, and rejects other classes."""
+
+    def __init__(self, file: Any, known: _KnownClasses) -> None:
+        super().__init__(file, PROTOCOL)
+        self._known = known
+        self.has_asked = False
+
+    def persistent_id(self, value: Any) -> Any:
+        how = self._known[type(value)]
+        if how is None:
+            return None
+        self.has_asked = True
+        return how.apart(value)
+
+    def reducer_override(self, value: Any) -> Any:
+        self.has_asked = True
+        kind = type(value)
+        if kind in _PLAIN:
+            return NotImplemented
+        rebuild = _REBUILT.get(kind)
+        if rebuild is not None:
+            return rebuild(value)
+        if (kind is type and value in _PLAIN) or (kind is FunctionType and value in _REBUILDERS):
+            return NotImplemented  # the class or function itself
+        raise NotPlainError(
+            f"a {kind.__module__}.{kind.__qualname__}",
+            "is not plain data, nor an instance of a class of data (dataclass, attrs, NamedTuple, "
+            "Enum, Row)",
+        )
+
+
+class _KnownClasses(dict[type, "Written | None"]):
+    """The encoding of the instances of each class; None for other classes."""
+
+    def __init__(self, classes: Classes) -> None:
+        super().__init__()
+        self._classes = classes
+
+    def __missing__(self, kind: type) -> Written | None:
+        """Raise NotPlainError if *kind* is a data class that the program did not register."""
+        how = written(kind)
+        if how is not None:
+            module, name = pickled_name(kind)
+            found = self._classes.find(module, name)
+            registered = None if found is None else written(found)
+            if registered is None or registered.schema != how.schema:
+                problem = "of a class of data that the program does not register"
+                if registered is not None:
+                    problem = "of a class registered under the same name, with other fields"
+                raise NotPlainError(f"a {module}.{name}", f"is {problem}", is_class_of_data=True)
+        self[kind] = how
+        return how
+
+
+class PlainPickler:
+    """Writes the values of one writer with one pickler, which takes a quarter of the time."""
+
+    def __init__(self, classes: Classes, shapes: Shapes) -> None:
+        self._known = _KnownClasses(classes)
+        self._shapes = shapes
+        self._written: list[bytes] = []
+        self.shape = lru_cache(maxsize=_MAX_KNOWN)(self._shape)
+        self.has_asked = False
+        """True if the last value needed more than builtin types."""
+        self._reset()
+
+    def _reset(self) -> None:
+        """Start with a new pickler; needed after an error."""
+        self._written.clear()
+        self._pickler = _DataPickler(SimpleNamespace(write=self._written.append), self._known)
+
+    def _shape(self, by: Any) -> Shape | None:
+        """Return the shape of values of a class, or of tuples with items of these classes."""
+        kinds = by if isinstance(by, tuple) else (by,)
+        if len(kinds) > _MAX_SHAPE:
+            return None
+        try:
+            parts = [self._known[kind] for kind in kinds]
+        except NotPlainError:  # encode raises it again, with the path
+            return None
+        return shape_of(parts, kinds, self._shapes, is_tuple=by is kinds)
+
+    def encode(self, value: Any) -> bytes:
+        """Return the pickle of one value. Raises NotPlainError or TypeError."""
+        pieces, pickler = self._written, self._pickler
+        pickler.has_asked = False
+        try:
+            pickler.dump(value)
+        except RecursionError:
+            self._reset()
+            raise TypeError(
+                f"a {type(value).__name__} is nested too deeply, or an instance of a class of data "
+                "in it refers to itself; store a key or a number instead of the reference"
+            ) from None
+        except BaseException as error:
+            self._reset()
+            if isinstance(error, NotPlainError) and not error.path:
+                error.path = self._path_in(value, error.what)
+            raise
+        self.has_asked = pickler.has_asked
+        pickler.clear_memo()
+        # Pickle writes large strings separately.
+        whole = pieces.pop() if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        return whole
+
+    def _path_in(self, value: Any, what: str) -> str:
+        """Return the path to the part of *value* that cannot be written."""
+        if what != f"a {'.'.join(pickled_name(type(value)))}":
+            for name, part in _parts_of(value):
+                try:
+                    self._pickler.dump(part)
+                except Exception:
+                    self._reset()
+                    return name + self._path_in(part, what)
+                self._reset()
+        return ""
+
+
+def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a value, each with the text of its path."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield f"[{key!r:.40}]", item
+            yield ".keys()", key
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        yield from ((f".{name}", part) for name, part in zip(value._fields, value, strict=False))
+    elif isinstance(value, (list, tuple, deque)):
+        yield from ((f"[{at}]", part) for at, part in enumerate(value))
+    elif isinstance(value, (set, frozenset)):
+        yield from (("{...}", part) for part in value)
+    elif written(type(value)) is not None:
+        yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())

@@ -1,6 +1,6 @@
-"""Preflight: the state that a restart stands on, looked at cheaply before anything runs.
+"""Preflight: a cheap check of the state that a restart needs, before anything runs.
 
-Small files are read to their ends; of large ones the beginning, as tasks check the rest.
+Small files are read to the end, and of large ones only the header, because tasks check the rest.
 """
 
 from __future__ import annotations
@@ -11,32 +11,29 @@ from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
 from checkpoint.log.graph_record import RDDS_PREFIX, GraphSnapshot, rdd_files
 from checkpoint.log.recovery import RecoveryPlan
 from checkpoint.log.state_files import StatePartition, read_state_file
-from checkpoint.state_store.file_names import (
+from checkpoint.state_store.store_files import (
+    HEADER_CHUNK_BYTES,
     STORE_PREFIX,
     StoredKind,
     directory_of,
+    open_stored,
     parse_file_name,
 )
-from checkpoint.state_store.store_files import HEADER_CHUNK_BYTES, open_stored
 from checkpoint.storage.files import Files, PrefixedFiles, location
 from checkpoint.storage.framing import FileRef
 
 READ_WHOLE_BYTES = 32 << 20
-"""How much of state is read at a start, in all."""
+"""The most bytes of state to read at a start."""
 
 
-class Reading:
-    """Reads files, whole until it has read enough.
-
-    Args:
-        whole_bytes: how much that is.
-    """
+class ReadBudget:
+    """Reads files to the end, until a limit is used up."""
 
     def __init__(self, whole_bytes: int = READ_WHOLE_BYTES) -> None:
         self._left_bytes = whole_bytes
 
     def read(self, parts: Iterator[object], size_bytes: int) -> None:
-        """Read a file that is open, to its end if there is room for that."""
+        """Read an open file to its end if the limit allows it."""
         if size_bytes <= self._left_bytes:
             self._left_bytes -= size_bytes
             for _ in parts:
@@ -46,11 +43,11 @@ class Reading:
 def require_stored_state(
     files: Files, plan: RecoveryPlan, operators: Collection[str] | None = None
 ) -> None:
-    """Require the state that a restart begins with.
+    """Check the state that a restart begins with.
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
-    reading = Reading()
+    reading = ReadBudget()
     for uid, newest in plan.snapshots.items():
         if newest.snapshot is not None and (operators is None or uid in operators):
             wanted = newest.snapshot.partitions(plan.stream_id or "", uid, newest.time_ms)
@@ -59,23 +56,23 @@ def require_stored_state(
 
 
 def require_rdds(files: Files, snapshot: GraphSnapshot) -> None:
-    """Require the RDDs that a graph names.
+    """Check the RDDs that a graph refers to.
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
     below = PrefixedFiles(files, RDDS_PREFIX.rstrip("/"))
-    _require(below, rdd_files(files, snapshot), Reading())
+    _require(below, rdd_files(files, snapshot), ReadBudget())
 
 
 def _require(
-    files: Files, wanted: Iterable[tuple[FileRef, StatePartition]], reading: Reading
+    files: Files, wanted: Iterable[tuple[FileRef, StatePartition]], reading: ReadBudget
 ) -> None:
     for ref, partition in wanted:
         reading.read(read_state_file(files, ref, partition), ref.size_bytes)
 
 
 def _require_stores(
-    files: Files, plan: RecoveryPlan, operators: Collection[str] | None, reading: Reading
+    files: Files, plan: RecoveryPlan, operators: Collection[str] | None, reading: ReadBudget
 ) -> None:
     versions: dict[str, dict[StoredKind, set[int]]] = {}
     for name in files.list(STORE_PREFIX) if plan.stores else ():
@@ -101,12 +98,12 @@ def _require_chain(
     version: int,
     versions: dict[str, dict[StoredKind, set[int]]],
 ) -> None:
-    """Raise if changes are missing between a version and the snapshot before it."""
+    """Raise if changelogs are missing between a version and the last snapshot before it."""
     there = versions.get(directory, {kind: set() for kind in StoredKind})
     snapshots = [found for found in there[StoredKind.SNAPSHOT] if found <= version]
     first = max(snapshots, default=0) + 1
     lost = set(range(first, version + 1)) - there[StoredKind.CHANGES]
-    # A replica on the worker may serve instead; it would be the last one of what it holds.
+    # A replica on a worker may still have these changes, but nothing else has them.
     if lost:
         name = f"{directory}{max(lost):016d}-*.changes"
         wanted = f"the changes that led to version {version}, from version {first} on"

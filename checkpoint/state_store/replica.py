@@ -1,18 +1,18 @@
-"""The replica of a partition: an LMDB file that holds one confirmed version.
+"""The replica of a partition: an LMDB file with one committed version.
 
-Confirm, then apply: no attempt writes its own results here. It writes a changelog of its own, the
-driver says which one counts, and the next open applies that. So abort, retry, twins and attempts of
-a dead driver have nothing to undo: what they wrote is not on the chain that is asked for.
+A task never writes its own results here. It writes a changelog, the driver decides which one
+counts, and the next open applies that. So aborts, retries, speculative attempts and attempts of a
+dead driver leave nothing to undo.
 
-============================================ =====================================================
-the replica holds                            open does
-============================================ =====================================================
-the version that is asked for                a read transaction, which is that version until closed
-one some changelogs before it, on its chain  applies those, each in one transaction
-another chain, one far before it             rebuilds a new generation from snapshot and changelogs
-something damaged, nothing, another layout   the same
-one after it, on its chain                   leaves the replica alone: the version is built apart
-============================================ =====================================================
+========================================= ========================================================
+the replica contains                      open
+========================================= ========================================================
+the wanted version                        returns a read transaction
+an earlier version of its chain           applies the missing changelogs, one transaction each
+another chain, or a much earlier version  rebuilds a new generation from snapshot and changelogs
+damage, nothing, another layout           likewise
+a later version of its chain              leaves the replica alone; the version is built elsewhere
+========================================= ========================================================
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ from msgspec.structs import replace
 
 from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
 from checkpoint.log.version_records import VersionId
-from checkpoint.state_store.chain import plan_catch_up, plan_rebuilds
-from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.environments import (
     DamagedReplicaError,
     Environment,
@@ -43,14 +41,26 @@ from checkpoint.state_store.environments import (
     live_bytes,
     release,
 )
-from checkpoint.state_store.replica_builder import apply_changelog, build_generation
+from checkpoint.state_store.replica_builder import (
+    Changelogs,
+    ReplicaMeta,
+    apply_changelog,
+    build_generation,
+    read_meta,
+    require_store,
+    write_meta,
+)
 from checkpoint.state_store.replica_directory import (
     ReplicaDirectory,
     is_mapped_generation,
     refusing,
 )
-from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, require_store, write_meta
-from checkpoint.state_store.store_files import list_snapshots, read_parent
+from checkpoint.state_store.store_files import (
+    list_snapshots,
+    plan_catch_up,
+    plan_rebuilds,
+    read_parent,
+)
 
 _log = logging.getLogger("checkpoint.state_store")
 
@@ -59,19 +69,19 @@ _FIRST_AHEAD, _MOST_AHEAD = 8, 256
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """How replicas are kept.
+    """Settings of replicas.
 
     Args:
-        writes_through_map: reserve the room of the file and write through its mapping where the
-            file system can: a quarter less CPU with large states. Switch it off on file systems
-            that promise room they do not have (btrfs, zfs, thin volumes): running out of it is a
-            signal there, which kills the process (not the state).
-        first_map_bytes: room of a new replica; doubled as it fills.
+        writes_through_map: reserve the space of the file and write through its mapping if the file
+            system supports it: a quarter less CPU with large states. Disable it on file systems
+            that promise space they do not have (btrfs, zfs, thin volumes), where running out of
+            space is a signal that kills the process (not the state).
+        first_map_bytes: the size of a new replica; doubled as it fills.
         lock_timeout_ms: how long to wait for another process that applies or rebuilds.
-        max_open: environments that a process keeps open.
-        max_catch_up: changelogs to apply at most; a replica further behind is rebuilt.
-        unused_ms: replicas of a stream that nobody has changed for that long are deleted, by
-            whoever maintains another store on that host.
+        max_open: the number of environments that a process keeps open.
+        max_catch_up: the most changelogs to apply; a replica further behind is rebuilt.
+        unused_ms: replicas of a stream that were not changed for that long are deleted, during the
+            maintenance of any other store on that host.
     """
 
     writes_through_map: bool = True
@@ -84,8 +94,8 @@ class LocalSettings:
     def __post_init__(self) -> None:
         if self.first_map_bytes < 1 << 20 or self.first_map_bytes % 4096:
             raise ValueError(
-                f"first map of {self.first_map_bytes} bytes must be a multiple of 4096, 1 MiB at "
-                "least"
+                f"first_map_bytes must be a multiple of 4096 of at least 1 MiB, got "
+                f"{self.first_map_bytes}"
             )
         if (
             min(self.lock_timeout_ms, self.max_catch_up) < 0
@@ -95,15 +105,15 @@ class LocalSettings:
 
 
 class ReplicaIsAheadError(Exception):
-    """The replica holds a later version of the same chain, and is not taken back for an older one.
+    """The replica contains a later version of the same chain, and is not taken back.
 
-    Who asks is late (an attempt of an old batch, a block that was lost and is computed again); the
-    batches that go on need the replica where it is.
+    The caller is late (an attempt of an old batch, or a lost block that is recomputed); current
+    batches need the replica as it is.
     """
 
 
 class LmdbVersion:
-    """One version, read from a replica; it stays as it is until it is closed."""
+    """One version in a replica; it does not change until it is closed."""
 
     def __init__(
         self,
@@ -123,16 +133,16 @@ class LmdbVersion:
 
     @property
     def codec(self) -> Mapping[str, str]:
-        """How keys and records are encoded, as the last commit said."""
+        """The encoding of keys and records, from the last commit."""
         return self.meta.codec
 
     @property
     def checksum(self) -> int | None:
-        """The checksum that the last commit said."""
+        """The checksum from the last commit."""
         return self.meta.checksum
 
     def distrust(self) -> None:
-        """Let the next open build a new replica."""
+        """Let the next open rebuild the replica."""
         self._directory.drop_current(self._environment.generation)
 
     def get(self, key: bytes, /) -> bytes | None:
@@ -196,7 +206,7 @@ class LmdbVersion:
                 self.on_close()
 
     def __del__(self) -> None:
-        # Of a task that failed: what it had open would keep its pages for as long as this process.
+        # A failed task may leave a version open, which would pin its pages.
         with contextlib.suppress(Exception):
             self.close()
 
@@ -208,7 +218,7 @@ class LmdbVersion:
             raise self._failure(error) from error
 
     def _failure(self, error: lmdb.Error) -> Exception:
-        """Say what an error of LMDB means; a replica that cannot be read is not tried again."""
+        """Translate an LMDB error; a replica that cannot be read is not used again."""
         if not self._is_open:
             return ValueError(f"version {self.version_id.version} of a store was closed already")
         if isinstance(error, lmdb.BadValsizeError):
@@ -216,12 +226,12 @@ class LmdbVersion:
         self.distrust()
         return StorageRefusedError(
             f"the replica in {self._environment.path} cannot be read: {error}; the state itself "
-            "is intact, and the next open builds a new one"
+            "is intact, and the next open rebuilds the replica"
         )
 
 
 class Replica:
-    """The replica of one store, as a value: what it is made of, and how it is kept."""
+    """The replica of one store."""
 
     def __init__(
         self, directory: ReplicaDirectory, changelogs: Changelogs, settings: LocalSettings
@@ -232,7 +242,7 @@ class Replica:
         self._settings = settings
 
     def open(self, version_id: VersionId) -> LmdbVersion:
-        """Open one version, bringing the replica to it if it holds another one.
+        """Open one version, updating or rebuilding the replica if needed.
 
         Raises ReplicaIsAheadError, CorruptCheckpointError or StorageRefusedError.
         """
@@ -243,19 +253,19 @@ class Replica:
             if version is not None:
                 return version
         with self.directory.locked(self._settings.lock_timeout_ms):
-            version = self._open_if_there(version_id)  # another process may have brought it there
+            version = self._open_if_there(version_id)  # another process may have updated it
             if version is None:
                 self._bring_to(version_id)
                 version = self._open_if_there(version_id)
         if version is None:
             raise StorageRefusedError(
-                f"the replica in {self.directory.path} was built and cannot be opened; look at "
-                "that file system, and at who deletes files there"
+                f"the replica in {self.directory.path} was built and cannot be opened; check "
+                "that file system, and whether another program deletes files there"
             )
         return version
 
     def meta(self) -> ReplicaMeta | None:
-        """Return where the replica stands now, None if there is none that can be read."""
+        """Return the metadata of the replica, None if it is missing or cannot be read."""
         if self.directory.current() is None:
             return None
         with self.directory.locked(self._settings.lock_timeout_ms):
@@ -272,10 +282,7 @@ class Replica:
                 _give_back(environment, txn)
 
     def note_snapshot(self, held: ReplicaMeta, snapshot_bytes: int) -> None:
-        """Remember that there is a snapshot of what the replica held.
-
-        If that fails, the next one is due too early, and that is all.
-        """
+        """Record in the replica that a snapshot exists; on failure the next one is due early."""
         try:
             with self.directory.locked(self._settings.lock_timeout_ms):
                 environment = self._acquire_current()
@@ -286,10 +293,10 @@ class Replica:
                 finally:
                     release(environment)
         except (DamagedReplicaError, StorageRefusedError, lmdb.Error) as error:
-            _log.warning("a snapshot was written, and the replica does not know: %s", error)
+            _log.warning("recording a snapshot in the replica failed: %s", error)
 
     def _acquire_current(self) -> Environment | None:
-        """Open what counts now, None if there is nothing, or it is damaged: see _bring_to."""
+        """Open the current generation, None if it is missing or damaged."""
         generation = self.directory.current()
         if generation is None:
             return None
@@ -303,7 +310,7 @@ class Replica:
         return None if environment is None else self._read(environment, version_id)
 
     def _read(self, environment: Environment, version_id: VersionId) -> LmdbVersion | None:
-        """Begin to read if *version_id* is what the replica holds; else give *environment* back."""
+        """Begin to read if the replica contains *version_id*, else release *environment*."""
         txn = None
         try:
             txn = environment.begin()
@@ -311,7 +318,7 @@ class Replica:
             if meta.version_id == version_id:
                 return LmdbVersion(self.directory, environment, txn, meta)
         except (DamagedReplicaError, MapBusyError, lmdb.Error):
-            pass  # found again, and repaired, by _bring_to
+            pass  # _bring_to repairs it
         except BaseException:
             _give_back(environment, txn)
             raise
@@ -353,7 +360,7 @@ class Replica:
                 raise ReplicaIsAheadError(self.directory.path)
             if plan is None:
                 _log.info(
-                    "replica of version %d does not lead to version %d: rebuilding %s",
+                    "rebuilding replica: version %d does not lead to version %d: %s",
                     local.version,
                     version_id.version,
                     self.directory.path,
@@ -375,7 +382,7 @@ class Replica:
                 self._settings.max_catch_up,
             )
         except CorruptCheckpointError:
-            return False  # a history that was left and deleted, or one that nobody can follow
+            return False  # a deleted or damaged history
         return plan is not None
 
     def _apply(self, environment: Environment, version_id: VersionId) -> None:
@@ -398,9 +405,9 @@ class Replica:
         return read_meta(environment, txn)
 
     def _copy_generation(self, generation: str) -> None:
-        """Go on in a copy of the file: versions that are open here pin the map of this one.
+        """Copy the file to a new generation: open versions pin the map of this one.
 
-        Nobody writes while the lock is held, so the copy is whole.
+        The copy is consistent, because writers need the lock.
         """
         temp = self.directory.new_temp()
         source = os.path.join(self.directory.child(generation), "data.mdb")

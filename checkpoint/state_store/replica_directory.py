@@ -1,15 +1,15 @@
-"""Directories of replicas: whose they are, which generation counts, and who may change it.
+"""Directories of replicas: ownership, the current generation, and the lock.
 
 ::
 
     <root>/<stream>/<boot id>/<operator>/<store>/p00000-of-00004/
-        lock                     held by who applies, rebuilds or sweeps
-        cur                      name of the generation that counts; replaced by rename
+        lock                     held while applying, rebuilding or sweeping
+        cur                      name of the current generation; replaced by rename
         g<version>-<random>-w/   a generation: data.mdb and its lock file (-w: written through map)
         tmp-<random>/            a generation that is being built
 
-Nothing here is synced. The boot id makes that safe: after a power loss its name is another one. A
-root is for one host, and for processes that see each other (one pid namespace).
+Nothing here is synced; the boot id makes that safe, because it changes after a power loss. A root
+belongs to one host, and to processes that see each other (one pid namespace).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from checkpoint.errors import StorageRefusedError
 from checkpoint.log.version_records import StoreId
-from checkpoint.state_store.file_names import new_suffix
+from checkpoint.state_store.store_files import new_suffix
 from checkpoint.storage.files import uid_part
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -38,19 +38,19 @@ _FIRST_WAIT_S = 0.001
 _LONGEST_WAIT_S = 0.05
 
 REMEDY = (
-    "the state itself is intact: free room on that file system, or give another directory for "
-    "replicas, of which each partition needs 4 MiB or more, by spark.dstreams.state.localDirectory"
+    "the state itself is intact: free space on that file system (each partition needs 4 MiB or "
+    "more), or set spark.dstreams.state.localDirectory to another directory"
 )
-"""What to do about a file system that refuses replicas."""
+"""The remedy in errors about the local file system."""
 
 _own_boot_id = new_suffix()
 
 
 @functools.cache
 def boot_id() -> str:
-    """Return a name for the time since the kernel of this host was started.
+    """Return the boot id of this host.
 
-    Where the kernel does not tell, it is a name for this process: replicas are then not shared.
+    Without one it is a name for this process, and processes do not share replicas.
     """
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
@@ -60,23 +60,25 @@ def boot_id() -> str:
 
 
 def require_private(root: str) -> None:
-    """Make the directory of all replicas if it is missing, and require that it is ours alone."""
+    """Create the directory of all replicas if missing, and require that it is private."""
     with refusing("make the directory of replicas", root):
         make_directories(root)
         status = os.lstat(root)
     if not stat.S_ISDIR(status.st_mode):
-        raise StorageRefusedError(f"{root} is no directory, or a link to one; give the path of one")
+        raise StorageRefusedError(
+            f"{root} is not a directory, or is a link; pass the path of a directory"
+        )
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise StorageRefusedError(
             f"{root} belongs to user {status.st_uid} and has mode {status.st_mode & 0o777:04o}; "
-            f"replicas of state need a directory of user {os.geteuid()} that no other can "
-            "write, mode 0700: have it removed, or give another one"
+            f"replicas need a directory that only user {os.geteuid()} can write, mode 0700: "
+            "remove it, or use another directory"
         )
 
 
 def make_directories(path: str) -> None:
-    """Make a directory and those above it where they are missing, all of them 0700."""
-    # Not os.makedirs, which gives its mode to the last of them alone.
+    """Create a directory and its missing parents, all with mode 0700."""
+    # os.makedirs applies its mode only to the last directory.
     if not os.path.isdir(path):
         if os.path.dirname(path) != path:
             make_directories(os.path.dirname(path))
@@ -85,17 +87,17 @@ def make_directories(path: str) -> None:
 
 
 def stream_directory(root: str, stream_id: str) -> str:
-    """Return where the replicas of a stream are."""
+    """Return the directory of a stream's replicas."""
     return os.path.join(root, uid_part(stream_id))
 
 
 def host_directory(root: str, stream_id: str, boot: str) -> str:
-    """Return where the replicas of a stream are, since the host was started."""
+    """Return the directory of a stream's replicas for one boot of the host."""
     return os.path.join(stream_directory(root, stream_id), boot)
 
 
 def newest_change_s(directory: str) -> float:
-    """Return when something in a directory was changed last, as its file system counts."""
+    """Return the newest modification time below a directory, by the clock of its file system."""
     newest_s = 0.0
     for path, _, names in os.walk(directory):
         for name in ("", *names):
@@ -105,7 +107,7 @@ def newest_change_s(directory: str) -> float:
 
 
 def now_s(root: str) -> float:
-    """Return what time it is, as the file system of a directory counts."""
+    """Return the time, by the clock of the file system of a directory."""
     path = os.path.join(root, f"now.{new_suffix()}")
     with refusing("write", path):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -118,7 +120,7 @@ def now_s(root: str) -> float:
 
 @contextlib.contextmanager
 def refusing(action: str, path: str) -> Iterator[None]:
-    """Turn an OSError into the error that says: this did not happen."""
+    """Turn an OSError into StorageRefusedError."""
     try:
         yield
     except OSError as error:
@@ -135,17 +137,17 @@ class ReplicaDirectory:
 
     @classmethod
     def of(cls, host: str, store: StoreId) -> ReplicaDirectory:
-        """Return the directory of *store* below that of the stream."""
+        """Return the directory of *store* below the directory of the stream."""
         name = f"p{store.partition:05d}-of-{store.partition_count:05d}"
         parts = (uid_part(store.operator_uid), uid_part(store.store), name)
         return cls(os.path.join(host, *parts))
 
     def child(self, name: str) -> str:
-        """Return the path of what is in it."""
+        """Return the path of an entry."""
         return os.path.join(self.path, name)
 
     def current(self) -> str | None:
-        """Return the name of the generation that counts, None if there is none."""
+        """Return the name of the current generation, None if it has none."""
         with refusing("read", self.child("cur")):
             try:
                 fd = os.open(self.child("cur"), os.O_RDONLY | os.O_CLOEXEC)
@@ -159,7 +161,7 @@ class ReplicaDirectory:
 
     @contextlib.contextmanager
     def locked(self, timeout_ms: int) -> Iterator[None]:
-        """Hold the lock of this directory, which is made if it is missing."""
+        """Hold the lock of this directory, creating the directory if missing."""
         deadline = time.monotonic() + timeout_ms / 1000
         fd = self._lock(deadline, timeout_ms)
         try:
@@ -168,14 +170,14 @@ class ReplicaDirectory:
             os.close(fd)
 
     def new_temp(self) -> str:
-        """Make a directory for a generation to be built in; the lock must be held."""
+        """Create a directory for building a generation. The lock must be held."""
         path = self.child(f"tmp-{new_suffix()}")
         with refusing("make the directory", path):
             os.mkdir(path, 0o700)
         return path
 
     def publish(self, temp: str, version: int, is_mapped: bool) -> None:
-        """Make a finished generation the one that counts; the lock must be held."""
+        """Make a finished generation current. The lock must be held."""
         name = f"g{version}-{new_suffix()}{'-w' if is_mapped else ''}"
         with refusing("publish the generation", self.child(name)):
             os.rename(temp, self.child(name))
@@ -183,18 +185,18 @@ class ReplicaDirectory:
         self.sweep()
 
     def drop_current(self, generation: str) -> None:
-        """Let the next open rebuild, if *generation* still counts."""
+        """Let the next open rebuild the replica if *generation* is still current."""
         with contextlib.suppress(OSError, StorageRefusedError):
             if self.current() == generation:
                 os.unlink(self.child("cur"))
 
     def mark_used(self) -> None:
-        """Note the time, as writing through a map is not noted everywhere."""
+        """Update the modification time; not every file system does for writes through a map."""
         with contextlib.suppress(OSError):
             os.utime(self.child("lock"))
 
     def sweep(self) -> list[str]:
-        """Delete all generations that do not count, and return their names; the lock must be held.
+        """Delete all other generations, and return their names. The lock must be held.
 
         Processes that have one open keep its files until they close it.
         """
@@ -232,14 +234,14 @@ class ReplicaDirectory:
             if time.monotonic() > deadline:
                 raise StorageRefusedError(
                     f"{path} was held by another process for {timeout_ms} ms, which may be stopped "
-                    "or very slow; end it, or give a longer time limit"
+                    "or very slow; kill it, or raise the time limit"
                 )
             never.wait(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
 def delete_tree(path: str) -> None:
-    """Delete a file or a directory with all that is in it, as far as that works."""
+    """Delete a file or a directory tree; errors are ignored."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -248,12 +250,12 @@ def delete_tree(path: str) -> None:
 
 
 def is_mapped_generation(name: str) -> bool:
-    """Whether a generation is written through its map; all its users must do it the same way."""
+    """Return whether a generation is written through its map; all its users must agree."""
     return name.endswith("-w")
 
 
 def _try_lock(fd: int, path: str) -> bool:
-    """Lock *fd*; False if another has it, or if it is no longer the file at *path*."""
+    """Lock *fd*; False if another process holds the lock, or *path* is another file now."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.fstat(fd).st_ino == os.stat(path).st_ino

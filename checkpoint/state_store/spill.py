@@ -1,7 +1,7 @@
-"""Spill: changes that are too many for memory, in a file of LMDB on the local disk.
+"""A spill file: changes that exceed the memory limit, in an LMDB file on the local disk.
 
-The name of the file is removed as soon as it is open, so nothing is left behind. An iterator sees
-what was there when it began, as readers of LMDB do.
+The file is unlinked as soon as it is open, so nothing is left behind. An iterator sees the changes
+that existed when it began, as every LMDB reader does.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import lmdb
 
 from checkpoint.errors import StorageRefusedError
 
-_NOTHING = b""  # what stands for a removal: no record is empty, and no entry needs one
+_NOTHING = b""  # a removal, as no record is empty and index entries have no records
 _FIRST_MAP_BYTES = 8 << 20
-_CHUNK_PAIRS = 4096  # of a transaction, whose pages are in memory until it ends
+_CHUNK_PAIRS = 4096  # per transaction, whose pages stay in memory until it ends
 _RECORDS, _INDEX = range(2)
 
 Pairs = Iterator[tuple[bytes, "bytes | None"]]
 
 
 class Spill:
-    """The changes of one writer that are not in memory; later ones count."""
+    """The changes of one writer that are not in memory. A later change replaces an earlier one."""
 
     def __init__(self, directory: str | None = None) -> None:
         self._directory = directory
@@ -39,7 +39,7 @@ class Spill:
     def add(
         self, changed: Mapping[bytes, bytes | None], index: Mapping[bytes, bytes | None]
     ) -> None:
-        """Write changes of records and of the timeout index; None is a removal."""
+        """Write changes of records and of the timeout index; None removes."""
         try:
             if self._env is None:
                 self._env = self._open(_FIRST_MAP_BYTES)
@@ -51,8 +51,8 @@ class Spill:
         except (lmdb.Error, OSError) as error:
             where = self._directory or tempfile.gettempdir()
             raise StorageRefusedError(
-                f"changes of a state store cannot be spilled to {where}: {error}; make room "
-                "there, or give the store more memory for changes"
+                f"cannot spill changes of a state store to {where}: {error}; free space "
+                "there, or raise the memory limit for changes"
             ) from error
 
     def get(self, key: bytes) -> bytes | None:
@@ -60,24 +60,21 @@ class Spill:
         return None if self._read is None else self._read.get(key)
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Pairs:
-        """Iterate over records in key order, with None for those that were removed."""
+        """Iterate over records in key order, with None for removed keys."""
         return self._scan(_RECORDS, start, stop)
 
     def scan_index(self, stop: bytes | None = None) -> Pairs:
-        """Iterate over entries of the index, with None for those that were removed."""
+        """Iterate over index entries in order, with None for removed entries."""
         return self._scan(_INDEX, b"", stop)
 
     def close(self) -> None:
-        """Give the room back; again is fine."""
+        """Free the disk space. May be called again."""
         if self._env is not None:
             self._env.close()
             self._env = self._read = None
 
     def _open(self, map_bytes: int) -> lmdb.Environment:
-        """Open a file, with all that is in the one before, if there is one.
-
-        Who reads the one before can go on, so that cannot be made larger.
-        """
+        """Open a file with the content of the previous one, whose readers pin its size."""
         handle, path = tempfile.mkstemp(prefix="state-spill-", dir=self._directory)
         try:
             if self._env is not None:
@@ -108,7 +105,7 @@ class Spill:
                 self._env = self._open(2 * self._map_bytes)
 
     def _put_chunk(self, database: int, chunk: list[tuple[bytes, bytes]]) -> bool:
-        """Write pairs, and return whether there was room."""
+        """Write pairs, and return whether they fit."""
         try:
             with cast(lmdb.Environment, self._env).begin(write=True) as txn:
                 txn.cursor(self._databases[database]).putmulti(chunk)

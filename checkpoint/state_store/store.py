@@ -1,4 +1,4 @@
-"""The state store: keys and values of Python over any :class:`StateBackend`."""
+"""The state store: Python keys and values over any :class:`StateBackend`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion, StateBackend
 from checkpoint.state_store.keys import KEYS_NAME
-from checkpoint.state_store.overlay import Overlay
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.store_reader import CodecMismatchError, StateReader
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.state_store.values import DataValues, ValueCodec
+from checkpoint.state_store.write_buffer import WriteBuffer
 
 SPILL_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class StateStore:
-    """State of a stream, by key: opened at one version, changed by one attempt at a time.
+    """The keyed state of a stream; readers and writers open one version of it.
 
     >>> from checkpoint.testing import MemoryBackend
     >>> from checkpoint.log.version_records import EMPTY
@@ -33,14 +33,14 @@ class StateStore:
     (1, 1)
 
     Args:
-        backend: where versions are.
+        backend: storage of the versions.
         values: codec of the values.
-        spill_bytes: changes of one writer above about this are held on disk, not in memory.
-        spill_directory: where, on a local disk. None: where the system has temporary files.
-        schema: what the values are, in words of the caller; kept beside the changes.
-        checksums: carry a checksum of all records from version to version, at about 0.15 us for
-            each record that changes. It is compared before a snapshot is published and when a
-            replica is built, so that a damaged replica is found before it becomes the truth.
+        spill_bytes: approximate memory limit of a writer's changes; more go to disk.
+        spill_directory: a directory on a local disk; None for the system's temporary directory.
+        schema: the caller's description of the values, stored with the changes.
+        checksums: maintain a checksum of all records, at about 0.15 us per changed record. It is
+            compared before a snapshot is published and when a replica is built, so a damaged
+            replica is detected before it spreads.
     """
 
     backend: StateBackend
@@ -52,7 +52,7 @@ class StateStore:
 
     @property
     def codec(self) -> Mapping[str, str]:
-        """What is written beside changes, about how they are encoded."""
+        """The encoding of keys and values, stored with the changes."""
         codec = {"keys": KEYS_NAME, "values": self.values.name}
         return {**codec, "schema": self.schema} if self.schema else codec
 
@@ -60,30 +60,30 @@ class StateStore:
         """Open one version for reading.
 
         Raises:
-            CheckpointError: it cannot be had.
+            CheckpointError: it is missing or damaged.
             CodecMismatchError: it was written by another codec or with another schema.
         """
         version = self._open(store, version_id)
         return StateReader(store, version, self.values, Shapes(version.codec))
 
     def writer(self, store: StoreId, version_id: VersionId) -> StateWriter:
-        """Open one version for an attempt to make the next one.
+        """Open one version for an attempt to create the next one.
 
         Raises:
-            CheckpointError: it cannot be had.
+            CheckpointError: it is missing or damaged.
             CodecMismatchError: it was written by another codec or with another schema.
         """
         version = self._open(store, version_id)
         try:
             shapes = Shapes(version.codec)
-            overlay = Overlay(
+            buffer = WriteBuffer(
                 version, self.values, shapes, self.spill_bytes, self.spill_directory, self.checksums
             )
             return StateWriter(
                 store,
                 self.values,
                 shapes,
-                overlay,
+                buffer,
                 lambda changes: self.backend.commit(
                     store, version_id, changes, {**self.codec, **shapes.to_codec()}
                 ),
@@ -104,11 +104,11 @@ class StateStore:
     def _require_codec(self, store: StoreId, version: RawVersion) -> None:
         for what, wanted in self.codec.items():
             found = version.codec.get(what, wanted)
-            # The classes that plain data may hold follow its name, and may become more.
+            # A list of classes may follow the name of the codec.
             if found != wanted and (what != "values" or found.split()[0] != wanted.split()[0]):
                 raise CodecMismatchError(
                     f"{what} of store {store.store!r} of operator {store.operator_uid!r}, "
-                    f"partition {store.partition}, version {version.version_id.version}, written "
-                    f"as {found!r} must be opened so, got {wanted!r}; open it as it was written, "
-                    "or begin a new store"
+                    f"partition {store.partition}, version {version.version_id.version}, were "
+                    f"written as {found!r}, got {wanted!r}; open it as it was written, or start a "
+                    "new store"
                 )

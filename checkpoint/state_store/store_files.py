@@ -1,37 +1,42 @@
-"""Files of a state store: changelogs and snapshots.
+"""Files of a state store: changelogs and snapshots, their names, and the chain they form.
 
 Both are frames (:mod:`checkpoint.storage.framing`) of blocks of changes
-(:mod:`checkpoint.state_store.change_blocks`) under a header that says whose they are. A
-**changelog** is what one attempt changed, and names its parent, so a chain of versions can be
-walked back with no listing and no knowledge of the driver. A **snapshot** is a whole version, named
-by it: whoever finds one on its chain can use it. Of two processes that write the same one the first
-wins.
+(:mod:`checkpoint.state_store.change_blocks`) under a header that identifies them. A **changelog**
+holds the changes of one attempt and names its parent. A **snapshot** holds a whole version. If two
+processes write the same snapshot, the first wins::
+
+    empty <- v1 <- v2 <- v3 <- v4 <- v5     each changelog names its parent
+                   snapshot   replica
+
+The chain of a version is found from the headers alone. A snapshot that is not on the chain is never
+used, whatever its version number.
 """
 
 from __future__ import annotations
 
+import enum
 import itertools
 import platform
+import re
+import secrets  # noqa: TID251
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
 from msgspec import field
 
 from checkpoint.errors import RESTORE, UPGRADE, AlreadyExistsError, CorruptCheckpointError, Damage
-from checkpoint.log.version_records import PartitionCommit, StoreId, VersionId
-from checkpoint.state_store.backend import Changes, Pairs, RawVersion
-from checkpoint.state_store.chain import plan_catch_up
-from checkpoint.state_store.change_blocks import Compression, decode_changes, encode_changes
-from checkpoint.state_store.checksum import records_checksum, require_checksum
-from checkpoint.state_store.file_names import (
-    StoredKind,
-    directory_of,
-    file_name,
-    parse_file_name,
+from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
+from checkpoint.state_store.backend import (
+    Changes,
+    Pairs,
+    RawVersion,
+    records_checksum,
+    require_checksum,
 )
-from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.state_store.change_blocks import Compression, decode_changes, encode_changes
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location, uid_part
 from checkpoint.storage.framing import (
     FileKind,
     FileRef,
@@ -41,6 +46,118 @@ from checkpoint.storage.framing import (
     write_frames,
 )
 from checkpoint.storage.json_records import JsonRecord, convert
+
+STORE_PREFIX = "stores/"
+
+_FILE_NAME = re.compile(
+    r"(stores/[^/]+/[^/]+/p\d{5,}/)(\d{16,})-([0-9a-f]{8,64})\.(changes|snapshot)"
+)
+
+
+# The uid of an attempt is the epoch of its driver, followed by 64 random bits.
+_EPOCH_DIGITS = 8
+_UID_DIGITS = 24
+
+
+def new_uid(epoch: int) -> str:
+    """Return the uid of a new attempt for the driver of *epoch*."""
+    if not 0 <= epoch < 16**_EPOCH_DIGITS:
+        raise ValueError(f"epoch must be 0 to {16**_EPOCH_DIGITS - 1}, got {epoch}")
+    return f"{epoch:0{_EPOCH_DIGITS}x}{new_suffix()}"
+
+
+def new_suffix() -> str:
+    """Return 64 random bits in hexadecimal."""
+    return secrets.token_hex((_UID_DIGITS - _EPOCH_DIGITS) // 2)
+
+
+def epoch_of(uid: str) -> int | None:
+    """Return the epoch of an attempt, None if its uid has no epoch."""
+    return int(uid[:_EPOCH_DIGITS], 16) if len(uid) == _UID_DIGITS else None
+
+
+class StoredKind(enum.Enum):
+    """The content of a file; the value is the suffix of its name."""
+
+    CHANGES = "changes"
+    SNAPSHOT = "snapshot"
+
+
+def directory_of(store: StoreId) -> str:
+    """Return the directory of a store: ``stores/<operator>/<store>/p<partition>/``."""
+    parts = (uid_part(store.operator_uid), uid_part(store.store), f"p{store.partition:05d}")
+    return f"{STORE_PREFIX}{'/'.join(parts)}/"
+
+
+def file_name(store: StoreId, version_id: VersionId, kind: StoredKind) -> str:
+    """Return the name of the snapshot of *version_id*, or of the changelog that led to it."""
+    return f"{directory_of(store)}{version_id.version:016d}-{version_id.uid}.{kind.value}"
+
+
+def parse_file_name(name: str) -> tuple[str, VersionId, StoredKind] | None:
+    """Return (directory, version, kind) for the file of a store, None for any other name."""
+    match = _FILE_NAME.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        version_id = VersionId(int(match[2]), match[3])
+    except ValueError:
+        return None
+    return match[1], version_id, StoredKind(match[4])
+
+
+ParentOf = Callable[[VersionId], VersionId]
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """A version to start from, and the changelogs to apply to it."""
+
+    start: VersionId
+    changelogs: tuple[VersionId, ...]
+
+
+def walk_back(version_id: VersionId, parent_of: ParentOf) -> Iterator[VersionId]:
+    """Yield *version_id*, its parent, and so on, ending with the empty version."""
+    while True:
+        yield version_id
+        if version_id == EMPTY:
+            return
+        version_id = parent_of(version_id)
+
+
+def plan_catch_up(
+    local: VersionId, version_id: VersionId, parent_of: ParentOf, max_changelogs: int
+) -> ReplayPlan | None:
+    """Plan how to bring a replica up to *version_id*.
+
+    Returns:
+        None if the replica is ahead, on another chain, or more than *max_changelogs* behind.
+    """
+    if not 0 <= version_id.version - local.version <= max_changelogs:
+        return None
+    changelogs: list[VersionId] = []
+    for passed in walk_back(version_id, parent_of):
+        if passed.version <= local.version:
+            return ReplayPlan(local, tuple(reversed(changelogs))) if passed == local else None
+        changelogs.append(passed)
+    return None
+
+
+def plan_rebuilds(
+    version_id: VersionId, snapshots: Set[VersionId], parent_of: ParentOf
+) -> Iterator[ReplayPlan]:
+    """Yield the ways to build *version_id* from scratch, the shortest first.
+
+    Each starts from an older snapshot than the previous one; the last starts from the empty store.
+    Pull the next plan only if a snapshot is damaged.
+    """
+    changelogs: list[VersionId] = []
+    for passed in walk_back(version_id, parent_of):
+        if passed == EMPTY or passed in snapshots:
+            yield ReplayPlan(passed, tuple(reversed(changelogs)))
+        changelogs.append(passed)
+
 
 LAYOUT = 1
 """Version of blocks and header (:data:`checkpoint.storage.framing.FORMAT` is that of frames)."""
@@ -56,21 +173,21 @@ Tee = Callable[[Iterable["bytes | memoryview"]], Iterator["bytes | memoryview"]]
 
 
 def this_writer() -> dict[str, str]:
-    """Return facts about this process that a reader may want to know."""
+    """Return facts about this process for the header."""
     return {"python": platform.python_version()}
 
 
 class StoredHeader(JsonRecord, frozen=True):
-    """What a file of a store says of itself.
+    """The header of a file of a store.
 
     Args:
-        store: whose it is.
-        kind: what it holds.
-        version_id: the version that it holds, or leads to.
-        parent: the version that was changed; that of a snapshot is the reference itself.
-        codec: how keys and records are encoded, as who wrote them said.
-        compression: of its blocks.
-        writer: facts about the process that wrote it.
+        store: the store it belongs to.
+        kind: changelog or snapshot.
+        version_id: the version that it contains or leads to.
+        parent: the version that was changed; for a snapshot the version itself.
+        codec: the encoding of keys and records.
+        compression: the compression of its blocks.
+        writer: facts about the process that wrote the file.
         layout: version of the blocks and of this header.
     """
 
@@ -91,7 +208,7 @@ class StoredHeader(JsonRecord, frozen=True):
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file that is being read."""
+    """A file that is open for reading."""
 
     header: StoredHeader
     parts: Iterator[Changes]
@@ -101,7 +218,7 @@ class StoredFile:
 def stored_frames(
     header: StoredHeader, parts: Iterable[Changes], totals: FrameTotals
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file, in pieces, as *parts* are pulled."""
+    """Yield the bytes of a file, in pieces, while pulling *parts*."""
     blocks = (block for part in parts for block in encode_changes(part, header.compression))
     return write_frames(_KINDS[header.kind], header, blocks, totals)
 
@@ -113,7 +230,7 @@ def open_stored(
     kind: StoredKind,
     chunk_bytes: int = READ_CHUNK_BYTES,
 ) -> StoredFile:
-    """Open the file that holds *version_id*, or the changes that led to it.
+    """Open the snapshot of *version_id*, or the changelog that led to it.
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
@@ -130,7 +247,7 @@ def open_stored(
 
 
 def read_header(data: Mapping[str, object], kind: StoredKind, file: str) -> StoredHeader:
-    """Read what a file of a store says of itself. Raises CorruptCheckpointError."""
+    """Parse the header of a file of a store. Raises CorruptCheckpointError."""
     layout = data.get("layout")
     if layout != LAYOUT:
         found, expected = f"is written in layout {layout!r}", f"layout {LAYOUT}"
@@ -191,7 +308,7 @@ def write_changelog(
     compression: Compression = Compression.NONE,
     tee: Tee | None = None,
 ) -> PartitionCommit:
-    """Write the changes of one attempt, durably, and say what was written.
+    """Write the changes of one attempt, durably.
 
     Raises ValueError or CheckpointError.
     """
@@ -206,7 +323,7 @@ def write_changelog(
 
 
 def read_changelog(files: Files, store: StoreId, version_id: VersionId) -> StoredFile:
-    """Open the changes that led to *version_id*.
+    """Open the changelog that led to *version_id*.
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
@@ -214,9 +331,9 @@ def read_changelog(files: Files, store: StoreId, version_id: VersionId) -> Store
 
 
 def read_parent(files: Files, store: StoreId, version_id: VersionId) -> VersionId:
-    """Return the version that the changes which led to *version_id* were made on.
+    """Return the parent of *version_id*, from the header of its changelog.
 
-    Only the header is read. Raises as :func:`read_changelog` does.
+    Raises as :func:`read_changelog` does.
     """
     kind = StoredKind.CHANGES
     return open_stored(files, store, version_id, kind, HEADER_CHUNK_BYTES).header.parent
@@ -227,13 +344,13 @@ def _remembering(changes: Iterable[Changes], last: list[Changes]) -> Iterator[Ch
         last[:] = [given]
         yield given
     if not last:
-        raise ValueError("a commit must have at least one part of changes; it may be empty")
+        raise ValueError("a commit needs at least one part of changes, which may be empty")
 
 
 def changes_between(
     files: Files, store: StoreId, older: VersionId, newer: VersionId
 ) -> Iterator[tuple[VersionId, Changes]]:
-    """Yield (version, changes that led to it), oldest first; large changes in several parts.
+    """Yield (version, changes that led to it), oldest first, large changes in several parts.
 
     Raises ValueError or CorruptCheckpointError.
     """
@@ -241,7 +358,7 @@ def changes_between(
     if plan is None:
         raise ValueError(
             f"version {newer.version} ({newer.uid}) of store {store.store!r} does not follow from "
-            f"version {older.version} ({older.uid}); take two versions of one history, older first"
+            f"version {older.version} ({older.uid}); pass two versions of one history, older first"
         )
     for version_id in plan.changelogs:
         for part in read_changelog(files, store, version_id).parts:
@@ -258,7 +375,7 @@ def write_state_snapshot(
     """Write an open version as a snapshot, and return the size of the file in bytes.
 
     Returns:
-        None if there is one already.
+        None if the snapshot exists already.
 
     Raises CheckpointError or ChecksumMismatchError.
     """
@@ -272,7 +389,7 @@ def write_state_snapshot(
 
 
 def read_state_snapshot(files: Files, store: StoreId, version_id: VersionId) -> StoredFile:
-    """Open the snapshot of *version_id*; its parts are puts and index puts in order.
+    """Open the snapshot of *version_id*; its parts contain puts and index puts in order.
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
@@ -280,7 +397,7 @@ def read_state_snapshot(files: Files, store: StoreId, version_id: VersionId) -> 
 
 
 def list_snapshots(files: Files, store: StoreId) -> frozenset[VersionId]:
-    """Return which snapshots of a store can be seen, of whatever chain."""
+    """Return the versions of all snapshots of a store, on any chain."""
     parsed = (parse_file_name(name) for name in files.list(directory_of(store)))
     return frozenset(
         found[1] for found in parsed if found is not None and found[2] is StoredKind.SNAPSHOT

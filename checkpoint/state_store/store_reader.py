@@ -1,11 +1,9 @@
-"""A reader of one version.
+"""A reader of one version of a store.
 
-Keys: see :mod:`checkpoint.state_store.keys`. Values: whatever the codec takes, but None, which
-means that there is none. What a store hands out is new at each call; to change it in place changes
-nothing in the store until it is put.
-
-Any key may have a timeout. A store finds the keys that are due; whether they are removed is up to
-who asked.
+Keys may be of the kinds in :mod:`checkpoint.state_store.keys`, values anything that the codec
+accepts except None. Every call returns new values; changing one in place changes nothing in the
+store until it is put. Any key may have a timeout: the store finds due keys, the caller removes
+them.
 """
 
 from __future__ import annotations
@@ -20,13 +18,25 @@ from checkpoint.errors import CheckpointError
 from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.state_store.key_decoding import decode_key, decode_keys
-from checkpoint.state_store.keys import MAX_INLINE_BYTES, encode_key
-from checkpoint.state_store.overlay import Overlay
-from checkpoint.state_store.ranges import EVERYTHING, KeyRange, key_range, prefix_range
-from checkpoint.state_store.records import PLAIN_END, extras_of, is_timed, times_of
+from checkpoint.state_store.keys import (
+    EVERYTHING,
+    MAX_INLINE_BYTES,
+    KeyRange,
+    encode_key,
+    key_range,
+    prefix_range,
+)
+from checkpoint.state_store.records import (
+    PLAIN_END,
+    extras_of,
+    index_stop,
+    is_timed,
+    split_entry,
+    times_of,
+)
 from checkpoint.state_store.shapes import Shapes
-from checkpoint.state_store.timeouts import index_stop, split_entry
 from checkpoint.state_store.values import ValueCodec
+from checkpoint.state_store.write_buffer import WriteBuffer
 
 _FIRST_CHUNK, _LAST_CHUNK = 8, 512
 _PLAIN = {PLAIN_END}
@@ -38,15 +48,15 @@ _REMEDY = {
 
 
 class StateStoreUseError(CheckpointError, RuntimeError):
-    """A reader or writer was used after it had come to its end."""
+    """A reader or writer was used after it ended."""
 
 
 class CodecMismatchError(CheckpointError, ValueError):
-    """A version was written by another codec, or with another schema, than it is opened with."""
+    """A version was opened with another codec or schema than it was written with."""
 
 
 class WriterState(enum.Enum):
-    """Where a writer is in its lifetime."""
+    """The lifecycle state of a writer."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -59,20 +69,20 @@ _R = TypeVar("_R", bound="StateReader")
 class StateReader:
     """One version of a store.
 
-    Every method but :meth:`close` raises :class:`StateStoreUseError` after it, and so do the
-    iterators. Keys that cannot be are refused with ``TypeError`` or ``ValueError``.
+    After :meth:`close` every other method and every iterator raises :class:`StateStoreUseError`.
+    Invalid keys raise ``TypeError`` or ``ValueError``.
 
     Args:
         store: the store.
         content: a version, or one with changes to it.
         values: codec of its values.
-        shapes: those of the version.
+        shapes: shapes of the version.
     """
 
     _what = "reader"
 
     def __init__(
-        self, store: StoreId, content: RawVersion | Overlay, values: ValueCodec, shapes: Shapes
+        self, store: StoreId, content: RawVersion | WriteBuffer, values: ValueCodec, shapes: Shapes
     ) -> None:
         self.store = store
         self._content = content
@@ -89,24 +99,24 @@ class StateReader:
         return self._version_id
 
     def get(self, key: Any) -> Any:
-        """Return the value of a key, None if there is none."""
+        """Return the value of a key, None if it is missing."""
         record = self._record(key)
         return None if record is None else self._decode(record)
 
     def timeout_ms(self, key: Any) -> int | None:
-        """Return when a key is due, None if never or if it is not there."""
+        """Return when a key is due, None if never or if it is missing."""
         record = self._record(key)
         return None if record is None else extras_of(record).timeout_ms
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Iterate over (key, value), in the order of encoded keys.
 
-        Keys come as they were put last, or as the plainest key that equals that.
+        A key is returned as it was last put, or as the plainest key that equals it.
         """
         return self._scan(EVERYTHING)
 
     def prefix(self, prefix: Any) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the pairs whose keys begin with *prefix*, in order.
+        """Iterate over pairs whose keys begin with *prefix*, in order.
 
         Args:
             prefix: str, bytes, or a tuple of the first elements.
@@ -114,20 +124,20 @@ class StateReader:
         return self._scan(prefix_range(prefix))
 
     def range(self, start: Any, stop: Any) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the pairs with keys from *start* up to before *stop*, in order.
+        """Iterate over pairs with keys from *start* to before *stop*, in order.
 
         Args:
             start: int, str, bytes, date, datetime without zone, timedelta, UUID or tuple; None for
                 the first key of the kind of *stop*.
-            stop: of the same kind; None for no end.
+            stop: of the same kind; None for the last key of the kind of *start*.
         """
         return self._scan(key_range(start, stop))
 
     def due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
         """Iterate over (key, value, timeout in ms) of the keys that are due before *until_ms*.
 
-        They are found without a scan. Keys come in the order of the timeouts they had when they
-        entered the index, so that running again gives the same order.
+        They are found without a scan. They are in the order of the timeouts with which they entered
+        the index, so a repeated run has the same order.
         """
         self._require_open()
         return self._due(until_ms)
@@ -138,12 +148,12 @@ class StateReader:
         return self._content.count()
 
     def size_bytes(self) -> int:
-        """Return about how much room the version takes."""
+        """Return the approximate size of the version."""
         self._require_open()
         return self._content.size_bytes()
 
     def close(self) -> None:
-        """Give the version back; again is fine."""
+        """Release the version. May be called again."""
         if not self._ended:
             self._ended = "closed"
             self._content.close()
@@ -164,8 +174,8 @@ class StateReader:
         self._require_open()
         return self._get(encode_key(key))
 
-    def _put_off(self, raw: bytes, record: bytes) -> None:
-        """Note that the timeout index names a key before it is due: the next writer moves it."""
+    def _reschedule(self, raw: bytes, record: bytes) -> None:
+        """Handle an index entry that is too early; only a writer moves it."""
 
     def _require_open(self) -> None:
         """Raise :class:`StateStoreUseError` unless it is open."""
@@ -185,9 +195,9 @@ class StateReader:
     def _decoded(
         self, stream: Iterator[tuple[bytes, bytes | None]], wanted: KeyRange
     ) -> Iterator[tuple[Any, Any]]:
-        """Iterate over (key, value) of the records of a stream, passing over those removed.
+        """Iterate over (key, value) of a stream of records, skipping removed keys.
 
-        Many are decoded at once, but not many more than are asked for.
+        Decodes several at once, but not many more than are pulled.
         """
         self._require_open()
         is_exact, decode = wanted.is_exact, self._decode
@@ -210,7 +220,7 @@ class StateReader:
     def _decoded_together(
         self, chunk: list[tuple[bytes, bytes | None]]
     ) -> Iterable[tuple[Any, Any]] | None:
-        """Decode pairs of which all are there, short and plain; else None."""
+        """Decode pairs that are all present, short and plain; else None."""
         raws, records = map(list, zip(*chunk, strict=True))
         try:
             ends = {record[-1] for record in records}
@@ -221,7 +231,7 @@ class StateReader:
         return zip(decode_keys(raws, self._classes), self._decode_many(records), strict=True)
 
     def _key_of(self, raw: bytes, record: bytes) -> Any:
-        """Return the key of a record, as it was put or as the plainest that equals it."""
+        """Return the key of a record, as it was put or as the plainest equal key."""
         if len(raw) <= MAX_INLINE_BYTES and (record[-1] == PLAIN_END or is_timed(record)):
             return decode_key(raw, self._classes)
         extras = extras_of(record)
@@ -236,11 +246,11 @@ class StateReader:
             record = self._get(raw)
             if record is None:
                 continue
-            timeout_ms, stands_ms = times_of(record)
-            if stands_ms != indexed_ms or timeout_ms is None:
-                continue  # put anew since this iteration began
+            timeout_ms, entry_ms = times_of(record)
+            if entry_ms != indexed_ms or timeout_ms is None:
+                continue  # put again after this iteration began
             if timeout_ms < until_ms:
                 yield self._key_of(raw, record), self._decode(record), timeout_ms
                 self._require_open()
             else:
-                self._put_off(raw, record)
+                self._reschedule(raw, record)

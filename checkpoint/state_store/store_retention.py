@@ -1,4 +1,4 @@
-"""Retention of stores: which changelogs and snapshots no recovery can ever ask for.
+"""Retention of stores: which changelogs and snapshots no recovery can need.
 
 ::
 
@@ -7,9 +7,9 @@
     snapshots             x       o           o
     oldest needed                                 ^     kept_snapshots = 2
 
-Every version from the oldest needed one on stays readable, also if the newest snapshot before it
-proves to be damaged. Commit records decide; a listing adds snapshots, and files of attempts that no
-record names. Such an orphan is deleted when it is of an epoch up to this one, and its batch was
+Every version from the oldest needed one on stays readable, even if the newest snapshot before it is
+damaged. Commit records decide; a listing adds snapshots, and files of attempts that no record
+names. Such an orphan is deleted if its epoch is not later than the current one, and its batch was
 committed by another attempt.
 """
 
@@ -33,7 +33,7 @@ from checkpoint.log.record_retention import (
 )
 from checkpoint.log.recovery import OwnedStream
 from checkpoint.log.version_records import StoreId, VersionId
-from checkpoint.state_store.file_names import (
+from checkpoint.state_store.store_files import (
     STORE_PREFIX,
     StoredKind,
     directory_of,
@@ -48,7 +48,7 @@ LISTED_EVERY = 10
 
 @dataclass(frozen=True)
 class _Chain:
-    """What records say of one partition."""
+    """The versions of one partition that records name."""
 
     version_ids: Set[VersionId]
     latest_version: int
@@ -69,18 +69,18 @@ def plan_store_retention(
     kept_snapshots: int = KEPT_SNAPSHOTS,
     operators: Collection[str] | None = None,
 ) -> RetentionPlan:
-    """Plan what to delete of stored state, and of the records and state files with it.
+    """Plan the deletion of stored state, and of the records and state files that belong to it.
 
-    *names* are the files of all stores, as listed after the records were read. Of each store
-    *kept_snapshots* stay up to the oldest needed version.
+    *names* are the files of all stores, listed after the records were read. Each store keeps
+    *kept_snapshots* snapshots up to the oldest needed version.
     """
     if kept_snapshots < 1:
-        raise ValueError(f"kept snapshots must be 1 at least, got {kept_snapshots}")
+        raise ValueError(f"kept_snapshots must be at least 1, got {kept_snapshots}")
     chains = _chains(records)
     by_directory: dict[str, list[tuple[str, VersionId, StoredKind]]] = {}
     for name in names:
         found = parse_file_name(name)
-        if found is not None and found[0] in chains:  # others are not ours to judge
+        if found is not None and found[0] in chains:  # other stores are kept
             by_directory.setdefault(found[0], []).append((name, *found[1:]))
     snapshots = {
         directory: sorted(
@@ -111,11 +111,11 @@ def plan_store_retention(
 
 
 class StreamRetention:
-    """Deletes what a stream can never need again, for the driver that has it.
+    """Deletes files that a stream cannot need again, on behalf of its driver.
 
-    It goes by the records that this driver has read and written. Storage is listed the first time,
-    for what drivers before have left, where tasks have written snapshots, and at every tenth time,
-    for what attempts that lost have left.
+    It works from the records that this driver has read and written. It lists storage the first
+    time, to find the files of previous drivers; after tasks wrote snapshots; and every tenth time,
+    to find the files of lost attempts.
     """
 
     def __init__(self, owned: OwnedStream) -> None:
@@ -128,7 +128,7 @@ class StreamRetention:
         self._has_snapshots = False
 
     def expect_snapshots(self) -> None:
-        """Take note that tasks have written snapshots."""
+        """Note that tasks wrote snapshots."""
         self._has_snapshots = True
 
     def retire(
@@ -137,18 +137,18 @@ class StreamRetention:
         oldest_input_ms: int | None = None,
         retire_inputs: Callable[[int, int], RecordId | None] | None = None,
     ) -> list[str]:
-        """Delete what neither a restart nor a batch to come can need.
+        """Delete files that neither a restart nor a later batch can need.
 
         Args:
-            oldest_needed_ms: the earliest batch whose state may be wanted.
-            oldest_input_ms: the earliest batch whose begin record may be, as in
+            oldest_needed_ms: the earliest batch whose state may be needed.
+            oldest_input_ms: the earliest batch whose begin record may be needed, as in
                 :func:`checkpoint.log.record_retention.plan_leftovers`.
-            retire_inputs: called with the time up to which no begin record is needed, and how many
-                of these there are; returns the snapshot of inputs that stands for those which may
-                be deleted (:meth:`checkpoint.log.inputs.InputSnapshots.retire`).
+            retire_inputs: called with the time up to which no begin record is needed, and their
+                number; returns the snapshot of inputs that replaces the deletable records
+                (:meth:`checkpoint.log.inputs.InputSnapshots.retire`).
 
         Returns:
-            Names of the files that could not be deleted; they are tried again the next time.
+            Names of the files that could not be deleted; the next call tries again.
 
         Raises CheckpointError.
         """
@@ -167,14 +167,14 @@ class StreamRetention:
             self._others |= set() if snapshot is None else {input_snapshot_file(snapshot)}
         others = plan_leftovers(self._lineage, self._others, records, plan, oldest_input_ms)
         failed = apply_retention(self._commits, replace(plan, others=others), epoch)
-        # Records that could not be deleted are there again when storage is listed the next time.
+        # The next listing finds records that could not be deleted.
         gone = {*plan.files, *others}
         self._stores -= gone.difference(failed)
         self._others -= gone.difference(failed, others if failed else ())
         return failed
 
     def _look(self, records: Iterable[CommitRecord]) -> None:
-        """Learn what there is that this driver cannot know, after the records were read."""
+        """List files that this driver did not write, after the records were read."""
         files = self._commits.files
         is_turn = self._times % LISTED_EVERY == 0
         if is_turn:
@@ -196,7 +196,7 @@ def _oldest_kept_ms(
 
 
 def _chains(records: Iterable[CommitRecord]) -> dict[str, _Chain]:
-    """Collect what *records* name, by directory."""
+    """Return the versions that *records* name, by directory."""
     version_ids: dict[str, set[VersionId]] = defaultdict(set)
     latest: dict[str, int] = {}
     for record in sorted(records, key=lambda record: record.batch_time_ms):
@@ -229,10 +229,10 @@ def _anchor_ms(
     oldest_needed_ms: int,
     kept_snapshots: int,
 ) -> int:
-    """Return the batch time up to which nothing is needed of any partition.
+    """Return the batch time up to which no partition needs anything.
 
-    The content of every partition at that record can be had from a snapshot that is kept, or is not
-    needed at all, because each chain that is needed begins later.
+    At that record every partition can be restored from a kept snapshot, or its needed chains begin
+    later.
     """
     needed = [record for record in records if record.batch_time_ms <= oldest_needed_ms]
     if not needed:
@@ -255,10 +255,10 @@ def _anchor_ms(
 
 
 def _is_orphan(version_id: VersionId, chain: _Chain, oldest_kept: int, epoch: int) -> bool:
-    """Whether a file that no record names can be of no use any more.
+    """Return whether a file that no record names is useless.
 
-    That its version is past is not enough: a record may have been lost. Another attempt must be
-    named for the version, or nothing as old as it be needed.
+    An old version is not enough, because a record may have been lost: another attempt must be named
+    for that version, or nothing that old may be needed.
     """
     written_in = epoch_of(version_id.uid)
     is_past = version_id.version <= chain.latest_version - ORPHAN_VERSIONS

@@ -1,21 +1,18 @@
-"""A writer: one version, and an overlay of changes on it.
+"""A writer of a store: one version, and a buffer of changes to it.
 
-A writer begins open. What its calls do then, and afterwards:
+A writer starts open. Its calls then and later:
 
 =========== ==================== ==================== ===========
 state       get, scans, put ...  commit               abort
 =========== ==================== ==================== ===========
-open        done                 then committed       then aborted
-committed   StateStoreUseError   StateStoreUseError   nothing
-aborted     StateStoreUseError   StateStoreUseError   nothing
+open        work                 then committed       then aborted
+committed   StateStoreUseError   StateStoreUseError   no effect
+aborted     StateStoreUseError   StateStoreUseError   no effect
 =========== ==================== ==================== ===========
 
-A commit that fails aborts, whatever the error: the attempt has failed, and the next one is another
-writer. As a context manager a writer aborts what was not committed. None of this changes the
-version it was opened on, nor disturbs another writer on it.
-
-Nothing below is changed before :meth:`StateWriter.commit` hands all changes over. The overlay is
-bytes, so what a caller does to a value after it was put changes nothing here.
+A commit that fails also aborts the writer; the next attempt opens another one. As a context manager
+a writer aborts what was not committed. Neither the version nor other writers on it are affected.
+The buffer contains bytes, so changing a value after it was put has no effect.
 """
 
 from __future__ import annotations
@@ -29,40 +26,46 @@ from typing import Any
 from checkpoint.log.version_records import PartitionCommit, StoreId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.key_decoding import decode_keys
-from checkpoint.state_store.keys import MAX_INLINE_BYTES, are_plain, encode_key, encode_keys
-from checkpoint.state_store.overlay import Overlay
-from checkpoint.state_store.ranges import KeyRange, key_range
-from checkpoint.state_store.records import are_plain_records, extras_of, is_timed
-from checkpoint.state_store.shapes import Shapes
-from checkpoint.state_store.sorted_layers import are_in_order, without_repeats
-from checkpoint.state_store.store_reader import StateReader, WriterState
-from checkpoint.state_store.timeouts import (
+from checkpoint.state_store.keys import (
+    MAX_INLINE_BYTES,
+    KeyRange,
+    are_plain,
+    encode_key,
+    encode_keys,
+    key_range,
+)
+from checkpoint.state_store.records import (
     DueRecords,
+    are_plain_records,
     due_records,
+    extras_of,
     index_entries_of,
     index_stop,
+    is_timed,
     require_timeouts_ms,
 )
+from checkpoint.state_store.shapes import Shapes
+from checkpoint.state_store.store_reader import StateReader, WriterState
 from checkpoint.state_store.values import ValueCodec
+from checkpoint.state_store.write_buffer import WriteBuffer
 
-UPDATE_KEYS = 500  # as many as caches near the processor hold
+UPDATE_KEYS = 500  # few enough for the processor's caches
 _NEAR_BYTES = 1 << 20
-_PARTS = (slice(0, 8), slice(8, 64), slice(64, None))  # of keys that are read together
+_PARTS = (slice(0, 8), slice(8, 64), slice(64, None))  # of the keys that are read together
 
 
 class StateWriter(StateReader):
-    """A version, and changes to it that only this writer sees until they count.
+    """A version, and changes to it that only this writer sees until they are committed.
 
-    It reads as :class:`StateReader` does, its own changes included. A store may be changed while it
-    is iterated over: an iterator shows what was there when its first pair was asked for, and one of
-    keys that are due does not show one later that was put or removed meanwhile, unless it was due
-    all the same.
+    It reads its own changes. A store may be changed while iterating: an iterator returns the
+    content from when its first pair was pulled, and an iterator of due keys skips keys that were
+    put or removed meanwhile, unless they are still due.
 
     Args:
         store: the store.
         values: codec of its values.
-        shapes: those of the version; what is put may add to them.
-        overlay: the version, and changes to it.
+        shapes: shapes of the version; new values may add to them.
+        buffer: the version, and changes to it.
         commit: writes the changes.
     """
 
@@ -73,42 +76,43 @@ class StateWriter(StateReader):
         store: StoreId,
         values: ValueCodec,
         shapes: Shapes,
-        overlay: Overlay,
+        buffer: WriteBuffer,
         commit: Callable[[Iterable[Changes]], PartitionCommit],
     ) -> None:
-        super().__init__(store, overlay, values, shapes)
-        self._overlay = overlay
+        super().__init__(store, buffer, values, shapes)
+        self._buffer = buffer
         self._commit = commit
         self._encode = values.encoder(shapes)
         self._encode_many = values.many_encoder(shapes)
-        # Encodings and records of what was read last: what is got is mostly put next.
+        # Encodings and records of the keys read last, as a key that is read is usually put next.
+        # Cleared whenever the buffer changes in another way.
         self._near: dict[Any, tuple[bytes, bytes | None]] = {}
 
     @property
     def state(self) -> WriterState:
-        """Where this writer is in its life."""
+        """The lifecycle state of this writer."""
         return WriterState(self._ended or "open")
 
     def get_many(self, keys: Sequence[Any]) -> list[Any]:
-        """Return the values of the first of *keys*, in less time than one by one.
+        """Return the values of the first of *keys*, faster than one by one.
 
-        Of all of them unless they are large, of one at least if there is one. To put or remove
-        these keys next takes less time, too.
+        All of them unless they are large, and at least one. Putting or removing these keys next is
+        faster, too.
         """
         self._require_open()
         raws, _ = encode_keys(list(keys))
         records: list[bytes | None] = []
         for part in _PARTS:
-            records += self._overlay.records(raws[part])
+            records += self._buffer.records(raws[part])
             if sum(map(len, filter(None, records))) > _NEAR_BYTES:
                 break
         self._near = dict(zip(keys, zip(raws, records, strict=False), strict=False))
         return list(self._decode_many(records))
 
     def has_many(self, keys: Sequence[Any]) -> list[bool]:
-        """Return which of *keys* are there, in less time than to get them.
+        """Return which of *keys* exist, faster than reading their values.
 
-        To put those that are not takes less time next.
+        Putting the missing keys next is faster, too.
         """
         self._require_open()
         near: dict[Any, tuple[bytes, bytes | None]] = {}
@@ -117,7 +121,7 @@ class StateWriter(StateReader):
         for start in range(0, len(keys), UPDATE_KEYS):
             part = list(keys[start : start + UPDATE_KEYS])
             raws, _ = encode_keys(part)
-            records = self._overlay.records(raws)
+            records = self._buffer.records(raws)
             there = [record is not None for record in records]
             found += there
             if not all(there):
@@ -126,28 +130,28 @@ class StateWriter(StateReader):
         return found
 
     def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
-        """Give a key a value, and a timeout or none.
+        """Set the value and the timeout of a key.
 
         Args:
-            timeout_ms: when the key is due, in ms since the epoch. None: never, whatever it was.
+            timeout_ms: when the key is due, in ms since the epoch; None removes its timeout.
 
         Raises:
-            TypeError: the codec does not take the value.
-            ValueError: the value is None or too large, or the timeout is no time.
+            TypeError: the codec rejects the value.
+            ValueError: the value is None or too large, or the timeout is out of range.
         """
         raw, before = self._take(key)
         if value is None:
             raise _none_of(key)
-        self._overlay.put(key, raw, before, self._encode(value), timeout_ms)
+        self._buffer.put(key, raw, before, self._encode(value), timeout_ms)
 
     def put_many(self, values: Mapping[Any, Any], timeouts_ms: Sequence[int] | None = None) -> None:
-        """Give many keys a value, in less time than one by one.
+        """Set the values of many keys, faster than one by one.
 
-        Raises as :meth:`put` does; some may have been put then.
+        Raises as :meth:`put` does, possibly after some of the keys were put.
 
         Args:
-            timeouts_ms: when each of them is due, in ms since the epoch, in the order of *values*.
-                None: never, whatever it was.
+            timeouts_ms: when each key is due, in ms since the epoch, in the order of *values*;
+                None removes their timeouts.
         """
         self._require_open()
         if timeouts_ms is not None:
@@ -158,26 +162,25 @@ class StateWriter(StateReader):
         raws, before = self._take_many(keys)
         after: list[Any] = self._encode_many(given)
         if are_plain(keys, raws, self._classes) and (
-            self._overlay.put_plain(raws, before, after)
+            self._buffer.put_plain(raws, before, after)
             if timeouts_ms is None
-            else self._overlay.put_timed(raws, before, after, timeouts_ms)
+            else self._buffer.put_timed(raws, before, after, timeouts_ms)
         ):
             return
         timeouts = [None] * len(keys) if timeouts_ms is None else timeouts_ms
         for key, raw, old, new, timeout_ms in zip(keys, raws, before, after, timeouts, strict=True):
-            self._overlay.put(key, raw, old, new, timeout_ms)
+            self._buffer.put(key, raw, old, new, timeout_ms)
 
     def remove(self, key: Any) -> None:
-        """Remove a key and its timeout; that there is none is fine."""
+        """Remove a key and its timeout, if it exists."""
         raw, before = self._take(key)
         if before is not None:
-            self._overlay.remove(raw, before)
+            self._buffer.remove(raw, before)
 
     def take_due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
         """Remove the keys that are due before *until_ms*, and iterate as :meth:`due` does.
 
-        In less time than one by one; to be read to its end, because many are removed before the
-        first of them is shown.
+        Read it to the end, because many keys are removed before the first of them is yielded.
         """
         self._require_open()
         return self._take_due(until_ms)
@@ -195,18 +198,14 @@ class StateWriter(StateReader):
         return list(map(self._key_of, raws, records))
 
     def remove_due(self, until_ms: int) -> int:
-        """Remove the keys that are due before *until_ms*, and return how many.
-
-        In less time than :meth:`take_due`, because nothing is shown.
-        """
+        """Remove the keys that are due before *until_ms*, and return their number."""
         self._require_open()
         return sum(len(due.raws) for due in self._removed_due(until_ms))
 
     def take_range(self, start: Any, stop: Any) -> Iterator[tuple[list[Any], Iterable[Any]]]:
-        """Remove the keys from *start* up to before *stop*, and iterate over (keys, values).
+        """Remove the keys from *start* to before *stop*, and iterate over (keys, values).
 
-        Many at a time, in the order of :meth:`range`, and in less time than one by one; to be read
-        to its end.
+        Yields many keys at a time, in the order of :meth:`range`. Read it to the end.
         """
         self._require_open()
         return self._take_range(key_range(start, stop))
@@ -217,16 +216,13 @@ class StateWriter(StateReader):
             self._require_open()
 
     def remove_range(self, start: Any, stop: Any) -> int:
-        """Remove the keys from *start* up to before *stop*, and return how many.
-
-        In less time than :meth:`take_range`, because nothing is shown.
-        """
+        """Remove the keys from *start* to before *stop*, and return their number."""
         self._require_open()
         return sum(len(raws) for raws, _ in self._removed_range(key_range(start, stop)))
 
     def _removed_range(self, wanted: KeyRange) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Remove the keys of a range, and yield them and their records, many at a time."""
-        found = self._overlay.scan_now(wanted.first, wanted.last)
+        """Remove the keys of a range, and yield keys and records, many at a time."""
+        found = self._buffer.scan_now(wanted.first, wanted.last)
         while chunk := list(islice(found, UPDATE_KEYS)):
             raws, records = map(list, zip(*chunk, strict=True))
             if None in records or not wanted.is_exact:
@@ -239,28 +235,28 @@ class StateWriter(StateReader):
             if raws:
                 self._near.clear()
                 entries = index_entries_of(raws, records)
-                self._overlay.remove_all(raws, records, entries)
+                self._buffer.remove_all(raws, records, entries)
                 yield raws, records
 
     def _removed_due(self, until_ms: int) -> Iterator[DueRecords]:
-        """Remove the keys that are due, and yield what they were, many at a time."""
-        entries = self._overlay.scan_index(index_stop(until_ms))
+        """Remove due keys, and yield them, many at a time."""
+        entries = self._buffer.scan_index(index_stop(until_ms))
         while chunk := list(islice(entries, UPDATE_KEYS)):
-            due, too_early = due_records(chunk, self._overlay.records_of_due, until_ms)
+            due, too_early = due_records(chunk, self._buffer.records_of_due, until_ms)
             for raw, record in too_early:
-                self._put_off(raw, record)
+                self._reschedule(raw, record)
             self._near.clear()
-            self._overlay.remove_all(due.raws, due.records, due.entries)
+            self._buffer.remove_all(due.raws, due.records, due.entries)
             yield due
 
     def update(self, pairs: Iterable[tuple[Any, Any]], step: Callable[[Any, Any], Any]) -> None:
         """Get, step and put for many keys, faster than one by one, in their order.
 
         Args:
-            pairs: (key, given); some are pulled before the first is stepped. Fastest if they are in
-                the order of their keys: what is near is then read and written together.
+            pairs: (key, given); some are pulled before the first step. Fastest in key order, which
+                reads and writes neighbouring pages together.
             step: ``(given, value or None) -> new value``, or None to remove the key. The new value
-                has no timeout. It must not change the store itself.
+                has no timeout. The function must not change the store.
         """
         self._require_open()
         self._near.clear()
@@ -268,27 +264,24 @@ class StateWriter(StateReader):
         while chunk := list(islice(rest, UPDATE_KEYS)):
             keys, given = map(list, zip(*chunk, strict=True))
             raws, are_plain = encode_keys(keys, self._classes)
-            if are_in_order(raws):
-                self._update(keys, raws, partial(map, step, given), are_plain, in_order=True)
-                continue
-            for part in without_repeats(raws):  # a step sees what the one before has put
+            for part in _without_repeats(raws):  # a step sees the result of the previous one
                 self._update(keys[part], raws[part], partial(map, step, given[part]), are_plain)
 
     def update_many(
         self, keys: Sequence[Any], steps: Callable[[int, Iterable[Any]], Iterable[Any]]
     ) -> None:
-        """Get, step and put for many keys as :meth:`update` does; none of them is there twice.
+        """Get, step and put many distinct keys, as :meth:`update` does.
 
         Args:
-            steps: ``(place of the first key of some, their values or None) -> their new values``,
-                of which each is written before the next one is asked for.
+            steps: ``(index of the first key of a part, values or None) -> new values``; each new
+                value is written before the next is pulled.
         """
         self._require_open()
         self._near.clear()
         for start in range(0, len(keys), UPDATE_KEYS):
             part = list(keys[start : start + UPDATE_KEYS])
             raws, are_plain = encode_keys(part, self._classes)
-            self._update(part, raws, partial(steps, start), are_plain, are_in_order(raws))
+            self._update(part, raws, partial(steps, start), are_plain)
 
     def _update(
         self,
@@ -296,42 +289,38 @@ class StateWriter(StateReader):
         raws: list[bytes],
         steps: Callable[[Iterable[Any]], Iterable[Any]],
         are_plain: bool,
-        in_order: bool = False,
     ) -> None:
-        is_behind = in_order and self._overlay.follow(raws)
-        before = self._overlay.records_below(raws) if is_behind else self._overlay.records(raws)
+        buffer = self._buffer
+        before = buffer.records(raws)
         after = self._encode_many(steps(self._decode_many(before)))
-        overlay = self._overlay
-        self._near.clear()  # what a step has looked at
-        if are_plain and overlay.put_plain(raws, before, after, in_order):
+        self._near.clear()  # of keys that a step has read
+        if are_plain and buffer.put_plain(raws, before, after):
             return
-        overlay.fold()
         for key, raw, old, new in zip(keys, raws, before, after, strict=True):
             if new is not None:
-                overlay.put(key, raw, old, new, None)
+                buffer.put(key, raw, old, new, None)
             elif old is not None:
-                overlay.remove(raw, old)
+                buffer.remove(raw, old)
 
     def commit(self) -> PartitionCommit:
         """Write the changes, durably, and end this writer.
 
-        Whether they count is decided by who writes the commit record. A commit without changes is
-        a commit.
+        The commit record decides whether they count. A commit may be empty.
 
         Raises:
-            CheckpointError: they were not, or perhaps not, written. The writer is aborted.
+            CheckpointError: the changes were not, or possibly not, written; the writer is aborted.
         """
         self._require_open()
         end = "aborted"
         try:
-            committed = self._commit(self._overlay.changes())
+            committed = self._commit(self._buffer.changes())
             end = "committed"
         finally:
             self._end(end)
         return committed
 
     def abort(self) -> None:
-        """Drop all changes and end this writer, if it has not come to its end."""
+        """Drop all changes and end this writer, unless it has ended."""
         if not self._ended:
             self._end("aborted")
 
@@ -342,20 +331,20 @@ class StateWriter(StateReader):
     def _end(self, end: str) -> None:
         self._ended = end
         self._near.clear()
-        self._overlay.close()
+        self._buffer.close()
 
-    def _put_off(self, raw: bytes, record: bytes) -> None:
+    def _reschedule(self, raw: bytes, record: bytes) -> None:
         self._near.clear()
-        self._overlay.put_off(raw, record)
+        self._buffer.reschedule(raw, record)
 
     def _record(self, key: Any) -> bytes | None:
-        """Return the record of a key, and remember it with its encoding."""
+        """Return the record of a key, and remember both."""
         if self._ended:
             self._require_open()
         near = self._near
         try:
             known = near.get(key)
-        except TypeError:  # encoding it says what is wrong with it
+        except TypeError:  # encoding the key raises a better error
             known = None
         if known is None:
             known = self._look_up(key)
@@ -364,7 +353,7 @@ class StateWriter(StateReader):
         return known[1]
 
     def _take(self, key: Any) -> tuple[bytes, bytes | None]:
-        """Return encoding and record of a key that is about to change."""
+        """Return the encoding and the record of a key that is about to change."""
         if self._ended:
             self._require_open()
         try:
@@ -374,7 +363,7 @@ class StateWriter(StateReader):
         return known or self._look_up(key)
 
     def _take_many(self, keys: list[Any]) -> tuple[list[bytes], list[bytes | None]]:
-        """Return encodings and records of keys that are about to change."""
+        """Return the encodings and records of keys that are about to change."""
         near = self._near
         known = list(map(near.get, keys))
         if None in known:
@@ -396,6 +385,23 @@ class StateWriter(StateReader):
 
 def _none_of(key: Any) -> ValueError:
     return ValueError(
-        f"value None of key {key!r:.80} must be another: None is what get returns for a key that "
-        "is not there; remove the key, or put a tuple that holds None"
+        f"the value of key {key!r:.80} must not be None, which get returns for a missing key; "
+        "remove the key, or put a tuple that contains None"
     )
+
+
+def _without_repeats(raws: list[bytes]) -> Iterator[slice]:
+    """Yield slices of a list, as long as possible, in which no key occurs twice."""
+    seen = set(raws)
+    if len(seen) == len(raws):
+        yield slice(0, len(raws))
+        return
+    start = 0
+    seen.clear()
+    for at, raw in enumerate(raws):
+        if raw in seen:
+            yield slice(start, at)
+            start = at
+            seen.clear()
+        seen.add(raw)
+    yield slice(start, len(raws))

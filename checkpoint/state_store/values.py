@@ -1,12 +1,11 @@
-"""Values as bytes: plain data and classes of data by default, any object where that is asked for.
+"""Values as bytes: plain data and data classes by default, any object with ``PickleValues``.
 
-``DataValues`` writes numbers and tuples of numbers as rows (:mod:`checkpoint.state_store.rows`),
-instances of dataclasses and the like as shapes (:mod:`checkpoint.state_store.shapes`), and all else
-as pickles that need no class but those of a short list
-(:mod:`checkpoint.state_store.plain_pickles`). It reads no others, so reading a checkpoint runs no
-code. ``PickleValues`` writes and reads everything, and trusts whoever can write the checkpoint.
+``DataValues`` writes numbers and tuples of numbers as rows and instances of data classes as shapes
+(:mod:`checkpoint.state_store.shapes`), and everything else as restricted pickles
+(:mod:`checkpoint.state_store.plain_pickles`). It reads nothing else, so reading a checkpoint runs
+no code. ``PickleValues`` trusts everyone who can write the checkpoint.
 
-Both stop reading where the value stops, so that a record can hold more behind it.
+Every encoding ends with a dot, and decoding ignores what follows it: a record holds more.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 
 from checkpoint.errors import CheckpointError
-from checkpoint.state_store.classes import LOADED, Classes
+from checkpoint.state_store.classes import LOADED, Classes, StoredClassError, Take, schema_of_id
 from checkpoint.state_store.plain_pickles import (
     EXTENSIONS,
     LINE_END,
@@ -33,28 +32,31 @@ from checkpoint.state_store.plain_pickles import (
     PlainPickler,
     careful_loads,
 )
-from checkpoint.state_store.rows import (
+from checkpoint.state_store.shapes import (
     DOT,
     NUMBER,
     ROWS,
+    SHAPE,
     TUPLE,
     Layout,
+    Shape,
+    Shapes,
     behind,
     decode_row,
     decode_rows,
+    head_of,
     layout_of,
     pack_rows,
+    shape_reader,
 )
-from checkpoint.state_store.schemas import StoredClassError, Take, schema_of_id
-from checkpoint.state_store.shapes import SHAPE, Shape, Shapes, head_of, shape_reader
 
 MAX_VALUE_BYTES = 32 << 20
 _MAX_KNOWN = 256
 _ANY_CLASS = bytes((STACK_GLOBAL,))
 _SHAPE_BYTE = bytes((SHAPE,))
-_PICKLE = 0x80  # how every pickle begins that a codec writes
+_PICKLE = 0x80  # the first byte of every pickle that a codec writes
 _SCALARS = frozenset((int, float, bool, complex, str, bytes, type(None)))
-# What is pickled without the name of a class, unless one is in it.
+# Pickled without the name of a class, unless they contain one.
 _NAMELESS = _SCALARS | {tuple, list, dict, set, frozenset, bytearray}
 
 Encoder = Callable[[Any], bytes]
@@ -64,50 +66,43 @@ ManyDecoder = Callable[[Sequence["bytes | None"]], Iterable[Any]]
 
 
 class UndecodableValueError(CheckpointError, ValueError):
-    """Bytes that are no value of the codec that reads them."""
+    """Bytes that the codec cannot decode."""
 
 
 class ValueCodec(ABC):
-    """How values become bytes. Codecs are small and can be pickled.
+    """Converts values to bytes and back. Codecs are small and can be pickled.
 
-    The shapes that its methods take are those of the content: an encoder adds to them what is to be
-    stored beside its records.
+    The methods take the shapes of the version; an encoder adds to them.
     """
 
     name: ClassVar[str]
-    """Name of the codec on disk."""
+    """The name of the codec on disk."""
 
     classes: Classes
-    """The classes whose instances may be made."""
+    """The classes whose instances may be restored."""
 
     @abstractmethod
     def encoder(self, shapes: Shapes) -> Encoder:
-        """Return a function for one writer; it raises ``TypeError`` for what it cannot encode.
-
-        Its bytes end with a dot and never change with what the caller does to the value later.
-        """
+        """Return a function for one writer. It raises ``TypeError`` for values it cannot encode."""
 
     @abstractmethod
     def decoder(self, shapes: Shapes) -> Decoder:
-        """Return the function that makes a value, new at each call, and ignores what follows it.
+        """Return a function that makes a new value at each call.
 
-        It raises :class:`UndecodableValueError` for what no encoder wrote, and
-        :class:`StoredClassError` for an instance of a class that is gone or has changed.
+        It raises :class:`UndecodableValueError` for other bytes, and :class:`StoredClassError` for
+        an instance of a class that is gone or has changed.
         """
 
     def many_encoder(self, shapes: Shapes) -> ManyEncoder:
-        """Return a function for one writer that encodes each value before it asks for the next.
+        """Return a function for one writer that encodes each value before it pulls the next.
 
-        None stands for no value.
+        None, for a missing value, stays None.
         """
         encode = self.encoder(shapes)
         return lambda values: [None if value is None else encode(value) for value in values]
 
     def many_decoder(self, shapes: Shapes) -> ManyDecoder:
-        """Return a function that decodes many records, at once or as they are asked for.
-
-        None stands for no record.
-        """
+        """Return a function that decodes many records, at once or lazily; None stays None."""
         decode = self.decoder(shapes)
         return lambda records: _each(records, decode)
 
@@ -118,18 +113,18 @@ def _each(records: Iterable[bytes | None], decode: Decoder) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class PickleValues(ValueCodec):
-    """Codec of any object: pickle, and cloudpickle for what pickle refuses.
+    """Codec for any object: pickle, and cloudpickle for what pickle rejects.
 
-    Whoever can write the checkpoint can run code where it is read. Instances of classes that are
-    defined in the program itself carry their class with them, which is slow and large, and ties
-    the state to that version of the program.
+    Everyone who can write the checkpoint can run code where it is read. An instance of a class that
+    is defined in the program itself is stored with its class, which is slow and large, and ties the
+    state to that version of the program.
     """
 
     name = f"pickle-{PROTOCOL}"
     classes = LOADED
 
     def encoder(self, shapes: Shapes) -> Encoder:
-        """Return a function for one writer."""
+        """Return a function that encodes a value."""
         dumps = pickle.dumps
 
         def encode(value: Any) -> bytes:
@@ -141,7 +136,7 @@ class PickleValues(ValueCodec):
         return encode
 
     def decoder(self, shapes: Shapes) -> Decoder:
-        """Return the function that makes a value of bytes."""
+        """Return a function that decodes a value."""
 
         def decode(record: bytes) -> Any:
             try:
@@ -154,46 +149,46 @@ class PickleValues(ValueCodec):
 
 @dataclass(frozen=True)
 class DataValues(ValueCodec):
-    """Codec of plain data, and of instances of classes of data.
+    """Codec for plain data and for instances of data classes.
 
-    Plain are None, bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set,
+    Plain data are None, bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set,
     frozenset, date, datetime, time, timedelta, timezone, ZoneInfo, Decimal, Fraction, UUID,
-    OrderedDict, defaultdict of a builtin factory, Counter and deque, and containers of these.
-    Classes of data are dataclasses, classes of attrs, named tuples, enums and the Row of Spark.
+    OrderedDict, defaultdict with a builtin factory, Counter and deque, and containers of these.
+    Data classes are dataclasses, attrs classes, named tuples, enums and the Row of Spark.
 
     Args:
-        classes: the classes of data that the program names.
+        classes: the data classes that the program registers.
     """
 
     name = "data-1"
     classes: Classes = field(default_factory=Classes)
 
     def encoder(self, shapes: Shapes) -> Encoder:
-        """Return a function for one writer."""
+        """Return a function that encodes a value."""
         return _DataEncoder(self.classes, shapes).encode
 
     def many_encoder(self, shapes: Shapes) -> ManyEncoder:
-        """Return a function for one writer; see :meth:`ValueCodec.many_encoder`."""
+        """Return a function that encodes many values; see :meth:`ValueCodec.many_encoder`."""
         return _DataEncoder(self.classes, shapes).encode_many
 
     def decoder(self, shapes: Shapes) -> Decoder:
-        """Return the function that makes a value of bytes."""
+        """Return a function that decodes a value."""
         return _DataDecoder(self.classes, shapes).decode
 
     def many_decoder(self, shapes: Shapes) -> ManyDecoder:
-        """Return the function that does so for many; see :meth:`ValueCodec.many_decoder`."""
+        """Return a function that decodes many records; see :meth:`ValueCodec.many_decoder`."""
         return _DataDecoder(self.classes, shapes).decode_many
 
 
 class _Run(NamedTuple):
-    """What values have in common that are written like the first of them.
+    """The common encoding of values that are like the first of a run.
 
     Args:
         kind: their class.
-        head: what their records begin with.
-        take: takes the fields of a value; None where the value itself is written.
-        fields: the classes of its fields, if these are numbers that are packed.
-        layout: how they are packed; None if they are pickled.
+        head: the first bytes of their records.
+        take: returns the fields of a value; None if the value itself is written.
+        fields: the classes of the fields.
+        layout: how the fields are packed; None if they are pickled.
     """
 
     kind: type
@@ -204,109 +199,30 @@ class _Run(NamedTuple):
 
 
 class _DataEncoder:
-    """Writes values, each in the cheapest way for its class, or for those of a tuple's items."""
+    """Picks the cheapest encoding for the class of a value, or the classes of a tuple's items."""
 
     def __init__(self, classes: Classes, shapes: Shapes) -> None:
         self._pickler = PlainPickler(classes, shapes)
-        self._ways: dict[Any, Encoder] = {}
+        self._encoders: dict[Any, Encoder] = {}
         self.encode = self._encoder()
 
     def _encoder(self) -> Encoder:
-        ways, new_way = self._ways, self._new_way
+        encoders, add_encoder = self._encoders, self._add_encoder
 
         def encode(value: Any) -> bytes:
             kind = type(value)
             by = tuple(map(type, value)) if kind is tuple else kind
-            return (ways.get(by) or new_way(by))(value)
+            return (encoders.get(by) or add_encoder(by))(value)
 
         return encode
 
-    def encode_many(self, values: Iterable[Any]) -> list[bytes | None]:
-        """Encode each value before the next is asked for; None stands for no value.
+    def _add_encoder(self, by: Any) -> Encoder:
+        if len(self._encoders) >= _MAX_KNOWN:
+            self._encoders.clear()
+        encoder = self._encoders[by] = self._new_encoder(by)
+        return encoder
 
-        Only numbers and tuples of them wait, and are packed together: as their exact types say, no
-        later step can change them. Mostly all values are like the first.
-        """
-        packed = _packed_alike(values) if isinstance(values, list) else None
-        if packed is not None:
-            return packed  # type: ignore[return-value]
-        encode, values = self.encode, iter(values)
-        records: list[bytes | None] = []
-        for value in values:
-            if value is not None:
-                break
-            records.append(None)
-        else:
-            return records
-        records.append(encode(value))
-        run = self._run_like(value)
-        if run is None:
-            records += [None if value is None else encode(value) for value in values]
-        elif run.layout is None:
-            self._pickle_run(run, values, records)
-        else:
-            self._pack_run(run, run.layout, values, records)
-        return records
-
-    def _pickle_run(self, run: _Run, values: Iterator[Any], records: list[bytes | None]) -> None:
-        (kind, head, take, *_), encode, dumps = run, self.encode, pickle.dumps
-        for value in values:
-            if type(value) is kind:
-                try:
-                    raw = dumps(value if take is None else take(value), PROTOCOL)
-                except Exception:
-                    raw = _ANY_CLASS  # encode finds another way, or says what is wrong
-                if STACK_GLOBAL not in raw:
-                    records.append(head + raw)
-                    continue
-            records.append(None if value is None else encode(value))
-
-    def _pack_run(
-        self, run: _Run, layout: Layout, values: Iterator[Any], records: list[bytes | None]
-    ) -> None:
-        (kind, head, take, fields, _), encode = run, self.encode
-        is_number = layout.head[0] == NUMBER
-        kept: list[Any] = []
-        keep = kept.append
-        for value in values:
-            if type(value) is kind:
-                if is_number:
-                    keep(value)
-                    continue
-                try:
-                    row: Any = value if take is None else take(value)
-                except (LookupError, AttributeError):  # it has attributes beside its fields
-                    row = ()
-                if [*map(type, row)] == fields:
-                    keep(row)
-                    continue
-            records += _packed(head, layout, kept, encode)
-            kept.clear()
-            records.append(None if value is None else encode(value))
-        records += _packed(head, layout, kept, encode)
-
-    def _run_like(self, value: Any) -> _Run | None:
-        """Return what values have in common with this one, None if they may name classes."""
-        kind = type(value)
-        head, take = self._pickler.shape(_key_of(value)) or (b"", None)
-        try:
-            row: Any = value if take is None else take(value)
-        except (LookupError, AttributeError):
-            return None
-        by = _key_of(row)
-        if EXTENSIONS or self._ways[by] == self._pickler.encode:
-            return None
-        fields = list(by) if isinstance(by, tuple) else [by]
-        layout = layout_of(tuple(fields), TUPLE if isinstance(by, tuple) else NUMBER)
-        return _Run(kind, head, take, fields, layout)
-
-    def _new_way(self, by: Any) -> Encoder:
-        if len(self._ways) >= _MAX_KNOWN:
-            self._ways.clear()
-        way = self._ways[by] = self._way(by)
-        return way
-
-    def _way(self, by: Any) -> Encoder:
+    def _new_encoder(self, by: Any) -> Encoder:
         is_tuple = isinstance(by, tuple)
         kinds = by if is_tuple else (by,)
         layout = layout_of(kinds, TUPLE if is_tuple else NUMBER)
@@ -326,12 +242,12 @@ class _DataEncoder:
             try:
                 return head + encode(flat(value))
             except (LookupError, AttributeError, NotPlainError, RecursionError):
-                return careful(value)  # which finds another way, or says what is wrong
+                return careful(value)  # or its error, which names the part
 
         return encode_shape
 
     def _dump_or_ask(self, value: Any) -> bytes:
-        """Pickle what is plain, mostly; remember of which kind values are that are not."""
+        """Pickle plain data; if a value turns out to hold classes, remember that for its class."""
         try:
             raw = pickle.dumps(value, PROTOCOL)
         except Exception:
@@ -340,17 +256,92 @@ class _DataEncoder:
             return raw
         raw = self._pickler.encode(value)
         if self._pickler.has_asked:
-            self._ways[_key_of(value)] = self._pickler.encode
+            self._encoders[_key_of(value)] = self._pickler.encode
         return raw
+
+    def encode_many(self, values: Iterable[Any]) -> list[bytes | None]:
+        """Encode each value before pulling the next; None stays None.
+
+        Only numbers and tuples of numbers are kept and packed together: their exact types say that
+        no later step can change them. Usually all values are like the first.
+        """
+        packed = _packed_alike(values) if isinstance(values, list) else None
+        if packed is not None:
+            return packed  # type: ignore[return-value]
+        encode, values = self.encode, iter(values)
+        records: list[bytes | None] = []
+        for value in values:
+            records.append(None if value is None else encode(value))
+            if value is not None:
+                run = self._run_like(value)
+                if run is None:
+                    records += [None if value is None else encode(value) for value in values]
+                elif run.layout is None:
+                    self._pickle_run(run, values, records)
+                else:
+                    self._pack_run(run, run.layout, values, records)
+        return records
+
+    def _run_like(self, value: Any) -> _Run | None:
+        """Return the encoding that values like this one share, None if they may name classes."""
+        kind = type(value)
+        head, take = self._pickler.shape(_key_of(value)) or (b"", None)
+        try:
+            row: Any = value if take is None else take(value)
+        except (LookupError, AttributeError):
+            return None
+        by = _key_of(row)
+        if EXTENSIONS or self._encoders[by] == self._pickler.encode:
+            return None
+        fields = list(by) if isinstance(by, tuple) else [by]
+        layout = layout_of(tuple(fields), TUPLE if isinstance(by, tuple) else NUMBER)
+        return _Run(kind, head, take, fields, layout)
+
+    def _pickle_run(self, run: _Run, values: Iterator[Any], records: list[bytes | None]) -> None:
+        (kind, head, take, *_), encode, dumps = run, self.encode, pickle.dumps
+        for value in values:
+            if type(value) is kind:
+                try:
+                    raw = dumps(value if take is None else take(value), PROTOCOL)
+                except Exception:
+                    raw = _ANY_CLASS  # encode finds another encoding, or raises
+                if STACK_GLOBAL not in raw:
+                    records.append(head + raw)
+                    continue
+            records.append(None if value is None else encode(value))
+
+    def _pack_run(
+        self, run: _Run, layout: Layout, values: Iterator[Any], records: list[bytes | None]
+    ) -> None:
+        (kind, head, take, fields, _), encode = run, self.encode
+        is_number = layout.head[0] == NUMBER
+        kept: list[Any] = []
+        keep = kept.append
+        for value in values:
+            if type(value) is kind:
+                if is_number:
+                    keep(value)
+                    continue
+                try:
+                    row: Any = value if take is None else take(value)
+                except (LookupError, AttributeError):  # it has other attributes
+                    row = ()
+                if [*map(type, row)] == fields:
+                    keep(row)
+                    continue
+            records += _packed(head, layout, kept, encode)
+            kept.clear()
+            records.append(None if value is None else encode(value))
+        records += _packed(head, layout, kept, encode)
 
 
 def _key_of(value: Any) -> Any:
-    """Return by what the way is known that a value is written."""
+    """Return the key under which the encoder of a value is remembered."""
     return tuple(map(type, value)) if type(value) is tuple else type(value)
 
 
 def _packed_alike(values: list[Any]) -> list[bytes] | None:
-    """Return the records of values that are there already, where all are rows of one layout."""
+    """Return the records of values that are all rows of one layout, else None."""
     kinds = set(map(type, values))
     if kinds == {tuple}:
         if len(set(map(len, values))) > 1:
@@ -367,7 +358,7 @@ def _packed_alike(values: list[Any]) -> list[bytes] | None:
 
 
 def _packed(head: bytes, layout: Layout, rows: list[Any], encode: Encoder) -> list[bytes]:
-    """Return the records of numbers, or of tuples of them, of one layout."""
+    """Return the records of numbers, or of tuples of numbers, of one layout."""
     if not rows:
         return []
     columns = [rows] if layout.head[0] == NUMBER else zip(*rows, strict=True)
@@ -385,14 +376,14 @@ def _row_encoder(layout: Layout, *, is_tuple: bool) -> Encoder:
     def encode_row(value: Any) -> bytes:
         try:
             return pack(head, *value, DOT) if is_tuple else pack(head, value, DOT)
-        except struct.error:  # an int outside of 64 bits
+        except struct.error:  # an int of more than 64 bits
             return _dumped(value)
 
     return encode_row
 
 
 class _DataDecoder:
-    """Reads values of one content."""
+    """Decodes the values of one version."""
 
     def __init__(self, classes: Classes, shapes: Shapes) -> None:
         known = lru_cache(maxsize=_MAX_KNOWN)
@@ -418,7 +409,7 @@ class _DataDecoder:
                     or EXTENSIONS
                 ):
                     return careful_loads(record, maker)
-                return loads(record)  # it cannot name a class, and all else is plain
+                return loads(record)  # it cannot name a class: only plain data is left
             except (StoredClassError, UndecodableValueError):
                 raise
             except Exception as error:
@@ -427,7 +418,7 @@ class _DataDecoder:
         return decode
 
     def decode_many(self, records: Sequence[bytes | None]) -> Iterable[Any]:
-        """Return the values of records, None where there is none."""
+        """Return the values of records; None stays None."""
         there = [record for record in records if record is not None]
         values = self._decode_alike(there) if there else ()
         if values is None:
@@ -438,7 +429,7 @@ class _DataDecoder:
         return [None if record is None else next(found) for record in records]
 
     def _decode_alike(self, records: list[bytes]) -> list[Any] | None:
-        """Return the values of rows of one layout, or of shapes of one head; of others None."""
+        """Return the values of rows of one layout, or of shapes with one head; else None."""
         rows = decode_rows(records)
         if rows is not None or records[0][:1] != _SHAPE_BYTE:
             return rows
@@ -453,11 +444,11 @@ class _DataDecoder:
         except (UndecodableValueError, StoredClassError):
             raise
         except Exception:
-            return None  # to decode them one by one says what is wrong
+            return None  # decoding one by one raises the error of the damaged record
 
 
 def _undecodable(record: bytes, error: Exception) -> UndecodableValueError:
     return UndecodableValueError(
-        f"a record of {len(record)} bytes holds no value of this codec: {error}; read it with the "
+        f"a record of {len(record)} bytes is not a value of this codec: {error}; read it with the "
         "codec that wrote it"
     )

@@ -8,8 +8,7 @@ from contextlib import closing
 
 from checkpoint.errors import CheckpointError
 from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
-from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
-from checkpoint.state_store.checksum import pairs_checksum
+from checkpoint.state_store.backend import Changes, RawVersion, StateBackend, pairs_checksum
 from checkpoint.testing.claims import require, require_equal, require_raises
 from checkpoint.testing.one_fault import SimulatedCrash
 

@@ -10,9 +10,8 @@ from functools import cached_property
 
 from checkpoint.errors import CorruptCheckpointError, Damage
 from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
-from checkpoint.state_store.backend import Changes
-from checkpoint.state_store.checksum import pairs_checksum, require_checksum
-from checkpoint.state_store.file_names import StoredKind, file_name
+from checkpoint.state_store.backend import Changes, pairs_checksum, require_checksum
+from checkpoint.state_store.store_files import StoredKind, file_name
 from checkpoint.storage.framing import FileRef
 
 

@@ -7,11 +7,10 @@ from contextlib import closing
 
 from checkpoint import CommitLog, CommitRecord, Files, StoreCommit
 from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
-from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
-from checkpoint.state_store.chain import plan_rebuilds
-from checkpoint.state_store.checksum import pairs_checksum
+from checkpoint.state_store.backend import Changes, RawVersion, StateBackend, pairs_checksum
 from checkpoint.state_store.store_files import (
     list_snapshots,
+    plan_rebuilds,
     read_changelog,
     read_parent,
     read_state_snapshot,

@@ -93,9 +93,9 @@ def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are whole have to lead to the content that their writers had."""
     stream = Stream(tmp_path, DataValues())
     stream.batch(0, {"a": 1})
-    monkeypatch.setattr("checkpoint.state_store.overlay.moved_checksum", lambda *_: 7)
+    monkeypatch.setattr("checkpoint.state_store.write_buffer.moved_checksum", lambda *_: 7)
     stream.batch(1, {"a": 2})
-    for time_ms, said in ((1000, []), (2000, ["leads to a wrong content"])):
+    for time_ms, said in ((1000, []), (2000, ["leads to wrong content"])):
         found = Verification()
         verify_stores(stream.files, CommitLog(stream.files).read(time_ms), found)
         assert [problem.found.partition(":")[0] for problem in found.problems] == said

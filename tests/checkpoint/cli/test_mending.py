@@ -348,7 +348,7 @@ def test_a_state_that_nobody_had(
     (begun,) = owned.plan.in_flight
     (stores,) = owned.plan.stores
     partitions = []
-    monkeypatch.setattr("checkpoint.state_store.overlay.moved_checksum", lambda *_: 7)
+    monkeypatch.setattr("checkpoint.state_store.write_buffer.moved_checksum", lambda *_: 7)
     for partition, before in enumerate(stores.partitions):
         store_id = stores.store_id(STREAM, partition)
         with store.writer(store_id, before.version_id) as writer:

@@ -20,9 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.cli import plain
-from checkpoint.cli.instances import ShownClasses
 from checkpoint.cli.plain import Shower, printed, shown
-from checkpoint.cli.unpickling import ShownData, plain_loads
+from checkpoint.cli.unpickling import ShownClasses, ShownData, plain_loads
 from checkpoint.state_store import Classes, DataValues, Shapes
 from checkpoint.state_store.key_decoding import decode_key
 from checkpoint.state_store.keys import encode_key
@@ -89,9 +88,9 @@ LISTS = b"]\x94" + b"".join(b"]\x94h" + bytes([n]) + b"ah" + bytes([n]) + b"a" f
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (START + b"Nr\xff\xff\xff\x7f.", "no room for so many objects as 2147483647"),
-        (START + b"Np2147483647\n.", "no room for so many objects"),
-        (START + b"\x96" + b"\xff" * 5 + b"\0\0\0.", "longer than it is"),
+        (START + b"Nr\xff\xff\xff\x7f.", "object 2147483647, more than it has room for"),
+        (START + b"Np2147483647\n.", "more than it has room for"),
+        (START + b"\x96" + b"\xff" * 5 + b"\0\0\0.", "only 1 remain"),
         (START + b"}" + TUPLES + b"K\x01s.", "too many parts"),
         (START + b"}(" + TUPLES + b"K\x01u.", "too many parts"),
         (START + b"(" + TUPLES + b"K\x01d.", "too many parts"),
@@ -100,6 +99,7 @@ LISTS = b"]\x94" + b"".join(b"]\x94h" + bytes([n]) + b"ah" + bytes([n]) + b"a" f
         (START + COUNTER + b"](" + TUPLES + b"e\x85R.", "too many parts"),
         (START + COUNTER + b"](" + TUPLES + b"e\x85\x81.", "too many parts"),
         (START + COUNTER + b"N}\x8c\x08__init__" + COUNTER + b"s\x86b.", "it changes a class"),
+        (START + LISTS + b".", "too many parts"),
         (START + b"\x82\x01.", "by the number 1"),
     ],
 )
@@ -115,14 +115,27 @@ def test_few_bytes_take_neither_all_memory_nor_all_time(data: bytes, said: str) 
 def test_what_has_too_many_parts_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor printed; and after many such values, each takes less time. Others are as ever."""
     monkeypatch.setattr(plain, "_MOST_PARTS", 100_000)
-    value = plain_loads(START + LISTS + b".")
+    value: list[Any] = []
+    for _ in range(40):
+        value = [value, value]
     shower = Shower()
-    reason = {"not shown": "it has too many parts, most of them the same ones again"}
+    reason = {"not shown": "it has too many parts, most of them repeated"}
     assert [shower.shown(value) for _ in range(20)] == [reason] * 20
     assert shower.shown(list(range(900))) == list(range(900))
     assert printed(value) == f"<not shown: {reason['not shown']}>"
     assert shown(["x" * 10_000_000]) == reason
     assert printed([1, "a"]) == "[1, 'a']"
+
+
+def test_shared_parts_are_shown() -> None:
+    """Data that a program has pickled may share parts, also in a circle."""
+    shared = [("x", n) for n in range(1000)]
+    value: Any = [shared] * 100
+    assert plain_loads(pickle.dumps(value, 5)) == value
+    for protocol in range(6):
+        value = {"a": [1, (2, None)], "b": collections.Counter("aab")}
+        value["circle"] = value
+        assert plain_loads(pickle.dumps(value, protocol))["circle"]["a"] == [1, (2, None)]
 
 
 def test_large_ints_are_shown_in_hexadecimal() -> None:

@@ -9,10 +9,10 @@ import sys
 
 from checkpoint import CommitLog, open_files
 from checkpoint.log.record_retention import apply_retention
-from checkpoint.state_store.file_names import STORE_PREFIX
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, compact_if_due, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
+from checkpoint.state_store.store_files import STORE_PREFIX
 from checkpoint.state_store.store_retention import plan_store_retention
 from tests.support.stores import named, require_open, run_batch, store_of
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from checkpoint.log.version_records import EMPTY, VersionId
-from checkpoint.state_store.chain import ReplayPlan, plan_catch_up, plan_rebuilds, walk_back
+from checkpoint.state_store.store_files import ReplayPlan, plan_catch_up, plan_rebuilds, walk_back
 
 CHAIN = [EMPTY, *(VersionId(version, f"{version:08x}") for version in range(1, 9))]
 OTHER = [*CHAIN[:4], *(VersionId(version, f"{version:08x}aa") for version in range(4, 7))]

@@ -20,18 +20,17 @@ from checkpoint.state_store import (
     StoreId,
     VersionId,
 )
-from checkpoint.state_store.backend import Changes
-from checkpoint.state_store.change_blocks import Compression
-from checkpoint.state_store.checksum import (
+from checkpoint.state_store.backend import (
+    Changes,
     ChecksumMismatchError,
     moved_checksum,
     pairs_checksum,
     require_checksum,
 )
-from checkpoint.state_store.file_names import StoredKind
+from checkpoint.state_store.change_blocks import Compression
 from checkpoint.state_store.maintenance import take_snapshot
 from checkpoint.state_store.replica import LmdbVersion
-from checkpoint.state_store.store_files import StoredHeader, stored_frames
+from checkpoint.state_store.store_files import StoredHeader, StoredKind, stored_frames
 from checkpoint.storage.framing import FrameTotals
 from checkpoint.testing.memory_backend import MemoryBackend
 
@@ -63,7 +62,7 @@ def test_what_it_finds() -> None:
     require_checksum(None, 7)
     exchanged = {b"1": content[b"2"], b"2": content[b"1"]}
     for wrong in ({b"7": b"record 8"}, {b"new": b"record"}, exchanged):
-        with pytest.raises(ChecksumMismatchError, match="add up to"):
+        with pytest.raises(ChecksumMismatchError, match="the checksum of its records is"):
             require_checksum(checksum, pairs_checksum({**content, **wrong}.items()))
     del content[b"7"]
     with pytest.raises(ChecksumMismatchError):
@@ -145,9 +144,9 @@ def test_what_was_made_of_a_rotten_replica_is_refused(tmp_path: Path) -> None:
     with host.store.writer(ID, version_id) as writer:
         writer.update([("key 3", 1)], lambda new, old: new)
         wrong = writer.commit().version_id
-    with pytest.raises(CorruptCheckpointError, match="leads to a wrong content") as error:
+    with pytest.raises(CorruptCheckpointError, match="leads to wrong content") as error:
         Host(tmp_path, "other").backend.open(ID, wrong)
-    assert "worked on a damaged replica; go back to a batch before it" in error.value.remedy
+    assert "used a damaged replica; go back to an earlier batch" in error.value.remedy
     assert "checkpoint rewind" in error.value.remedy
     assert Host(tmp_path, "third").checksum(version_id) is not None
 
@@ -165,7 +164,7 @@ def test_a_checksum_never_becomes_negative(tmp_path: Path) -> None:
     with host.store.writer(ID, version_id) as writer:
         writer.remove("key 3")
         wrong = writer.commit().version_id
-    with pytest.raises(CorruptCheckpointError, match="leads to a wrong content"):
+    with pytest.raises(CorruptCheckpointError, match="leads to wrong content"):
         Host(tmp_path, "other").backend.open(ID, wrong)
 
 
@@ -182,7 +181,7 @@ def test_a_snapshot_with_a_wrong_checksum_is_passed_over(
     header = StoredHeader(ID, StoredKind.SNAPSHOT, version_id, version_id, codec, Compression.NONE)
     host.backend.files.create(header.name, stored_frames(header, [part], FrameTotals()))
     assert Host(tmp_path, "other").checksum(version_id) is not None
-    assert "leads to a wrong content" in caplog.text
+    assert "leads to wrong content" in caplog.text
 
 
 def test_memory_requires_it() -> None:

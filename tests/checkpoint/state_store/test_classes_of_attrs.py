@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.classes import Classes, StoredClassError
 from checkpoint.state_store.key_decoding import decode_key
 from checkpoint.state_store.keys import comes_back, encode_key
-from checkpoint.state_store.schemas import StoredClassError
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.values import DataValues
 from dstreams.spark.stable_hash import stable_hash

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint.state_store.columns import Column
+from checkpoint.state_store.change_blocks import Column
 
 ITEMS = [b"a", b"", b"ccc", b"dd", *(bytes(number % 7) for number in range(1000))]
 SAME = [b"%03d" % number for number in range(600)]
@@ -44,5 +44,5 @@ def test_columns_are_joined() -> None:
 
 def test_a_column_that_ends_too_early() -> None:
     """Lengths that go beyond the bytes are refused before any item is cut."""
-    with pytest.raises(ValueError, match="a column of 2 items ends 3 bytes too early"):
+    with pytest.raises(ValueError, match="a column of 2 items is 3 bytes too short"):
         Column([2, 4], b"abc")

@@ -21,10 +21,10 @@ from checkpoint import (
 )
 from checkpoint.log.record_retention import apply_retention
 from checkpoint.state_store import replica_directory
-from checkpoint.state_store.file_names import STORE_PREFIX
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
+from checkpoint.state_store.store_files import STORE_PREFIX
 from checkpoint.state_store.store_retention import plan_store_retention
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from tests.support.faults import FAULTS, fault_ids

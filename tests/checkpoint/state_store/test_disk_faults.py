@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from checkpoint import CheckpointError, CommitLog, StorageRefusedError, open_files
-from checkpoint.state_store import changelog_cache, replica_directory
+from checkpoint.state_store import replica_builder, replica_directory
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
@@ -112,7 +112,7 @@ def test_a_copy_that_cannot_be_kept_is_no_fault(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(changelog_cache, "os", Full())
+        patch.setattr(replica_builder, "os", Full())
         version_ids.append(commit(backend, STORE, version_ids[1]).version_id)
     copies = list(Path(backend.local_directory).rglob("*.changes*"))
     assert len(copies) == 1  # of the first one, whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from checkpoint.log.version_records import EMPTY, StoreId, VersionId
-from checkpoint.state_store.file_names import (
+from checkpoint.state_store.store_files import (
     StoredKind,
     directory_of,
     epoch_of,

@@ -245,7 +245,7 @@ def test_refused_as_the_stable_hash_does() -> None:
 )
 def test_keys_that_are_too_long(key: Any) -> None:
     """A key of more than 64 KiB is refused, and numbers are not even written out for it."""
-    with pytest.raises(ValueError, match=r"use (a digest of it|its text) as key"):
+    with pytest.raises(ValueError, match=r"use (a digest|its text) as key"):
         encode_key(key)
 
 

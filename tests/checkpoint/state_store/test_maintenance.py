@@ -22,7 +22,7 @@ from checkpoint.state_store.maintenance import (
     snapshot_if_due,
 )
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
-from checkpoint.state_store.replica_meta import ReplicaMeta
+from checkpoint.state_store.replica_builder import ReplicaMeta
 from checkpoint.state_store.store_files import list_snapshots
 from tests.support.replicas import close_unused, sweep_local
 from tests.support.stores import commit, commit_up_to, require_open, store_of

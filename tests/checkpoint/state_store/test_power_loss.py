@@ -18,8 +18,12 @@ from checkpoint import CheckpointError, CommitLog, CorruptCheckpointError
 from checkpoint.log.record_retention import apply_retention
 from checkpoint.log.version_records import EMPTY, StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion
-from checkpoint.state_store.file_names import STORE_PREFIX, new_uid
-from checkpoint.state_store.store_files import write_changelog, write_state_snapshot
+from checkpoint.state_store.store_files import (
+    STORE_PREFIX,
+    new_uid,
+    write_changelog,
+    write_state_snapshot,
+)
 from checkpoint.state_store.store_retention import plan_store_retention
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk, check_files
 from checkpoint.testing.memory_backend import MemoryBackend

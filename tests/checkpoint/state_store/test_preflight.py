@@ -121,7 +121,7 @@ def test_of_large_files_the_tasks_read_the_rest(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start takes no longer for a state that is large: it looks at the beginning alone."""
-    monkeypatch.setattr(preflight.Reading.__init__, "__defaults__", (10,))
+    monkeypatch.setattr(preflight.ReadBudget.__init__, "__defaults__", (10,))
     plan = read_plan(files)
     (path,) = (tmp_path / "stream").glob("state/sums/*.state")
     content = path.read_bytes()

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.state_store.keys import encode_key, encode_whole
-from checkpoint.state_store.ranges import KeyRange, after_prefix, key_range, prefix_range
+from checkpoint.state_store.keys import (
+    KeyRange,
+    after_prefix,
+    encode_key,
+    encode_whole,
+    key_range,
+    prefix_range,
+)
 
 texts = st.text("a\0\xff\uffff", max_size=3) | st.text("a", min_size=455, max_size=485)
 tuples = st.lists(texts | st.integers(-2, 2), max_size=3).map(tuple)

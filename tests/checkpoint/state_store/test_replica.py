@@ -18,9 +18,9 @@ from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, Vers
 from checkpoint.state_store import environments
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.change_blocks import Compression
-from checkpoint.state_store.file_names import StoredKind, file_name
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
+from checkpoint.state_store.store_files import StoredKind, file_name
 from checkpoint.testing import check_backend
 from tests.support.replicas import close_unused
 from tests.support.stores import (
@@ -383,7 +383,7 @@ def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
     version_id = commit_up_to(backend, STORE, 1)[1]
     os.makedirs(backend.local_directory)
     os.chmod(backend.local_directory, 0o777)  # noqa: S103 (the fault under test)
-    with pytest.raises(StorageRefusedError, match="no other can write, mode 0700"):
+    with pytest.raises(StorageRefusedError, match=r"only user .* can write, mode 0700"):
         backend.open(STORE, version_id)
     os.chmod(backend.local_directory, 0o700)
     require_open(backend, STORE, version_id)
@@ -395,7 +395,7 @@ def test_a_link_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     version_id = commit_up_to(backend, STORE, 1)[1]
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     os.symlink(tmp_path / "elsewhere", backend.local_directory)
-    with pytest.raises(StorageRefusedError, match="is no directory, or a link"):
+    with pytest.raises(StorageRefusedError, match="is not a directory, or is a link"):
         backend.open(STORE, version_id)
 
 

@@ -13,11 +13,16 @@ from checkpoint import CorruptCheckpointError, open_files
 from checkpoint.log.version_records import EMPTY, VersionId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.change_blocks import Compression
-from checkpoint.state_store.file_names import StoredKind, file_name, new_uid
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
-from checkpoint.state_store.store_files import StoredHeader, stored_frames
+from checkpoint.state_store.store_files import (
+    StoredHeader,
+    StoredKind,
+    file_name,
+    new_uid,
+    stored_frames,
+)
 from checkpoint.storage.framing import FrameTotals
 from tests.support.replicas import close_unused
 from tests.support.stores import commit, require_open, store_of

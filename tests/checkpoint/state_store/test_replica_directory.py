@@ -117,7 +117,9 @@ def test_deleting_follows_no_link(tmp_path: Path) -> None:
 def test_a_full_disk_is_refused_with_the_setting_of_another_directory(tmp_path: Path) -> None:
     """Who reads it may not know where replicas are, or why."""
     with (
-        pytest.raises(StorageRefusedError, match=r"spark\.dstreams\.state\.localDirectory$"),
+        pytest.raises(
+            StorageRefusedError, match=r"spark\.dstreams\.state\.localDirectory to another"
+        ),
         refusing("reserve 4194304 bytes for the replica in", str(tmp_path)),
     ):
         raise OSError(28, "No space left on device")

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.state_store.rows import MAX_FIELDS, ROWS, decode_row, decode_rows
-from checkpoint.state_store.shapes import Shapes
+from checkpoint.state_store.shapes import MAX_FIELDS, ROWS, Shapes, decode_row, decode_rows
 from checkpoint.state_store.values import DataValues
 
 numbers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats())

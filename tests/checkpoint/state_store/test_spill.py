@@ -97,7 +97,7 @@ def test_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missin
 
         monkeypatch.setattr("checkpoint.state_store.spill.lmdb.open", full)
     store = StateStore(MemoryBackend(), spill_bytes=100, spill_directory=str(directory))
-    refused = pytest.raises(StorageRefusedError, match=r"cannot be spilled to .*; make room there")
+    refused = pytest.raises(StorageRefusedError, match=r"cannot spill changes .*; free space there")
     with store.writer(ID, EMPTY) as writer, refused:
         writer.put("a", "x" * 1_000)
     assert list(tmp_path.iterdir()) == []

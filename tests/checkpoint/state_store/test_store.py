@@ -102,7 +102,7 @@ def test_codec_must_fit(opened_with: dict[str, Any], fits: bool) -> None:
             with open_(ID, version_id):
                 pass
         else:
-            with pytest.raises(CodecMismatchError, match=r"written as '.*' must be opened so, got"):
+            with pytest.raises(CodecMismatchError, match=r"written as '.*', got"):
                 open_(ID, version_id)
     with store.writer(ID, EMPTY) as writer:
         writer.commit()
@@ -231,13 +231,13 @@ def test_keys_as_they_were_put() -> None:
 
 
 def test_keys_of_classes_that_are_not_named() -> None:
-    """A key of a class of data that the program does not name is refused when it is put."""
+    """A key of a class of data that the program does not register is refused when it is put."""
     with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
         for key in (Colour.RED, User("anna", 1), Point(1.0, "y"), ("a", Colour.RED)):
             put_many = functools.partial(writer.put_many, {key: 0})
             update = functools.partial(writer.update, [(key, 0)], lambda given, value: given)
             for call in (functools.partial(writer.put, key, 0), put_many, update):
-                with pytest.raises(NotPlainError, match="that the program does not name"):
+                with pytest.raises(NotPlainError, match="that the program does not register"):
                     call()
         assert writer.count() == 0
 
@@ -277,9 +277,9 @@ def test_size_counts_changes() -> None:
 
 def test_values_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value above the limit is refused by its size, and nothing has changed."""
-    monkeypatch.setattr("checkpoint.state_store.overlay.MAX_VALUE_BYTES", 1000)
+    monkeypatch.setattr("checkpoint.state_store.write_buffer.MAX_VALUE_BYTES", 1000)
     with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
-        with pytest.raises(ValueError, match="must be at most 1000 bytes when encoded; split it"):
+        with pytest.raises(ValueError, match="must be at most 1000 bytes when encoded, got"):
             writer.put("a", "x" * 2000, timeout_ms=1)
         assert (writer.count(), list(writer.items()), list(writer.due(5))) == (0, [], [])
 

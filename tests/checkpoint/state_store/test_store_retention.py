@@ -21,9 +21,12 @@ from checkpoint import (
 )
 from checkpoint.log.record_retention import RetentionPlan, apply_retention
 from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
-from checkpoint.state_store.file_names import STORE_PREFIX, StoredKind, new_uid, parse_file_name
 from checkpoint.state_store.store_files import (
+    STORE_PREFIX,
+    StoredKind,
     changes_between,
+    new_uid,
+    parse_file_name,
     write_changelog,
     write_state_snapshot,
 )
@@ -241,7 +244,7 @@ def test_a_plan_of_nothing_deletes_nothing(history: History) -> None:
     history.batch()
     assert history.retain(0) == []
     assert history.log.times() == [1000]
-    with pytest.raises(ValueError, match="kept snapshots must be 1"):
+    with pytest.raises(ValueError, match="kept_snapshots must be at least 1"):
         plan_store_retention([], [], 0, 1, kept_snapshots=0)
 
 

@@ -14,9 +14,12 @@ from checkpoint import CorruptCheckpointError, Files, StorageRefusedError, open_
 from checkpoint.log.version_records import EMPTY, StoreId, VersionId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.change_blocks import Compression, encode_changes
-from checkpoint.state_store.file_names import StoredKind, epoch_of, file_name, new_uid
 from checkpoint.state_store.store_files import (
+    StoredKind,
+    epoch_of,
+    file_name,
     list_snapshots,
+    new_uid,
     open_stored,
     read_changelog,
     read_parent,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId, VersionId
-from checkpoint.state_store.timeouts import (
+from checkpoint.state_store.records import (
     index_entry,
     index_stop,
     require_timeout_ms,

@@ -178,7 +178,7 @@ def test_refused_values(value: Any) -> None:
     """What is not plain is refused with the ways out, and the encoder goes on."""
     encode = DataValues().encoder(SHAPES)
     with pytest.raises(
-        TypeError, match=r"in a tuple, a dict or a dataclass, or take PickleValues\(\)"
+        TypeError, match=r"in a tuple, a dict or a dataclass, or use PickleValues\(\)"
     ):
         encode(value)
     assert DataValues().decoder(SHAPES)(encode([1])) == [1]
@@ -317,7 +317,7 @@ def test_what_is_not_plain_is_refused_while_stepping() -> None:
             if wrong == 2:
                 assert step_all([0, 0], records, lambda new, old: 2)[0] == codec.encoder(SHAPES)(2)
                 continue
-            with pytest.raises(TypeError, match=r"is not plain data|the program does not name"):
+            with pytest.raises(TypeError, match=r"is not plain data|the program does not register"):
                 step_all([0, 0], records, lambda new, old, wrong=wrong: wrong)
 
 
@@ -352,7 +352,7 @@ def test_many_encoder_refuses_what_is_not_plain(first: Any) -> None:
     codec = DataValues()
     for wrong in (Tally(), Account("a", 1), (1, Point(1)), [object()], print):
         encode_many = codec.many_encoder(SHAPES)
-        with pytest.raises(TypeError, match=r"is not plain data|the program does not name"):
+        with pytest.raises(TypeError, match=r"is not plain data|the program does not register"):
             encode_many([first, wrong])
         assert list(codec.many_decoder(SHAPES)(encode_many([first, "b"]))) == [first, "b"]
 

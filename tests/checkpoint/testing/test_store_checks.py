@@ -83,11 +83,11 @@ def test_contents_that_break_a_promise(make_backend: Callable[[], MemoryBackend]
 
 
 def forgets_index(writer: StateWriter) -> None:
-    writer._overlay._move = lambda raw, from_ms, to_ms: None  # type: ignore[method-assign]
+    writer._buffer._move = lambda raw, from_ms, to_ms: None  # type: ignore[method-assign]
 
 
 def counts_puts(writer: StateWriter) -> None:
-    writer._overlay._below = lambda raw: None
+    writer._buffer._below = lambda raw: None
 
 
 def shares_values(writer: StateWriter) -> None:
@@ -115,7 +115,7 @@ def scans_what_is_now(writer: StateWriter) -> None:
 
 
 def forgets_removes(writer: StateWriter) -> None:
-    writer._overlay.remove = lambda raw, before: None  # type: ignore[method-assign]
+    writer._buffer.remove = lambda raw, before: None  # type: ignore[method-assign]
 
 
 def fires_late(writer: StateWriter) -> None:

@@ -167,7 +167,7 @@ def test_unnamed_class_says_how_to_name_it(session: StreamSession, tmp_path: Pat
     with pytest.raises(
         StreamingQueryException,
         match=r"the state of key 'a' cannot be stored: it holds a sched.Event "
-        r"\(in state\[1\]\[0\]\), which is of a class of data that the program does not name; "
+        r"\(in state\[1\]\[0\]\), which is of a class of data that the program does not register; "
         r"name it .* or by stateClasses\(...\) of the StreamingContext, the StreamSession or",
     ):
         run.add("a")
