@@ -14,8 +14,8 @@ from checkpoint.cli import savepoint
 from checkpoint.cli.savepoint import export_stream, import_stream
 from checkpoint.errors import UntrustedFileError
 from checkpoint.storage.open_location import open_files as open_any
-from checkpoint.testing import FaultyFiles, SimulatedCrash
 from tests.checkpoint.cli.conftest import Run
+from tests.support.faults import FaultyFiles, SimulatedCrash
 from tests.support.stream_model import STREAM, Driver, PausedFiles, World, require_right
 
 
