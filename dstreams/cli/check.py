@@ -1,4 +1,4 @@
-"""``check``: what a program uses of ``pyspark.streaming``, and what there is to do."""
+"""``dstreams check``: list the uses of ``pyspark.streaming`` in a program, and what to change."""
 
 from __future__ import annotations
 
@@ -6,37 +6,29 @@ import argparse
 import sys
 from pathlib import Path
 
-from dstreams.cli.common import Commands
+from checkpoint.cli import CommandParser
 from dstreams.compat.check.check import check
 from dstreams.compat.check.report import as_json, report
 
 _STATUS = """\
 exit status:
-  0    nothing to do: what it uses runs, and what differs is listed
-  1    something has to be changed or set
-  2    a file cannot be read, or the command was used wrongly
+  0    nothing to change; differences are listed
+  1    something has to be changed or configured
+  2    a file cannot be read, or usage error
   130  interrupted by Ctrl-C
 """
 
 
-def add_check(commands: Commands) -> None:
-    """Add the command to a parser."""
-    command = commands.add_parser(
-        "check",
-        help="say what a program uses of pyspark.streaming, and what to change",
-        description=(
-            "Reads programs that were written for pyspark.streaming, without running them, and "
-            "lists by line what has to be changed or set, what differs, and what stays the same."
-        ),
-        examples=["app.py", "--json src/"],
-        epilog=_STATUS,
+def configure(command: CommandParser) -> None:
+    """Add the arguments of the command."""
+    command.description = (
+        "Reads programs written for pyspark.streaming without running them, and lists by line "
+        "what to change or configure, what behaves differently, and what stays the same."
     )
-    command.add_argument("--json", action="store_true", help="for programs")
+    command.add_below(["app.py", "--json src/"], _STATUS)
+    command.add_argument("--json", action="store_true", help="machine-readable (JSON)")
     command.add_argument(
-        "paths",
-        nargs="+",
-        metavar="PATH",
-        help="a file, or a directory for all files *.py below it",
+        "paths", nargs="+", metavar="PATH", help="a file, or a directory for all *.py files in it"
     )
     command.set_defaults(run=_run)
 

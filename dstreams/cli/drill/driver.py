@@ -20,9 +20,8 @@ from typing import Any
 
 from dstreams import StreamingContext, StreamingListener
 from dstreams.cli.drill.application import load
-from dstreams.cli.drill.checkpoints import CHECKPOINT
-from dstreams.cli.drill.phases import OPENED, RUNS, STARTED
-from dstreams.cli.drill.steps import Step, arm, die, step_named
+from dstreams.cli.drill.oracle import CHECKPOINT
+from dstreams.cli.drill.steps import OPENED, RUNS, STARTED, Step, arm, die, step_named
 from dstreams.common import faults
 from dstreams.structured import StreamingQueryListener, StreamSession
 

@@ -16,8 +16,15 @@ from pyspark import RDD
 from dstreams import DStream, State, StateSpec, StreamingContext, tuned_context
 from dstreams.cli.drill import oracle
 from dstreams.cli.drill.application import INTERVAL
-from dstreams.cli.drill.checkpoints import completed_in, states_in
-from dstreams.cli.drill.ledger import Record, files_written, parse_record, records_in, write_file
+from dstreams.cli.drill.oracle import (
+    Record,
+    completed_in,
+    files_written,
+    parse_record,
+    records_in,
+    states_in,
+    write_file,
+)
 from dstreams.cli.drill.results import OutputFindings
 
 INTERVAL_S = 2

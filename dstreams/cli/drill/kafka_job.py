@@ -20,9 +20,8 @@ from pyspark import RDD
 from dstreams import DStream, StateSpec, StreamError, StreamingContext, tuned_context
 from dstreams.cli.drill import oracle
 from dstreams.cli.drill.application import KAFKA
-from dstreams.cli.drill.checkpoints import completed_in, states_in
 from dstreams.cli.drill.job import CORES, add_records, by_key, count_visit, interval_s
-from dstreams.cli.drill.ledger import records_in, records_of_file
+from dstreams.cli.drill.oracle import completed_in, records_in, records_of_file, states_in
 from dstreams.cli.drill.results import OutputFindings
 from dstreams.kafka import ConsumerStrategies, KafkaUtils, LocationStrategies, client
 from dstreams.sinks import TransactionalSink

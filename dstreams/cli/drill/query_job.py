@@ -10,8 +10,7 @@ from pathlib import Path
 
 from dstreams import GroupState, tuned_context
 from dstreams.cli.drill import oracle
-from dstreams.cli.drill.checkpoints import states_in
-from dstreams.cli.drill.ledger import files_written, parse_record, records_in, write_file
+from dstreams.cli.drill.oracle import files_written, parse_record, records_in, states_in, write_file
 from dstreams.cli.drill.results import OutputFindings
 from dstreams.structured import StreamSession
 from dstreams.structured.sources.committed_files import committed_lines

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TextIO
 
-from checkpoint.cli.progress import painted
+from checkpoint.cli import painted
 
 
 @dataclass(frozen=True)
@@ -114,18 +114,10 @@ def percentile(values: Sequence[int], share: int) -> int | None:
 
 
 class DrillReport:
-    """Writes to a stream, by *above* where a bar is in its last line."""
+    """Prints the progress and the result of a drill."""
 
-    def __init__(
-        self,
-        out: TextIO,
-        as_json: bool,
-        *,
-        is_quiet: bool = False,
-        above: TextIO | None = None,
-    ) -> None:
-        self._terminal = out
-        self._out = above or out
+    def __init__(self, out: TextIO, *, as_json: bool = False, is_quiet: bool = False) -> None:
+        self._out = out
         self._as_json = as_json
         self._is_quiet = is_quiet
 
@@ -146,7 +138,7 @@ class DrillReport:
         else:
             table, line, verdict = result_table(result).rpartition("\n")
             colour: Literal["green", "red"] = "green" if result.is_passed else "red"
-            self._write(f"{table}{line}{painted(verdict, colour, self._terminal)}")
+            self._write(f"{table}{line}{painted(verdict, colour, self._out)}")
 
     def _write(self, text: str) -> None:
         self._out.write(f"{text}\n")
