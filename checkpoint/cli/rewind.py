@@ -17,6 +17,7 @@ from itertools import takewhile
 
 from checkpoint.cli.command_parser import about
 from checkpoint.cli.common import (
+    TIMES,
     CommandResult,
     Commands,
     UsageError,
@@ -25,13 +26,14 @@ from checkpoint.cli.common import (
     add_location,
     add_progress,
     command_line,
+    iso,
+    moment,
     nearest,
     open_stream_at,
     progress_of,
 )
+from checkpoint.cli.common import time_ms as read_time
 from checkpoint.cli.progress import SILENT, Progress
-from checkpoint.cli.times import TIMES, iso, moment
-from checkpoint.cli.times import time_ms as read_time
 from checkpoint.cli.verify import Verification, verify_restart
 from checkpoint.errors import CheckpointError, CorruptCheckpointError
 from checkpoint.log.batch_log import BatchLog

@@ -20,11 +20,12 @@ from checkpoint.cli.common import (
     add_location,
     add_progress,
     command_line,
+    iso,
+    moment,
     open_stream_at,
     progress_of,
 )
 from checkpoint.cli.rewind import newest_good
-from checkpoint.cli.times import iso, moment
 from checkpoint.cli.verify import Note, Verification, restart_problem, verify_stream
 from checkpoint.errors import CheckpointError, Damage, UntrustedFileError
 from checkpoint.log.graph_record import all_graphs

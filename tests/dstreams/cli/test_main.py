@@ -20,7 +20,7 @@ import pyspark
 import pytest
 
 from checkpoint.cli.command_parser import CommandParser
-from checkpoint.cli.times import time_ms
+from checkpoint.cli.common import time_ms
 from dstreams.cli.main import main, parser
 from tests.support.jvms import ENVIRONMENT
 from tests.support.terminal import TerminalProgram
@@ -242,6 +242,21 @@ def test_closed_output() -> None:
         _, errors = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 1
         assert own_errors(errors) == []
+
+
+def test_run_without_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a program, the error shows how the command is called."""
+    assert main(["run"]) == 2
+    assert capsys.readouterr().err == "dstreams run: which program? dstreams run app.py\n"
+
+
+def test_the_version_loads_no_command() -> None:
+    """Neither Spark nor a command is imported for --version and --help."""
+    code = (
+        "import sys; from dstreams.cli.main import parser; parser(()).format_help();"
+        "sys.exit(bool({'pyspark', 'dstreams.cli.run', 'lmdb'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_no_java(tmp_path: Path) -> None:
