@@ -255,7 +255,7 @@ def _check_commit(backend: StateBackend) -> None:
     require_equal(first.partition, 0, "partition of a commit")
     require(first.size_bytes > 0, "size_bytes of a commit must be its size")
     digest = "" if first.file is None else first.file.digest
-    require(digest != "", "digest of a commit must tell it from others")
+    require(digest != "", "digest of a commit must be unique")
     puts, index = [(b"sa", b"11."), (b"sb", b"2.")], ([b"t2", b"t3"], [b"t1", b"not there"])
     second = _commit(backend, first.version_id, 2, puts, [b"sc"], index)
     _require_content(backend, second.version_id, [(b"sa", b"11."), (b"sb", b"2.")], [b"t2", b"t3"])
@@ -359,7 +359,7 @@ def _check_open_together(backend: StateBackend) -> None:
     firsts = [next(scan) for scan in scans]
     require_equal(firsts, [pairs[0]] * 6, "first pairs of contents that are open together")
     for number, scan in enumerate(scans):
-        require_equal(list(scan), pairs[1 : number + 1], "rest of a content beside others")
+        require_equal(list(scan), pairs[1 : number + 1], "rest of a content opened with others")
     for version in opened:
         version.close()
 

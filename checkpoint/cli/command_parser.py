@@ -21,20 +21,20 @@ class CommandParser(argparse.ArgumentParser):
     Args:
         arguments: those of :class:`argparse.ArgumentParser`.
         examples: what is typed after the name of the command, each in a line of its help.
-        epilog: what stands below them.
+        epilog: text below them.
     """
 
     def __init__(
         self, *, examples: Sequence[str] = (), epilog: str | None = None, **arguments: Any
     ) -> None:
         arguments.setdefault("formatter_class", HelpPage)
-        # What is short for an option today would be short for another one tomorrow.
+        # An abbreviation of an option could become ambiguous with a new one.
         arguments.setdefault("allow_abbrev", False)
         super().__init__(**arguments)
         self.add_below(examples, epilog)
 
     def add_below(self, examples: Sequence[str], epilog: str | None) -> None:
-        """Set what stands below the options: examples, and a text."""
+        """Set the text below the options: examples and an epilog."""
         self.examples = tuple(examples)
         shown = [f"  %(prog)s {example}".rstrip() for example in examples]
         heading = "example:" if len(shown) == 1 else "examples:"
@@ -42,7 +42,7 @@ class CommandParser(argparse.ArgumentParser):
         self.epilog = "\n\n".join(filter(None, (below, epilog))) or None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the words, and end with an error if there is one that nobody knows."""
+        """Parse the words; exit with an error on an unknown one."""
         if args is not None:
             # Before what is missing: it may be missing because it is misspelt.
             takes_rest = any(map(_takes_the_rest, self._actions))

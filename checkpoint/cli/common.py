@@ -1,4 +1,4 @@
-"""What the tools share: what a command returns, which stream is meant, how numbers are shown."""
+"""Shared by the tools: results of commands, arguments, times, streams, sizes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ exit status:
     0  done; verify has found nothing wrong, diff no difference or some
     1  it failed: a file is damaged, missing or refused, or the storage does not
        answer; or something of the state that was asked for cannot be shown
-    2  the command was used wrongly, or what it asks for is not there
+    2  usage error, or the requested object does not exist
     3  verify has found problems, and has named them
     4  refused, because a driver may be at work on the stream
   130  interrupted by Ctrl-C
@@ -56,22 +56,22 @@ TIMES = """\
 A time is ISO 8601, as 2026-11-23T20:15:00Z; without a zone it is by the clock of this machine. Or
 it is a number: milliseconds since 1970.
 """
-"""What help pages say of times."""
+"""Text about times in help pages."""
 
 _COLUMNS, _LINES = 80, 24
 _CUT = "..."
 
 
 class UsageError(Exception):
-    """What was asked for is not there; the message says what is."""
+    """The requested object does not exist; the message lists the existing ones."""
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command returns.
+    """The result of a command.
 
-    *verdict* is the last line for people, good news where the status says so; below it stands
-    *advice*, whose last line is a command to be pasted.
+    *verdict* is the last line of text, green if the status is good; *advice* follows it, with a
+    command to paste in its last line.
     """
 
     data: object = None
@@ -85,7 +85,7 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong with a file.
+    """A problem with a file.
 
     Args:
         file: where it is.
@@ -102,16 +102,16 @@ class Problem:
     damage: Damage
 
     def as_json(self) -> dict[str, str]:
-        """Return it for programs."""
+        """Return the problem as a JSON object."""
         return {**vars(self), "damage": self.damage.value}
 
     @classmethod
     def of(cls, error: CorruptCheckpointError) -> Problem:
-        """Return the problem that an error tells of."""
+        """Return the problem that an error describes."""
         return cls(error.file, error.found, error.expected, error.remedy, error.damage)
 
     def error(self) -> CorruptCheckpointError:
-        """Return the error that tells of this problem."""
+        """Return the error that describes this problem."""
         return CorruptCheckpointError(
             self.file, self.found, self.expected, self.remedy, self.damage
         )
@@ -121,7 +121,7 @@ class Problem:
 
 
 def add_location(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which stream is meant."""
+    """Add the arguments that select a stream."""
     parser.add_argument(
         "url", metavar="CHECKPOINT", help="path or URL of the checkpoint, or of one stream in it"
     )
@@ -131,7 +131,7 @@ def add_location(parser: argparse.ArgumentParser) -> None:
 
 
 def command_line(options: argparse.Namespace, *words: str) -> str:
-    """Return the command *words* for the stream that *options* mean, as one types it."""
+    """Return the command *words* for the stream selected by *options*."""
     command, *rest = words
     url = os.path.abspath(options.url) if "://" not in options.url else options.url
     stream = ["--stream", options.stream] if options.stream else []
@@ -139,7 +139,7 @@ def command_line(options: argparse.Namespace, *words: str) -> str:
 
 
 def add_operator(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say of which operator, and of which part of its state."""
+    """Add the arguments that select an operator and a part of its state."""
     parser.add_argument(
         "--operator", metavar="UID", help="uid of the operator, where there are several"
     )
@@ -155,20 +155,22 @@ def add_time(parser: argparse.ArgumentParser, name: str, text: str, **arguments:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the argument by which programs ask."""
-    parser.add_argument("--json", action="store_true", help="for programs")
+    """Add the option for JSON output."""
+    parser.add_argument("--json", action="store_true", help="machine-readable (JSON)")
 
 
 def add_progress(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a command that can take long."""
-    parser.add_argument("--quiet", action="store_true", help="no progress: result and errors only")
+    parser.add_argument("--quiet", action="store_true", help="print only the result and errors")
     parser.add_argument(
-        "--json", action="store_true", help="for programs: the result, and progress beside it"
+        "--json",
+        action="store_true",
+        help="machine-readable (JSON), also the progress",
     )
 
 
 def progress_of(options: argparse.Namespace) -> Progress:
-    """Return what shows the progress of a command with these arguments."""
+    """Return the progress of a command with these arguments."""
     name = f"{options.program} {options.command}"
     return progress_on(sys.stderr, name, as_json=options.json, is_quiet=options.quiet)
 
@@ -198,7 +200,7 @@ def record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
 
 
 def nearest(times: Sequence[int], time_ms: int) -> str:
-    """Say which *times*, in order, are near one that is not among them."""
+    """Return text with the sorted *times* nearest to a missing one."""
     if not times:
         return "there are none"
     place = bisect(times, time_ms)
@@ -209,7 +211,7 @@ def nearest(times: Sequence[int], time_ms: int) -> str:
 
 
 _LEAST_TIME_MS = 10**10
-"""Where batches are later than this, in spring of 1970, a smaller number is none of their times."""
+"""A smaller number is probably not a batch time in milliseconds: this is in spring 1970."""
 _NO_NUMBERS = "a number is milliseconds since 1970; batches lists the time of each batch"
 
 
@@ -222,7 +224,7 @@ def opened_version(files: Files, store: StoreId, version_id: VersionId) -> Itera
 
 
 def open_location(url: str) -> Files:
-    """Open the files at *url*, which has to be there; nothing is made."""
+    """Open the files at *url*, which must exist."""
     try:
         return open_existing(url)
     except FileNotFoundError as error:
@@ -249,7 +251,7 @@ def open_stream_at(url: str, stream_id: str | None) -> Files:
 
 
 def _no_stream(url: str, queries: Sequence[str]) -> str:
-    """Say that there is no stream at *url*, and what is below it: the checkpoints of queries."""
+    """Return the error for a location without a stream, with the queries below it."""
     if not queries:
         return f"{url} holds no commit record and no stream; is it a checkpoint?"
     return (
@@ -259,7 +261,7 @@ def _no_stream(url: str, queries: Sequence[str]) -> str:
 
 
 def is_stream(files: Files) -> bool:
-    """Whether *files* are those of one stream."""
+    """Return whether *files* are those of one stream."""
     return any(files.list(prefix) for prefix in ("epochs/", "commits/", "batches/"))
 
 

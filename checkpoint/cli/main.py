@@ -1,7 +1,7 @@
-"""Looks into a checkpoint, judges it, and mends it.
+"""Inspects, verifies and repairs a checkpoint.
 
-Looking changes nothing, and a stream may run meanwhile. What changes something refuses while a
-driver may be at work.
+Inspecting changes nothing and is safe while a stream runs. Commands that change something refuse to
+run while a driver may be active.
 """
 
 from __future__ import annotations

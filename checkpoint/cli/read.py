@@ -1,4 +1,4 @@
-"""``read`` and ``diff``: what the state of an operator is, and how two versions of it differ."""
+"""``read`` and ``diff``: show the state of an operator, and the difference of two versions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class OperatorState:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the state has."""
+        """The number of partitions of the state."""
         if isinstance(self.where, StoreCommit):
             return len(self.where.partitions)
         return 0 if self.where.snapshot is None else len(self.where.snapshot.files)
@@ -68,7 +68,7 @@ class OperatorState:
         return self.time_ms if isinstance(self.where, StoreCommit) else self.where.time_ms
 
     def row(self, key: Any, text: str) -> Iterator[tuple[Any, Any, int | None]]:
-        """Yield a key with its value and timeout, if it is there; *text* where it is no literal."""
+        """Yield a key with its value and timeout if it exists; *text* if it is not a literal."""
         if not isinstance(self.where, StoreCommit):
             for found, value in self.pairs():
                 if (found == key and type(found) is type(key)) or found == text:
@@ -81,13 +81,13 @@ class OperatorState:
                     yield wanted, value, reader.timeout_ms(wanted)
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Yield keys and values; :class:`Unshown` in the place of what cannot be read."""
+        """Yield keys and values; :class:`Unshown` replaces unreadable ones."""
         if isinstance(self.where, StoreCommit):
             return self._pairs_of_store(self.where)
         return self._pairs_of_snapshot(self.where)
 
     def payloads(self) -> Iterator[bytes]:
-        """Yield the payloads of a snapshot; of a state in a store there are none."""
+        """Yield the payloads of a snapshot; a state in a store has none."""
         return iter(()) if isinstance(self.where, StoreCommit) else self._payloads_of(self.where)
 
     def _pairs_of_snapshot(self, newest: NewestSnapshot) -> Iterator[tuple[Any, Any]]:
@@ -178,8 +178,8 @@ def add_diff(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "diff",
-        help="how two versions of a state differ",
-        description="Prints what came, went and changed between two batches, a JSON object a line.",
+        help="the difference of two versions of a state",
+        description="Prints the keys that differ between two batches, a JSON object a line.",
         examples=["/data/app --from 2026-11-23T20:15:00Z"],
         epilog=TIMES,
     )
@@ -279,7 +279,7 @@ def _diff(options: argparse.Namespace) -> CommandResult:
 
 
 def _differences(older: OperatorState, newer: OperatorState) -> Iterator[dict[str, Any]]:
-    """Yield what came, went and changed; ``?`` where nobody can tell, as it is not shown."""
+    """Yield added, removed and changed keys; ``?`` if a value cannot be shown."""
     shown = Shower().shown
     before: dict[tuple[str, str], tuple[Any, Any]] = {}
     for key, value in older.pairs():
@@ -362,7 +362,7 @@ def _states(log: CommitLog, record: CommitRecord, unpickle: bool) -> Iterator[Op
         try:
             holder = record if record_id == record.record_id else log.read_record(record_id)
         except FileNotFoundError:
-            continue  # nobody needs it any more
+            continue  # deleted as obsolete
         newest = NewestSnapshot(record_id.time_ms, holder.snapshots.get(uid))
         yield OperatorState(
             log.files, record.stream_id, uid, record.batch_time_ms, newest, unpickle

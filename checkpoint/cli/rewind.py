@@ -55,12 +55,12 @@ from checkpoint.log.recovery import RecoveryPlan, plan_recovery, read_log
 from checkpoint.storage.files import Files
 
 NEWEST_GOOD = "newest-good"
-"""In the place of a time: the newest batch after which a restart can begin."""
+"""Instead of a time: the newest batch after which a restart can begin."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a stream is to go."""
+    """The destination of a rewind."""
 
     stream_id: str
     record_id: RecordId
@@ -250,7 +250,7 @@ def _lineages(files: Files, epochs: Sequence[int]) -> Iterator[Lineage]:
 
 
 def _can_run_again(log: BatchLog, there: Container[RecordId], record_id: RecordId) -> bool:
-    """Whether a begin record can be read, and the one before it is there."""
+    """Return whether a begin record can be read and its predecessor exists."""
     with suppress(CorruptCheckpointError, FileNotFoundError):
         previous = log.read_record(record_id).previous
         return previous is None or previous in there

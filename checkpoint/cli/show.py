@@ -184,7 +184,7 @@ def _epochs(files: Files, lineage: Lineage) -> Iterator[dict[str, object]]:
 
 
 def _claimed_by(files: Files, epoch: int) -> dict[str, object]:
-    """Return who has claimed an epoch; nothing where the claim was lost."""
+    """Return the driver that claimed an epoch; empty if the claim is missing."""
     with suppress(FileNotFoundError):
         claim = read_claim(files, epoch)
         return {
@@ -430,7 +430,7 @@ def batches_of(files: Files) -> list[Batch]:
     commit_ids = CommitLog(files).all_ids()
     found: dict[int, Batch] = {}
     for epoch in reversed(there):
-        with suppress(CheckpointError, FileNotFoundError):  # of which verify tells
+        with suppress(CheckpointError, FileNotFoundError):  # verify reports it
             lineage = lineage_from(files, epoch, there)
             for record_id in lineage.commits(commit_ids):
                 batch = Batch(record_id, lineage, counts=epoch == there[-1])
@@ -507,7 +507,7 @@ def _row(one: Mapping[str, object]) -> str:
 
 
 def _amount(inputs: Mapping[str, object]) -> str:
-    """Say how much a batch read, as far as its inputs tell."""
+    """Return the amount of input of a batch, if its inputs report it."""
     amounts: dict[str, int] = {}
     for said in inputs.values():
         found = _amount_of(said) if isinstance(said, Mapping) else None

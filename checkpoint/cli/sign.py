@@ -79,11 +79,11 @@ class Change:
         return ResignedFiles(inner, (self.new, self.old), self.both)
 
     def is_done(self, head: SignedHead) -> bool:
-        """Whether a file can be read with the new key alone."""
+        """Return whether a file can be read with the new key alone."""
         return head == self.after.head
 
     def is_begun(self, head: SignedHead) -> bool:
-        """Whether a file can be read with the new key."""
+        """Return whether a file can be read with the new key."""
         if self.new is None:
             return head.is_open
         return bytes.fromhex(self.new.key_id) in head.key_ids
@@ -96,7 +96,7 @@ class Change:
 
 @dataclass
 class Signed:
-    """What was done with a stream."""
+    """The number of signed files of a stream."""
 
     url: str
     files: int = 0
@@ -107,7 +107,7 @@ def add_sign(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "sign",
-        help="sign a checkpoint, give it another key, or sign it no more",
+        help="sign a checkpoint, change its key, or remove signatures",
         description=about(__doc__),
         examples=["/data/app --dry-run", "/data/app --off"],
     )
@@ -115,7 +115,7 @@ def add_sign(commands: Commands) -> None:
         "url", metavar="CHECKPOINT", help="path or URL of the checkpoint, or of one stream in it"
     )
     parser.add_argument("--stream", metavar="ID", help="id of the stream; all of them by default")
-    parser.add_argument("--off", action="store_true", help="sign it no more")
+    parser.add_argument("--off", action="store_true", help="remove signatures")
     add_driver_gone(parser)
     add_dry_run(parser)
     add_progress(parser)
@@ -144,7 +144,7 @@ def _sign(options: argparse.Namespace) -> CommandResult:
 
 
 def change_of(is_off: bool) -> Change:
-    """Return what the environment, and --off, ask for. Raises UsageError or CheckpointError."""
+    """Return the change requested by the environment and --off. Raises UsageError."""
     key = SigningKey.from_environment()
     old = SigningKey.from_environment(OLD_KEY_FILE_VARIABLE, OLD_KEY_VARIABLE)
     if is_off:
@@ -193,7 +193,7 @@ def look(inner: Files, change: Change, progress: Progress = SILENT) -> Signed:
     """
     files = change.files(inner)
     if None in (change.old, change.new):
-        require_trusted(inner)  # what others have written would be signed, or read without a look
+        require_trusted(inner)  # or files of other users would be signed or accepted
     signed = Signed(inner.url)
     for name in progress.over(inner.list(""), "reading files"):
         try:
@@ -209,7 +209,7 @@ def look(inner: Files, change: Change, progress: Progress = SILENT) -> Signed:
 
 
 def sign_streams(streams: Collection[Files], change: Change, progress: Progress = SILENT) -> None:
-    """Write the files of all streams anew, in two rounds.
+    """Rewrite the files of all streams, in two rounds.
 
     Raises ConcurrentWriterError where a driver has begun meanwhile, or CheckpointError.
     """

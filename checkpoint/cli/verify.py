@@ -89,7 +89,7 @@ _OLD_CLAIM = "remove it: a newer driver has claimed the stream, and nothing need
 
 
 class Note(Enum):
-    """What verify says that is no problem: each stands in the runbook."""
+    """Notes of verify that are not problems; the runbook documents each."""
 
     VOID = "void, of older drivers or taken back: commits at {times}"
     ORPHANS = "{count} state files that no record names; see gc"
@@ -103,7 +103,7 @@ class Note(Enum):
 
 @dataclass
 class Verification:
-    """What was looked at, and what is wrong."""
+    """The findings of a verification."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -169,7 +169,7 @@ def verify_stream(files: Files, progress: Progress = SILENT) -> Verification:
 def verify_restart(
     files: Files, log: StreamLog, plan: RecoveryPlan, findings: Verification
 ) -> None:
-    """Verify what a restart with this plan reads beside the records: graph, state and inputs."""
+    """Verify what a restart with this plan reads: graph, state and inputs."""
     findings.try_to(partial(_verify_graph_in, files, plan), files.url)
     _verify_beside_graph(files, log, plan, findings)
 
@@ -202,7 +202,7 @@ def restart_problem(files: Files) -> Problem | None:
 def _verify_claims(
     files: Files, names: Collection[str], lineage: Lineage, findings: Verification
 ) -> None:
-    """Find the epochs that have lost their claim, which keeps out whoever had the stream before.
+    """Find epochs whose claim is missing; a claim fences older drivers.
 
     A newer claim does the same. So nothing needs one that is not the newest, and where that is lost
     a restart, or a rewind to the last batch, claims the next epoch.
@@ -441,7 +441,7 @@ def _read_frames(files: Files, name: str, kind: FileKind) -> str:
 
 
 class _BlockHeader(msgspec.Struct, frozen=True):
-    """What the file of a received block says of itself."""
+    """The header of a received block."""
 
     stream_id: str
     input_uid: str
@@ -453,7 +453,7 @@ class _BlockHeader(msgspec.Struct, frozen=True):
 def _written_as(
     header: Mapping[str, object], kind: FileKind, name: str, file: str
 ) -> tuple[str, str]:
-    """Return of which stream a file is, and under which name it was written: its header says."""
+    """Return the stream and the original name of a file, from its header."""
     if kind is FileKind.STATE:
         prefix = RDDS_PREFIX if name.startswith(RDDS_PREFIX) else ""
         state = read_file_id(header, file)

@@ -110,7 +110,7 @@ def _remedy(
     refusal: Problem | None,
     good_ms: int | None,
 ) -> str | None:
-    """Return the command that mends what was found, None where no command does."""
+    """Return the command that repairs the problems, None if there is none."""
     is_claimed_anew = any(problem.damage is Damage.NO_CLAIM for problem in findings.problems)
     if good_ms is None or (refusal is None and not is_claimed_anew):
         return None

@@ -13,7 +13,7 @@ from dstreams.compat.check.report import as_json, report
 _STATUS = """\
 exit status:
   0    nothing to change; differences are listed
-  1    something has to be changed or configured
+  1    a change or a setting is needed
   2    a file cannot be read, or usage error
   130  interrupted by Ctrl-C
 """

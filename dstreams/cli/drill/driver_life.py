@@ -22,7 +22,7 @@ _DRIVER = ("-m", "dstreams.cli.drill.driver")
 
 @dataclass
 class DriverLife:
-    """A running driver, and what it has told; its JVM is a child of it, in the same session."""
+    """A running driver and its reports; its JVM is a child process in the same session."""
 
     process: subprocess.Popen[bytes]
     pipe: int
@@ -38,12 +38,12 @@ class DriverLife:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """Return whether the process has ended."""
         return self.process.poll() is not None
 
     @property
     def was_killed(self) -> bool:
-        """Whether it ended as by ``kill -9``."""
+        """Return whether SIGKILL ended it."""
         return self.process.poll() == -signal.SIGKILL
 
     @property
@@ -77,7 +77,7 @@ class DriverLife:
         self._signal_all(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let them go on."""
+        """Continue them."""
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, number: signal.Signals) -> None:
@@ -106,7 +106,7 @@ class DriverLife:
         return "\n".join(f"    {line}" for line in lines)
 
     def hear(self, clock: Clock) -> None:
-        """Take in what it has told since it was last heard."""
+        """Read its reports since the last call."""
         with suppress(BlockingIOError):
             while data := os.read(self.pipe, 1 << 16):
                 self._rest += data
@@ -122,14 +122,14 @@ class DriverLife:
                 self.failures.append(text)
 
     def wait(self, seconds: float) -> None:
-        """Wait until it tells something or ends, at most so long."""
+        """Wait until it reports something or ends, at most *seconds*."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.pipe, selectors.EVENT_READ)
             selector.select(seconds)
 
 
 def _environment(app: Path | None) -> dict[str, str]:
-    """Let the driver and its workers find the modules beside an application."""
+    """Let the driver and its workers import modules from the application's directory."""
     if app is None:
         return dict(os.environ)
     paths = [str(app.resolve().parent), os.environ.get("PYTHONPATH", "")]
@@ -139,7 +139,7 @@ def _environment(app: Path | None) -> dict[str, str]:
 def start_life(
     directory: Path, app: Path | None, step: Step | None, clock: Clock, *, query: bool = False
 ) -> DriverLife:
-    """Start a driver that goes on from the checkpoint in *directory*."""
+    """Start a driver that resumes from the checkpoint in *directory*."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     started_ms = clock.now_ms()

@@ -84,7 +84,7 @@ def feed(directory: str, number: int) -> None:
 
 
 def is_done(directory: str) -> bool:
-    """Whether all input has been through the application."""
+    """Return whether all input has been processed."""
     given = records_in(files_written(Path(directory, "input")))
     return given.keys() <= oracle.seen_ids(Path(directory, "output"))
 
@@ -159,7 +159,7 @@ def minus(one: int, other: int) -> int:
 
 
 def is_there(pair: tuple[str, int]) -> bool:
-    """Whether a key has anything in a window."""
+    """Return whether a key has anything in a window."""
     return pair[1] != 0
 
 

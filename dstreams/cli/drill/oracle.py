@@ -47,8 +47,8 @@ def check_outputs(
 ) -> OutputFindings:
     """Compare the outputs of a job with what they must be.
 
-    Of the batches that drivers have told of as *completed* every output has to be there. *final* is
-    what the checkpoint holds at the end, by the output that shows it; None where nobody looked.
+    Every output must have the batches that drivers reported as *completed*. *final* is the state
+    in the checkpoint at the end, by output; None to skip it.
     """
     problems: list[str] = []
     outputs = {name: read_output(output, name, problems) for name in OUTPUTS}
@@ -142,7 +142,7 @@ def check_rows(rows: Iterable[str], fed: Sequence[int], final: Mapping[str, Any]
 def _places(
     records: Batches, known: Mapping[int, Record], problems: list[str]
 ) -> dict[int, list[int]]:
-    """Return the batch times that each record is in; what nobody gave goes to *problems*."""
+    """Return the batch times of each record; add unknown records to *problems*."""
     places: dict[int, list[int]] = {}
     strange: list[str] = []
     for time_ms in sorted(records):
@@ -158,7 +158,7 @@ def _places(
 
 
 def record_of(line: str) -> Record | None:
-    """Return the record of a line, None when it is none."""
+    """Return the record of a line, None if it is not one."""
     try:
         return parse_record(line)
     except ValueError:
@@ -237,7 +237,7 @@ def _compare(
 
 
 def _row(line: str) -> Any:
-    """Return the row of a line; one that is none differs from every row."""
+    """Return the row of a line; an invalid line differs from every row."""
     try:
         return ast.literal_eval(line)
     except (ValueError, SyntaxError):
@@ -304,7 +304,7 @@ def records_of_file(number: int) -> Iterator[Record]:
     """Yield the records of file *number*."""
     for record_id in range(number * FILE_RECORDS, (number + 1) * FILE_RECORDS):
         mixed = record_id * 2654435761 % 2**32
-        # Few of the keys come in each file: state of the others has to be kept all the same.
+        # Each file has few of the keys, so that the state of the others must be retained.
         key = (mixed >> 7) % 8 + number % (KEYS - 8)
         yield Record(record_id, f"key-{key:02}", mixed % 97 + 1)
 
@@ -332,7 +332,7 @@ def records_in(numbers: Iterable[int]) -> dict[int, Record]:
 
 
 def write_completed(directory: Path, times: Iterable[int]) -> None:
-    """Keep the times of the batches that drivers told of as completed."""
+    """Write the times of the batches that drivers reported as completed."""
     (directory / _COMPLETED).write_text("".join(f"{time_ms}\n" for time_ms in sorted(times)))
 
 
@@ -357,7 +357,7 @@ def states_in(directory: str, uid: str) -> list[tuple[Any, Any]]:
     """Return key and state of every key of an operator, as the last commit has them.
 
     Returns:
-        What cannot be read has no states. Of mapWithState each state comes with a time.
+        Nothing if it cannot be read. A state of mapWithState has a time.
     """
     done = _checkpoint("read", f"{directory}/{CHECKPOINT}", "--operator", uid, "--json")
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""What a drill found, in the outputs and over all kills, and how it is told."""
+"""The result of a drill, and its report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkpoint.cli import painted
 
 @dataclass(frozen=True)
 class OutputFindings:
-    """What the outputs of an application show.
+    """The result of checking the outputs of an application.
 
     Args:
         records: how many records it was given.
@@ -33,18 +33,18 @@ class OutputFindings:
 
     @property
     def has_figures(self) -> bool:
-        """Whether records or states were counted, as the check of an application need not."""
+        """Return whether records or states were counted, which is optional."""
         return bool(self.records or self.states or self.lost or self.duplicated)
 
     @property
     def is_clean(self) -> bool:
-        """Whether all that was promised is there."""
+        """Return whether the outputs are complete and correct."""
         return self.state_equal and not (self.lost or self.duplicated or self.problems)
 
 
 @dataclass(frozen=True)
 class DrillResult:
-    """What a drill ended with.
+    """The result of a drill.
 
     Args:
         seed: of its random moments.
@@ -75,7 +75,7 @@ class DrillResult:
 
     @property
     def is_passed(self) -> bool:
-        """Whether all promises held."""
+        """Return whether all promises held."""
         return self.findings.is_clean and not self.problems
 
     def to_json(self) -> dict[str, Any]:
@@ -122,12 +122,12 @@ class DrillReport:
         self._is_quiet = is_quiet
 
     def tell(self, line: str) -> None:
-        """Tell how it goes."""
+        """Print progress."""
         if not self._is_quiet:
             self.add(line)
 
     def add(self, line: str) -> None:
-        """Write something beside the result."""
+        """Print a line next to the result."""
         if not self._as_json:
             self._write(line)
 

@@ -109,7 +109,7 @@ def step_named(name: str) -> Step:
     """Return the step of a name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: no such step.
     """
     return {step.name: step for step in (*STEPS, *STEPS_OF_A_QUERY)}[name]
 
@@ -123,7 +123,7 @@ def arm(step: Step, end: Callable[[], None] = die) -> None:
     """Let this process die at *step*, from now on.
 
     Raises:
-        AttributeError: there is no such function any more.
+        AttributeError: the function does not exist.
     """
     if not step.function:
         faults._faults[step.name] = faults.Fault(None, "kill9")

@@ -292,5 +292,5 @@ def test_a_snapshot_that_is_older_than_the_batch_says_so(run: Run, url: Path) ->
         "state of sums as of the batch at 1970-01-01T00:00:06Z (6000 ms) (its newest snapshot)"
         in note
     )
-    assert "up to that at 1970-01-01T00:00:07Z" in note
+    assert "the stream is at 1970-01-01T00:00:07Z" in note
     assert run("read", url, "--operator", "sums", "--at", 6000)[2] == ""
