@@ -46,7 +46,7 @@ from checkpoint.state_store.change_blocks import Compression
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.maintenance import take_snapshot
 from checkpoint.state_store.replica import LmdbVersion
-from checkpoint.testing.memory_backend import MemoryBackend
+from tests.support.memory_backend import MemoryBackend
 
 ID = StoreId("benchmark", "counts", "default", 0, 1)
 TIMEOUT_MS = 1_000_000

@@ -15,7 +15,7 @@ that is none is printed, with its offset. A session of a user is closed when no 
 Kill the program with ``kill -9`` when you like and start it again: it goes on where it was, no
 click counts twice, and no session is written twice. How far it is behind, also while it runs:
 
-    dstreams kafka checkpoints --bootstrap localhost:9092
+    dstreams kafka checkpoints --bootstrap-server localhost:9092
 """
 
 from __future__ import annotations

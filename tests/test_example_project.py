@@ -160,7 +160,7 @@ sys.path.append({str(project)!r})
 import drill
 from word_count import stream
 from confluent_kafka import Producer
-from dstreams.cli.demo.mock_cluster import MockCluster
+from dstreams.cli.demo.sources import MockCluster
 with MockCluster() as cluster:
     os.environ["KAFKA"] = cluster.brokers
     producer = Producer({{"bootstrap.servers": cluster.brokers}})

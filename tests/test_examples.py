@@ -142,7 +142,7 @@ def kafka_lag(kafka: KafkaCluster, checkpoint: Path) -> int | None:
     """Ask the command line how many records of a checkpoint's topics are not read."""
     command = [sys.executable, "-m", "dstreams", "kafka", str(checkpoint), "--json"]
     done = subprocess.run(
-        [*command, "--bootstrap", kafka.bootstrap],
+        [*command, "--bootstrap-server", kafka.bootstrap],
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

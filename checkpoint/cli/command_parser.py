@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from checkpoint.cli.help_page import HelpPage
+_MOST_COLUMNS = 100
+_ROW = re.compile(r" +\S+(?: \S+)* {2,}")
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -16,20 +21,20 @@ class CommandParser(argparse.ArgumentParser):
     Args:
         arguments: those of :class:`argparse.ArgumentParser`.
         examples: what is typed after the name of the command, each in a line of its help.
-        epilog: what stands below them.
+        epilog: text below them.
     """
 
     def __init__(
         self, *, examples: Sequence[str] = (), epilog: str | None = None, **arguments: Any
     ) -> None:
         arguments.setdefault("formatter_class", HelpPage)
-        # What is short for an option today would be short for another one tomorrow.
+        # An abbreviation of an option could become ambiguous with a new one.
         arguments.setdefault("allow_abbrev", False)
         super().__init__(**arguments)
         self.add_below(examples, epilog)
 
     def add_below(self, examples: Sequence[str], epilog: str | None) -> None:
-        """Set what stands below the options: examples, and a text."""
+        """Set the text below the options: examples and an epilog."""
         self.examples = tuple(examples)
         shown = [f"  %(prog)s {example}".rstrip() for example in examples]
         heading = "example:" if len(shown) == 1 else "examples:"
@@ -37,7 +42,7 @@ class CommandParser(argparse.ArgumentParser):
         self.epilog = "\n\n".join(filter(None, (below, epilog))) or None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the words, and end with an error if there is one that nobody knows."""
+        """Parse the words; exit with an error on an unknown one."""
         if args is not None:
             # Before what is missing: it may be missing because it is misspelt.
             takes_rest = any(map(_takes_the_rest, self._actions))
@@ -113,3 +118,54 @@ def _options_in(words: Iterable[str]) -> Iterable[str]:
             return
         if word.startswith("--"):
             yield word
+
+
+@dataclass
+class _Item:
+    """A paragraph, or an indented row; its further lines begin below its last column."""
+
+    text: str
+    first_indent: int = 0
+    indent: int = 0
+
+
+class HelpPage(argparse.HelpFormatter):
+    """Formats the help of a command; the texts may be docstrings."""
+
+    def __init__(self, prog: str) -> None:
+        columns = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
+        super().__init__(prog, width=columns - 2)
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse._SubParsersAction):
+            # Its rows stand as those of options do, under the title of their group alone.
+            return "".join(map(super()._format_action, action._get_subactions()))
+        return super()._format_action(action)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(
+            textwrap.fill(
+                item.text,
+                width,
+                initial_indent=indent + " " * item.first_indent,
+                subsequent_indent=indent + " " * min(item.indent, width * 2 // 5),
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+            for item in _items(text.replace("``", "").strip("\n"))
+        )
+
+
+def _items(text: str) -> list[_Item]:
+    items: list[_Item] = []
+    for line in text.splitlines():
+        stripped = line.strip()
+        lead = len(line) - len(line.lstrip())
+        before = items[-1] if items else _Item("")
+        row = _ROW.match(line)
+        goes_on = lead == before.first_indent == 0 or (not row and lead > before.first_indent > 0)
+        if stripped and before.text and goes_on:
+            before.text += f" {stripped}"
+        else:
+            items.append(_Item(stripped, lead, row.end() if row else lead + 2 * (lead > 0)))
+    return items

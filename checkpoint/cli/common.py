@@ -1,23 +1,24 @@
-"""What the tools share: what a command returns, which stream is meant, how numbers are shown."""
+"""Shared by the tools: results of commands, arguments, times, streams, sizes."""
 
 from __future__ import annotations
 
 import argparse
 import ast
 import os
+import re
 import shlex
+import shutil
 import sys
 import tempfile
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypeAlias
 
 from checkpoint.cli.command_parser import CommandParser
 from checkpoint.cli.progress import Progress, progress_on
-from checkpoint.cli.times import iso, moment
-from checkpoint.cli.times import time_ms as read_time
 from checkpoint.errors import CorruptCheckpointError, Damage
 from checkpoint.log.batch_records import CommitLog, CommitRecord
 from checkpoint.log.recovery import list_claimed, list_streams, newest_stream, stream_url
@@ -35,23 +36,41 @@ exit status:
     0  done; verify has found nothing wrong, diff no difference or some
     1  it failed: a file is damaged, missing or refused, or the storage does not
        answer; or something of the state that was asked for cannot be shown
-    2  the command was used wrongly, or what it asks for is not there
+    2  usage error, or the requested object does not exist
     3  verify has found problems, and has named them
     4  refused, because a driver may be at work on the stream
   130  interrupted by Ctrl-C
 """
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+_DIGITS = re.compile(r"\d{1,15}")
+_ISO = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)"
+    r"(?:[T ](?P<time>\d\d:\d\d)(?P<seconds>:\d\d(?:[.,]\d{1,3})?)?"
+    r"(?P<zone>Z|[+-]\d\d:\d\d)?)?",
+    re.IGNORECASE,
+)
+TIMES = """\
+A time is ISO 8601, as 2026-11-23T20:15:00Z; without a zone it is by the clock of this machine. Or
+it is a number: milliseconds since 1970.
+"""
+"""Text about times in help pages."""
+
+_COLUMNS, _LINES = 80, 24
+_CUT = "..."
+
 
 class UsageError(Exception):
-    """What was asked for is not there; the message says what is."""
+    """The requested object does not exist; the message lists the existing ones."""
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command returns.
+    """The result of a command.
 
-    *verdict* is the last line for people, good news where the status says so; below it stands
-    *advice*, whose last line is a command to be pasted.
+    *verdict* is the last line of text, green if the status is good; *advice* follows it, with a
+    command to paste in its last line.
     """
 
     data: object = None
@@ -65,7 +84,7 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong with a file.
+    """A problem with a file.
 
     Args:
         file: where it is.
@@ -82,16 +101,16 @@ class Problem:
     damage: Damage
 
     def as_json(self) -> dict[str, str]:
-        """Return it for programs."""
+        """Return the problem as a JSON object."""
         return {**vars(self), "damage": self.damage.value}
 
     @classmethod
     def of(cls, error: CorruptCheckpointError) -> Problem:
-        """Return the problem that an error tells of."""
+        """Return the problem that an error describes."""
         return cls(error.file, error.found, error.expected, error.remedy, error.damage)
 
     def error(self) -> CorruptCheckpointError:
-        """Return the error that tells of this problem."""
+        """Return the error that describes this problem."""
         return CorruptCheckpointError(
             self.file, self.found, self.expected, self.remedy, self.damage
         )
@@ -101,7 +120,7 @@ class Problem:
 
 
 def add_location(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which stream is meant."""
+    """Add the arguments that select a stream."""
     parser.add_argument(
         "url", metavar="CHECKPOINT", help="path or URL of the checkpoint, or of one stream in it"
     )
@@ -111,7 +130,7 @@ def add_location(parser: argparse.ArgumentParser) -> None:
 
 
 def command_line(options: argparse.Namespace, *words: str) -> str:
-    """Return the command *words* for the stream that *options* mean, as one types it."""
+    """Return the command *words* for the stream selected by *options*."""
     command, *rest = words
     url = os.path.abspath(options.url) if "://" not in options.url else options.url
     stream = ["--stream", options.stream] if options.stream else []
@@ -119,7 +138,7 @@ def command_line(options: argparse.Namespace, *words: str) -> str:
 
 
 def add_operator(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say of which operator, and of which part of its state."""
+    """Add the arguments that select an operator and a part of its state."""
     parser.add_argument(
         "--operator", metavar="UID", help="uid of the operator, where there are several"
     )
@@ -131,24 +150,26 @@ def add_operator(parser: argparse.ArgumentParser) -> None:
 
 def add_time(parser: argparse.ArgumentParser, name: str, text: str, **arguments: Any) -> None:
     """Add an argument that takes the time of a batch."""
-    parser.add_argument(name, type=read_time, metavar="TIME", help=text, **arguments)
+    parser.add_argument(name, type=time_ms, metavar="TIME", help=text, **arguments)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the argument by which programs ask."""
-    parser.add_argument("--json", action="store_true", help="for programs")
+    """Add the option for JSON output."""
+    parser.add_argument("--json", action="store_true", help="machine-readable (JSON)")
 
 
 def add_progress(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a command that can take long."""
-    parser.add_argument("--quiet", action="store_true", help="no progress: result and errors only")
+    parser.add_argument("--quiet", action="store_true", help="print only the result and errors")
     parser.add_argument(
-        "--json", action="store_true", help="for programs: the result, and progress beside it"
+        "--json",
+        action="store_true",
+        help="machine-readable (JSON), also the progress",
     )
 
 
 def progress_of(options: argparse.Namespace) -> Progress:
-    """Return what shows the progress of a command with these arguments."""
+    """Return the progress of a command with these arguments."""
     name = f"{options.program} {options.command}"
     return progress_on(sys.stderr, name, as_json=options.json, is_quiet=options.quiet)
 
@@ -178,7 +199,7 @@ def record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
 
 
 def nearest(times: Sequence[int], time_ms: int) -> str:
-    """Say which *times*, in order, are near one that is not among them."""
+    """Return text with the sorted *times* nearest to a missing one."""
     if not times:
         return "there are none"
     place = bisect(times, time_ms)
@@ -189,7 +210,7 @@ def nearest(times: Sequence[int], time_ms: int) -> str:
 
 
 _LEAST_TIME_MS = 10**10
-"""Where batches are later than this, in spring of 1970, a smaller number is none of their times."""
+"""A smaller number is probably not a batch time in milliseconds: this is in spring 1970."""
 _NO_NUMBERS = "a number is milliseconds since 1970; batches lists the time of each batch"
 
 
@@ -202,7 +223,7 @@ def opened_version(files: Files, store: StoreId, version_id: VersionId) -> Itera
 
 
 def open_location(url: str) -> Files:
-    """Open the files at *url*, which has to be there; nothing is made."""
+    """Open the files at *url*, which must exist."""
     try:
         return open_existing(url)
     except FileNotFoundError as error:
@@ -229,7 +250,7 @@ def open_stream_at(url: str, stream_id: str | None) -> Files:
 
 
 def _no_stream(url: str, queries: Sequence[str]) -> str:
-    """Say that there is no stream at *url*, and what is below it: the checkpoints of queries."""
+    """Return the error for a location without a stream, with the queries below it."""
     if not queries:
         return f"{url} holds no commit record and no stream; is it a checkpoint?"
     return (
@@ -239,7 +260,7 @@ def _no_stream(url: str, queries: Sequence[str]) -> str:
 
 
 def is_stream(files: Files) -> bool:
-    """Whether *files* are those of one stream."""
+    """Return whether *files* are those of one stream."""
     return any(files.list(prefix) for prefix in ("epochs/", "commits/", "batches/"))
 
 
@@ -259,3 +280,94 @@ def size(size_bytes: int) -> str:
             return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} GB"
+
+
+def time_ms(text: str) -> int:
+    """Return the time that *text* says, in milliseconds since 1970.
+
+    Raises argparse.ArgumentTypeError.
+    """
+    if _DIGITS.fullmatch(text):
+        return int(text)
+    found = _ISO.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a time such as 2026-11-23T20:15:00Z, or 2026-11-23T20:15:00.250, or "
+            "milliseconds since 1970"
+        )
+    # Of one form in all versions of Python: milliseconds have three digits, and Z is an offset.
+    seconds, _, fraction = (found["seconds"] or ":00").replace(",", ".").partition(".")
+    zone = (found["zone"] or "").upper().replace("Z", "+00:00")
+    written = f"{found['date']}T{found['time'] or '00:00'}{seconds}.{fraction.ljust(3, '0')}{zone}"
+    try:
+        moment_then = datetime.fromisoformat(written)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: {error}") from error
+    if moment_then.tzinfo is None:
+        moment_then = _local(moment_then, text)
+    shown_ms = (moment_then - _EPOCH) // _MILLISECOND
+    if shown_ms < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a time since 1970")
+    return shown_ms
+
+
+def _local(wall: datetime, text: str) -> datetime:
+    """Return a time by the clock of this machine, with its offset."""
+    first, second = (wall.replace(fold=fold).astimezone() for fold in (0, 1))
+    if first.utcoffset() != second.utcoffset():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is twice or never by the clock of this machine, which is put forward or "
+            f"back then; write it with a zone: {first.isoformat()} or {second.isoformat()}"
+        )
+    return first
+
+
+def iso(time_ms: int) -> str:
+    """Return a time as ISO 8601 says it, in UTC; in milliseconds where it says none.
+
+    >>> iso(1_795_464_900_000), iso(1_795_464_900_250)
+    ('2026-11-23T20:15:00Z', '2026-11-23T20:15:00.250Z')
+    """
+    try:
+        then = _EPOCH + time_ms * _MILLISECOND
+    except OverflowError:
+        return str(time_ms)
+    parts = "milliseconds" if time_ms % 1000 else "seconds"
+    return f"{then.replace(tzinfo=None).isoformat(timespec=parts)}Z"
+
+
+def moment(time_ms: int | None) -> str:
+    """Return a time for people, with its milliseconds, by which files are named."""
+    return "none" if time_ms is None else f"{iso(time_ms)} ({time_ms} ms)"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Lines that belong together, and what they are."""
+
+    what: str
+    lines: Sequence[str]
+
+
+def on_screen(sections: Sequence[Section]) -> Iterator[str]:
+    """Yield the lines of all *sections*, cut so that they fit the screen above the next prompt.
+
+    The longest ones lose the most, and say how many lines are not shown.
+    """
+    columns, lines = shutil.get_terminal_size((_COLUMNS, _LINES))
+    shares = [len(section.lines) for section in sections]
+    while sum(shares) > max(lines, _LINES) - 1 and max(shares) > 2:
+        longest = max(shares)
+        # The last of those that are as long: what stands first is looked for first.
+        shares[len(shares) - 1 - shares[::-1].index(longest)] -= 1
+    for section, share in zip(sections, shares, strict=True):
+        if share == len(section.lines):
+            shown = section.lines
+        else:
+            left = len(section.lines) - share + 1
+            shown = [*section.lines[: share - 1], f"{left} more {section.what}; --all shows them"]
+        yield from (_cut(line, max(columns, _COLUMNS)) for line in shown)
+
+
+def _cut(line: str, columns: int) -> str:
+    return line if len(line) <= columns else f"{line[: columns - len(_CUT)]}{_CUT}"

@@ -52,7 +52,7 @@ def add_gc(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "gc",
-        help="delete what nobody needs",
+        help="delete obsolete files",
         description=about(__doc__),
         examples=["/data/app --dry-run", "/data/app --void --other-streams"],
     )
@@ -126,7 +126,7 @@ def garbage_of(files: Files, void: bool = False, progress: Progress = SILENT) ->
 def _orphans_of_stores(files: Files, named: set[str], newest: int) -> Iterator[str]:
     """Yield files of stores whose attempt no record names, as old as the oldest named one or not.
 
-    A store with no named file is left alone: nobody here knows what it is of.
+    Stores without a named file are skipped: their owner is unknown.
     """
     directories: dict[str, set[tuple[int, str]]] = {}
     for name in named:

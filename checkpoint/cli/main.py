@@ -1,7 +1,7 @@
-"""Looks into a checkpoint, judges it, and mends it.
+"""Inspects, verifies and repairs a checkpoint.
 
-Looking changes nothing, and a stream may run meanwhile. What changes something refuses while a
-driver may be at work.
+Inspecting changes nothing and is safe while a stream runs. Commands that change something refuse to
+run while a driver may be active.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from checkpoint.cli.batches import add_batches
 from checkpoint.cli.command_parser import CommandParser
 from checkpoint.cli.common import (
     FAILED,
@@ -21,18 +20,17 @@ from checkpoint.cli.common import (
     MISUSED,
     STATUS,
     SUCCEEDED,
+    TIMES,
     CommandResult,
     UsageError,
 )
-from checkpoint.cli.contents import add_diff, add_read
 from checkpoint.cli.garbage import add_gc
-from checkpoint.cli.inventory import add_list, add_show
 from checkpoint.cli.progress import painted
+from checkpoint.cli.read import add_diff, add_read
 from checkpoint.cli.rewind import add_rewind
 from checkpoint.cli.savepoint import add_export, add_import
+from checkpoint.cli.show import add_batches, add_list, add_show
 from checkpoint.cli.sign import add_sign
-from checkpoint.cli.state_command import add_state
-from checkpoint.cli.times import TIMES
 from checkpoint.cli.verify_command import add_verify
 from checkpoint.errors import COMMAND, CheckpointError, ConcurrentWriterError
 
@@ -50,7 +48,6 @@ _COMMANDS = (
     add_import,
     add_gc,
     add_sign,
-    add_state,
 )
 
 

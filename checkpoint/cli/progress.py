@@ -1,7 +1,7 @@
-"""How far long work is: a bar on a terminal, now and then a line elsewhere.
+"""Progress of long work: a bar on a terminal, occasional lines elsewhere.
 
-What is shown goes beside the result, to standard error. It never fails the work it tells of: where
-nobody can read it any more, it ends, and the work goes on.
+Progress goes to standard error, next to the result. It never fails the work that it reports: if it
+cannot be written any more, the work continues without it.
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ _COLOURS = {"green": "32", "red": "31"}
 
 
 class Progress:
-    """Is told how far work is. This one shows nothing.
+    """Receives the progress of work. This class shows nothing.
 
-    Work has stages, one after another; each has a number of things to do, or None where that is not
-    known.
+    Work has consecutive stages, each with a number of items, or None if the number is unknown.
     """
 
     def begin(self, stage: str, total: int | None = None) -> None:
-        """Begin a stage; the one before has ended."""
+        """Begin a stage, which ends the previous one."""
 
     def advance(self, count: int = 1) -> None:
-        """Tell that so many more things of the stage are done; 0: that the work still goes on."""
+        """Report *count* more items of the stage as done; 0 reports that work continues."""
 
     def over(self, items: Collection[T], stage: str) -> Iterator[T]:
-        """Yield *items*, each of which is done when the next one is asked for."""
+        """Yield *items*; each is done when the next one is requested."""
         if items:
             self.begin(stage, len(items))
         for item in items:
@@ -52,11 +51,11 @@ class Progress:
             self.advance()
 
     def above(self, out: TextIO) -> TextIO:
-        """Return what writes to *out*, which may be the same terminal, and leaves a bar whole."""
+        """Return a stream for *out* that prints above the bar if both use one terminal."""
         return out
 
     def close(self) -> None:
-        """Show nothing any more."""
+        """Remove the bar."""
 
     def __enter__(self) -> Progress:
         return self
@@ -76,7 +75,7 @@ def progress_on(
     is_quiet: bool = False,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Progress:
-    """Return what shows the progress of a command: on a terminal a bar, elsewhere lines."""
+    """Return the progress of a command: a bar on a terminal, lines elsewhere."""
     if is_quiet:
         return SILENT
     if is_terminal(out):
@@ -92,7 +91,7 @@ def progress_on(
 
 
 class StageProgress(Progress):
-    """Knows how far the stage is that runs."""
+    """Counts the items of the current stage."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -103,7 +102,7 @@ class StageProgress(Progress):
 
     @property
     def seconds(self) -> float:
-        """How long the stage has run."""
+        """Seconds since the stage began."""
         return self._now_s() - self.began_s
 
     def begin(self, stage: str, total: int | None = None) -> None:
@@ -113,7 +112,7 @@ class StageProgress(Progress):
         self.done += count
 
     def to_json(self) -> dict[str, object]:
-        """Return what programs are told."""
+        """Return the progress as a JSON object."""
         return {
             "progress": self.stage,
             "done": self.done,
@@ -127,16 +126,16 @@ class StageProgress(Progress):
 
     @property
     def count(self) -> str:
-        """How many things are done, for people."""
+        """The number of items done, as text."""
         if self.total is None:
             return f"{self.done:,}" if self.done else ""
         return f"{self.done:,} of {self.total:,}"
 
 
 class ProgressLines(StageProgress):
-    """Tells of the stage that runs from time to time, and less often the longer all of it takes.
+    """Reports the current stage now and then, less often the longer the work takes.
 
-    Work of minutes has a line every five seconds, a whole day no more than 160 lines.
+    Work of minutes has a line every five seconds, a whole day at most 160 lines.
     """
 
     def __init__(
@@ -165,9 +164,9 @@ class ProgressLines(StageProgress):
 class ProgressBar(StageProgress):
     """A bar in the last line of a terminal, while work takes longer than a moment.
 
-    A thread draws it, so that whoever works does not wait for it and a long step shows that time
-    goes on. What is printed meanwhile stands above it. The cursor is never hidden: a process that
-    is killed leaves the terminal as it is.
+    A thread draws it, so that work does not wait for the terminal and the clock moves during a long
+    step. Text printed in the meantime appears above it. The cursor stays visible, so that a killed
+    process leaves the terminal as it was.
     """
 
     def __init__(self, out: TextIO, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -235,7 +234,7 @@ class ProgressBar(StageProgress):
             self._live = None
 
     def _write_above(self, out: TextIO, text: str) -> int:
-        """Write to who may share the terminal; the bar comes back below the next whole line."""
+        """Write to a stream that may share the terminal; the bar returns below it."""
         with self._lock:
             self._erase()
             count = out.write(text)
@@ -245,16 +244,16 @@ class ProgressBar(StageProgress):
 
 
 def is_terminal(out: TextIO) -> bool:
-    """Whether *out* is a terminal on which text can be erased and written anew."""
+    """Return whether *out* is a terminal that understands escape sequences."""
     with suppress(ValueError):  # it is closed
         return out.isatty() and _understands_escapes()
     return False
 
 
 def painted(text: str, colour: Literal["green", "red"], out: TextIO) -> str:
-    """Return *text* in a colour where *out* shows colours, by the rules of rich.
+    """Return *text* in a colour if *out* shows colours, by the rules of rich.
 
-    ``NO_COLOR`` keeps them away, ``FORCE_COLOR`` lets them go elsewhere than to a terminal.
+    ``NO_COLOR`` turns colours off, ``FORCE_COLOR`` turns them on without a terminal.
     """
     forced = os.environ.get("FORCE_COLOR")
     shows_colours = is_terminal(out) if forced is None else forced != "" and _understands_escapes()
@@ -286,7 +285,7 @@ class _Above:
 
 
 class _Unfailing:
-    """A stream that takes no more once it could not be written to."""
+    """A stream that ignores writes after the first failed one."""
 
     def __init__(self, out: TextIO) -> None:
         self._out: TextIO | None = out
@@ -302,7 +301,7 @@ class _Unfailing:
         try:
             if self._out is not None:
                 act(self._out)
-        except (OSError, ValueError):  # nobody reads it any more, or it is closed
+        except (OSError, ValueError):  # the reader is gone, or it is closed
             self._out = None
 
     def __getattr__(self, name: str) -> object:
@@ -323,7 +322,7 @@ def _console(out: TextIO) -> Console:
 
 
 def _bar_of(progress: StageProgress, width: int) -> Table:
-    """Return the line of a bar; the narrower the terminal is, the less stands in it."""
+    """Return the line of a bar, with fewer parts on a narrow terminal."""
     from rich.progress_bar import ProgressBar as Bar  # noqa: PLC0415 - rich takes long to import
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415

@@ -17,6 +17,7 @@ from itertools import takewhile
 
 from checkpoint.cli.command_parser import about
 from checkpoint.cli.common import (
+    TIMES,
     CommandResult,
     Commands,
     UsageError,
@@ -25,13 +26,14 @@ from checkpoint.cli.common import (
     add_location,
     add_progress,
     command_line,
+    iso,
+    moment,
     nearest,
     open_stream_at,
     progress_of,
 )
+from checkpoint.cli.common import time_ms as read_time
 from checkpoint.cli.progress import SILENT, Progress
-from checkpoint.cli.times import TIMES, iso, moment
-from checkpoint.cli.times import time_ms as read_time
 from checkpoint.cli.verify import Verification, verify_restart
 from checkpoint.errors import CheckpointError, CorruptCheckpointError
 from checkpoint.log.batch_records import BatchLog, CommitLog, CommitRecord
@@ -53,12 +55,12 @@ from checkpoint.log.recovery import RecoveryPlan, plan_recovery, read_log
 from checkpoint.storage.files import Files
 
 NEWEST_GOOD = "newest-good"
-"""In the place of a time: the newest batch after which a restart can begin."""
+"""Instead of a time: the newest batch after which a restart can begin."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a stream is to go."""
+    """The destination of a rewind."""
 
     stream_id: str
     record_id: RecordId
@@ -248,7 +250,7 @@ def _lineages(files: Files, epochs: Sequence[int]) -> Iterator[Lineage]:
 
 
 def _can_run_again(log: BatchLog, there: Container[RecordId], record_id: RecordId) -> bool:
-    """Whether a begin record can be read, and the one before it is there."""
+    """Return whether a begin record can be read and its predecessor exists."""
     with suppress(CorruptCheckpointError, FileNotFoundError):
         previous = log.read_record(record_id).previous
         return previous is None or previous in there

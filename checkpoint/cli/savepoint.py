@@ -1,13 +1,8 @@
-"""``export`` and ``import``: a stream in one file, to be kept, or to go on somewhere else.
+"""``export`` and ``import``: a stream in one zip archive, as a backup or to move it.
 
-The file holds what a restart needs: the records that count and every file that they name, snapshots
-of stores, of the graph and of the inputs, and received blocks; of a stream of which one of them is
-damaged or missing there is no export. Names in it are relative, so it can be imported at any
-location, on any machine. A stream that was imported begins with an epoch of its own; the original
-is not touched and knows nothing of it, so only one of the two should go on.
-
-What is imported will be run: a restart unpickles the graph. So a file that others than this user
-and root can write is refused, as a checkpoint is, unless it is signed or the user vouches for it.
+The archive holds what a restart needs: the records that count and every file they name, snapshots
+of stores, of the graph and of the inputs, and received blocks. An archive is verified as a whole
+after it is written, and before anything of it is imported.
 """
 
 from __future__ import annotations
@@ -15,28 +10,28 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator
+import tempfile
+import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import IO, cast
 
 from checkpoint.cli.common import (
     CommandResult,
     Commands,
-    Problem,
     UsageError,
     add_location,
     add_progress,
+    moment,
     open_location,
     open_stream_at,
     progress_of,
     size,
 )
 from checkpoint.cli.progress import SILENT, Progress
-from checkpoint.cli.times import moment
 from checkpoint.cli.verify import verify_stream
-from checkpoint.cli.whole_files import reader_of
 from checkpoint.errors import (
-    RESTORE,
     AlreadyExistsError,
     CheckpointError,
     CorruptCheckpointError,
@@ -50,7 +45,6 @@ from checkpoint.log.fencing import (
     EPOCH_PREFIX,
     TAKEOVER,
     DriverProcess,
-    Takeover,
     claim_epoch,
     epoch_file,
 )
@@ -65,55 +59,37 @@ from checkpoint.log.inputs import INPUTS_PREFIX, RECEIVED_PREFIX
 from checkpoint.log.lineage import read_lineage, write_takeover
 from checkpoint.log.recovery import RecoveryPlan, next_takeover, read_plan, stream_url
 from checkpoint.state_store import STORE_PREFIX
-from checkpoint.storage.files import (
-    READ_CHUNK_BYTES,
-    Files,
-    FilteredFiles,
-    Name,
-    WrappedFiles,
-    is_name,
-    is_path,
-    location,
-)
-from checkpoint.storage.framing import FileKind, Frames, read_frames, write_frames
-from checkpoint.storage.json_records import Count, JsonRecord, Text, convert, decode, encode
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, is_name, is_path, location
+from checkpoint.storage.json_records import JsonRecord, Text, decode, encode
 from checkpoint.storage.open_location import open_files
 from checkpoint.storage.signing import renamable, signed_with, unsigned
 from checkpoint.storage.trust import require_trusted_file
 
 _EXPORT = """\
-Writes what a restart needs into one file: the records that count and every file that they name,
-snapshots of stores, of the graph and of the inputs, and received blocks. All of it is verified; of
-a stream of which one of them is damaged or missing there is no export.
+Writes the files that a restart needs into one zip archive, and verifies it. A stream with a damaged
+or missing file cannot be exported.
 
-The original is not touched, and knows nothing of a stream that is imported from the file: only one
-of the two should go on.
+The original is not changed and does not know of streams imported from the archive. Start only one
+of the two.
 """
 _IMPORT = """\
-Makes a stream of a file that export wrote, at any location, on any machine. All of it is verified;
-where that fails nothing is left. The stream begins with an epoch of its own.
+Creates a stream from an archive that export wrote, at any location, on any machine. The archive is
+verified first. The stream begins with an epoch of its own.
 
-A restart runs the code that is in the file. So one that others than this user and root can write is
-refused, unless it is signed, or you vouch for it.
+A restart runs code from the archive. An archive that other users can write is therefore rejected
+unless it is signed, or you pass --trust.
 """
 _LATE_PREFIXES = (COMMIT_PREFIX, EPOCH_PREFIX, GRAPH_PREFIX)
-_OTHER_EXPORT = "import another export; nothing of this one is left"
-_TRIES = 5  # a driver that is at work may delete what it does not need
+_MANIFEST = "savepoint.json"
+_TRIES = 5  # a running driver may delete files that it no longer needs
+_BAD_ARCHIVE = (zipfile.BadZipFile, EOFError, KeyError, NotImplementedError, RuntimeError, OSError)
 
 
 class Savepoint(JsonRecord, frozen=True):
-    """What a file says of itself."""
+    """The manifest of an archive."""
 
     stream_id: Text
     last_ms: int | None
-    files: Count
-
-
-class _Inside(JsonRecord, frozen=True):
-    """What stands before the content of a file."""
-
-    name: Name
-    bytes: Count
 
 
 def add_export(commands: Commands) -> None:
@@ -122,7 +98,7 @@ def add_export(commands: Commands) -> None:
         "export",
         help="write a stream to one file",
         description=_EXPORT,
-        examples=["/data/app /backup/2026-11-23.export"],
+        examples=["/data/app /backup/2026-11-23.zip"],
     )
     add_location(parser)
     parser.add_argument(
@@ -136,26 +112,21 @@ def add_import(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "import",
-        help="make a stream of a file",
+        help="create a stream from a file",
         description=_IMPORT,
-        examples=["/backup/2026-11-23.export /data/app"],
+        examples=["/backup/2026-11-23.zip /data/app"],
     )
     parser.add_argument("file", metavar="FILE", help="path of the file that export wrote")
-    parser.add_argument(
-        "url", metavar="CHECKPOINT", help="path or URL of the checkpoint to put it into"
-    )
+    parser.add_argument("url", metavar="CHECKPOINT", help="path or URL of the checkpoint")
     parser.add_argument(
         "--here",
         action="store_true",
-        help=(
-            "into CHECKPOINT itself, as the checkpoint of a query is, not into a directory of its "
-            "id"
-        ),
+        help="import into CHECKPOINT itself, as for a query, not into a directory of the id",
     )
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="also a file that others can write, or that is not signed; a restart runs its code",
+        help="accept a file that others can write, or that is not signed; a restart runs its code",
     )
     add_progress(parser)
     parser.set_defaults(run=_import)
@@ -164,20 +135,20 @@ def add_import(commands: Commands) -> None:
 def _export(options: argparse.Namespace) -> CommandResult:
     with progress_of(options) as progress:
         files = open_stream_at(options.url, options.stream)
-        plan = read_plan(files)
         target, name = _split(options.file)
         size_bytes = export_stream(files, target, name, progress)
-    written = open_savepoint(target, name)[0]
+    with open_archive(target, name) as archive:
+        savepoint, count = archive.savepoint, len(archive.names)
     data = {
         "file": options.file,
-        "stream": written.stream_id,
-        "last_ms": plan.last_ms,
-        "files": written.files,
+        "stream": savepoint.stream_id,
+        "last_ms": savepoint.last_ms,
+        "files": count,
         "bytes": size_bytes,
     }
     line = (
-        f"{options.file}: {written.stream_id} up to the batch at {moment(plan.last_ms)}, "
-        f"{written.files} files, {size(size_bytes)}"
+        f"{options.file}: {savepoint.stream_id} up to the batch at {moment(savepoint.last_ms)}, "
+        f"{count} files, {size(size_bytes)}"
     )
     return CommandResult(data, [line])
 
@@ -185,15 +156,17 @@ def _export(options: argparse.Namespace) -> CommandResult:
 def _import(options: argparse.Namespace) -> CommandResult:
     source, name = _split(options.file)
     if not source.exists(name):
-        raise UsageError(f"there is no file {options.file}")
+        raise UsageError(f"no such file: {options.file}")
     source = _trusted(source, name, options.trust)
-    savepoint = open_savepoint(source, name)[0]
-    url = options.url if options.here else stream_url(options.url, savepoint.stream_id)
-    with progress_of(options) as progress, _without_traces(url):
-        files = open_files(url)
-        plan = import_stream(source, name, files, progress)
-    data = {"stream": savepoint.stream_id, "url": files.url, "last_ms": plan.last_ms}
-    line = f"{files.url}: {savepoint.stream_id} up to the batch at {moment(plan.last_ms)}"
+    with progress_of(options) as progress, open_archive(source, name) as archive:
+        archive.verify(progress)
+        stream_id = archive.savepoint.stream_id
+        url = options.url if options.here else stream_url(options.url, stream_id)
+        with _no_empty_directories(url):
+            files = open_files(url)
+            plan = import_stream(archive, files, progress)
+    data = {"stream": stream_id, "url": files.url, "last_ms": plan.last_ms}
+    line = f"{files.url}: {stream_id} up to the batch at {moment(plan.last_ms)}"
     return CommandResult(data, [line])
 
 
@@ -213,46 +186,117 @@ def _trusted(source: Files, name: str, is_vouched_for: bool) -> Files:
         raise UsageError(f"{error}; or import it with --trust") from error
 
 
+@dataclass(frozen=True)
+class Archive:
+    """The files in an archive: what verification reads of :class:`Files`."""
+
+    url: str
+    content: zipfile.ZipFile
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the files, in the order to import them in."""
+        return [name for name in self.content.namelist() if name != _MANIFEST]
+
+    @property
+    def savepoint(self) -> Savepoint:
+        """The manifest."""
+        try:
+            data = self.read(_MANIFEST)
+        except FileNotFoundError as error:
+            raise _damaged(self.url, error) from error
+        return decode(data, Savepoint, self.url, "the manifest of an export")
+
+    def list(self, prefix: str) -> list[str]:
+        return sorted(name for name in self.names if name.startswith(prefix))
+
+    def exists(self, name: str) -> bool:
+        return name in self.names
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self.content.read(name)
+        except KeyError:
+            raise FileNotFoundError(name) from None
+        except _BAD_ARCHIVE as error:
+            raise _damaged(self.url, error) from error
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        content = self.read(name)
+        for start in range(0, len(content), chunk_bytes):
+            yield content[start : start + chunk_bytes]
+
+    def verify(self, progress: Progress) -> None:
+        """Raise CorruptCheckpointError unless a restart could read all of it."""
+        problems = verify_stream(cast("Files", self), progress).problems
+        if problems:
+            raise problems[0].error()
+
+
+def _damaged(file: str, error: Exception) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        file,
+        f"cannot be read as an export: {error}",
+        "a zip archive",
+        "import another export; nothing of this one was written",
+        Damage.DAMAGED,
+    )
+
+
+@contextmanager
+def open_archive(source: Files, name: str) -> Iterator[Archive]:
+    """Open an archive that :func:`export_stream` wrote. Raises CorruptCheckpointError."""
+    file = location(source, name)
+    with tempfile.TemporaryFile() as copy:
+        for chunk in source.read_chunks(name, READ_CHUNK_BYTES):
+            copy.write(chunk)
+        try:
+            content = zipfile.ZipFile(copy)
+        except _BAD_ARCHIVE as error:
+            raise _damaged(file, error) from error
+        with content:
+            yield Archive(file, content)
+
+
 def export_stream(files: Files, target: Files, name: str, progress: Progress = SILENT) -> int:
-    """Write what a restart of a stream needs into one file, and return its size.
+    """Write the files that a restart of a stream needs into one file, and return its size.
 
     Raises AlreadyExistsError, CorruptCheckpointError or CheckpointError.
     """
     if target.exists(name):
         raise AlreadyExistsError(f"{location(target, name)} exists already; give another name")
+    damage: CorruptCheckpointError | None = None
     for _ in range(_TRIES):
-        with suppress(FileNotFoundError):  # deleted since it was found
-            plan = read_plan(files)
-            if plan.stream_id is None:
-                raise UsageError(f"{files.url} holds no batch; there is nothing to export")
-            names = whole_files(files, progress)
-            header = Savepoint(plan.stream_id, plan.last_ms, len(names))
-            blocks = _blocks(files, progress.over(names, "writing the export"))
-            return target.create(name, write_frames(FileKind.EXPORT, header, blocks))
-    raise StorageRefusedError(
-        f"{files.url} cannot be exported while a driver is at work there: it deletes files before "
-        "they are read; export again, or stop it first"
+        with tempfile.TemporaryFile() as file, suppress(FileNotFoundError):
+            _write_archive(files, file, progress)
+            try:
+                with zipfile.ZipFile(file) as content:
+                    Archive(files.url, content).verify(progress)
+            except CorruptCheckpointError as error:
+                damage = error
+                continue
+            file.seek(0)
+            return target.create(name, iter(lambda: file.read(READ_CHUNK_BYTES), b""))
+    raise damage or StorageRefusedError(
+        f"{files.url}: cannot export while its driver deletes files; export again, or stop it first"
     )
 
 
-def whole_files(files: Files, progress: Progress = SILENT) -> list[str]:
-    """Return what :func:`needed_files` does, verified as what is there after an import.
-
-    A driver that is at work may delete what it needs no more while this looks.
-    """
-    problems: list[Problem] = []
-    for _ in range(_TRIES):
-        names = needed_files(files, progress)
-        problems = verify_stream(FilteredFiles(files, set(names).__contains__), progress).problems
-        if not problems:
-            return names
-    raise problems[0].error()
+def _write_archive(files: Files, file: IO[bytes], progress: Progress) -> None:
+    plan = read_plan(files)
+    if plan.stream_id is None:
+        raise UsageError(f"{files.url} holds no batch; there is nothing to export")
+    names = needed_files(files, progress)
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(_MANIFEST, encode(Savepoint(plan.stream_id, plan.last_ms)))
+        for name in progress.over(names, "writing the export"):
+            archive.writestr(name, files.read(name))
 
 
 def needed_files(files: Files, progress: Progress = SILENT) -> list[str]:
-    """Return the names of what a restart needs, in the order in which they can be imported.
+    """Return the names of the files that a restart needs, in the order to import them in.
 
-    What a record names and what is not there is left out; what was there a moment ago is not.
+    A file that a record names and that does not exist is not among them.
     """
     lineage = read_lineage(files)
     commit_log, batch_log = CommitLog(files), BatchLog(files)
@@ -280,166 +324,56 @@ def _is_late(name: str) -> bool:
     return name.startswith(_LATE_PREFIXES)
 
 
-def _blocks(files: Files, names: Iterable[str]) -> Iterator[tuple[bytes, int]]:
-    for name in names:
-        content = _whole_content(files, name)
-        yield encode(_Inside(name, len(content))), 1
-        for start in range(0, len(content), READ_CHUNK_BYTES):
-            yield content[start : start + READ_CHUNK_BYTES], 0
+def import_stream(archive: Archive, files: Files, progress: Progress = SILENT) -> RecoveryPlan:
+    """Create a stream from a verified archive, and let it begin an epoch of its own.
 
-
-def _whole_content(files: Files, name: str) -> bytes:
-    """Read a file, and make sure that what was read is whole: it is what will be written."""
-    content = files.read(name)
-    reader = reader_of(_HeldFile(files, name, content), name)
-    if reader is not None:
-        reader()
-    return content
-
-
-@dataclass(frozen=True)
-class _HeldFile(WrappedFiles):
-    """Files of which one is held in memory."""
-
-    name: str
-    content: bytes
-
-    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
-        if name != self.name:
-            yield from self.inner.read_chunks(name, chunk_bytes)
-            return
-        for start in range(0, len(self.content), chunk_bytes):
-            yield self.content[start : start + chunk_bytes]
-
-
-def open_savepoint(source: Files, name: str) -> tuple[Savepoint, Frames]:
-    """Open a file that :func:`export_stream` wrote. Raises CorruptCheckpointError."""
-    file = location(source, name)
-    frames = read_frames(source.read_chunks(name, READ_CHUNK_BYTES), FileKind.EXPORT, file)
-    return convert(frames.header, Savepoint, file, "the header of a stream in a file"), frames
-
-
-def import_stream(
-    source: Files, name: str, files: Files, progress: Progress = SILENT
-) -> RecoveryPlan:
-    """Make a stream of a file, verify it, and let it begin an epoch of its own.
-
-    A first pass reads the whole file, so nothing is written of one that is damaged; of what fails
-    later nothing is left. After a crash half way, importing again goes on.
-
-    Raises CorruptCheckpointError, UsageError or CheckpointError.
+    After an error, the files it wrote are deleted. After a crash, importing again completes it.
+    Raises UsageError or CheckpointError.
     """
-    count = open_savepoint(source, name)[0].files
-    progress.begin("reading the export", count)
-    for _ in _contents(source, name):
-        progress.advance()
+    names = archive.names
     before = set(files.list(""))
+    if not before.issubset(names):
+        raise UsageError(f"{files.url} has a stream already, with files that are not in the export")
     try:
-        _write(source, name, files, progress)
-        _require_whole(source, name, files, progress)
+        for name in progress.over(names, "writing files"):
+            content = archive.read(name)
+            try:
+                files.create(name, [content])
+            except AlreadyExistsError:
+                if files.read(name) != content:
+                    raise UsageError(
+                        f"{location(files, name)} exists already, with other content; import into "
+                        "a location without such a stream"
+                    ) from None
         return _begin(files)
     except (Exception, KeyboardInterrupt):
-        with suppress(CheckpointError):  # it has an error of its own to tell
-            _delete_all(files, set(files.list("")) - before)
+        with suppress(CheckpointError):
+            # Records first: without one, the rest is not taken for a stream.
+            for name in sorted(set(files.list("")) - before, key=_is_late, reverse=True):
+                files.delete(name)
         raise
 
 
-def _write(source: Files, name: str, files: Files, progress: Progress) -> None:
-    count = open_savepoint(source, name)[0].files
-    progress.begin("writing files", count)
-    for inside, content in _contents(source, name):
-        try:
-            files.create(inside, [content])
-        except AlreadyExistsError:
-            if files.read(inside) != content:
-                raise UsageError(
-                    f"{location(files, inside)} is there already, with other content; import into "
-                    "a location that has no such stream"
-                ) from None
-        progress.advance()
-    if len(files.list("")) != count:
-        raise UsageError(f"{files.url} has more files than {name}; there is a stream already")
-
-
-def _require_whole(source: Files, name: str, files: Files, progress: Progress) -> None:
-    problems = verify_stream(files, progress).problems
-    if problems:
-        _delete_all(files, files.list(""))
-        found = f"holds what cannot be used: {problems[0].file} {problems[0].found}"
-        expected = "a stream that is whole"
-        raise CorruptCheckpointError(
-            location(source, name), found, expected, _OTHER_EXPORT, problems[0].damage
-        )
-
-
 def _begin(files: Files) -> RecoveryPlan:
-    """Let the stream begin an epoch of its own."""
     plan = read_plan(files)
     lineage = read_lineage(files)
     stream_id = plan.stream_id or ""
     lease = claim_epoch(files, stream_id, DriverProcess.of_this_process(0, {"tool": "import"}))
-    takeover: Takeover = next_takeover(stream_id, lease.epoch, lineage, plan, "import")
-    write_takeover(lease, takeover)
+    write_takeover(lease, next_takeover(stream_id, lease.epoch, lineage, plan, "import"))
     lease.release()
     return plan
 
 
-def _delete_all(files: Files, names: Iterable[str]) -> None:
-    # The records first: what has none is not taken for a stream.
-    for name in sorted(names, key=_is_late, reverse=True):
-        files.delete(name)
-
-
 @contextmanager
-def _without_traces(url: str) -> Iterator[None]:
-    """Remove the directories on this host that were made in vain."""
+def _no_empty_directories(url: str) -> Iterator[None]:
+    """After an error, remove the directories that were created on this host."""
     root = os.path.abspath(url.removeprefix("file://")) if is_path(url) else ""
-    made = root
-    while made and not os.path.isdir(os.path.dirname(made)):
-        made = os.path.dirname(made)
-    was_there = os.path.isdir(root)
+    existed = os.path.isdir(root)
     try:
         yield
     except (Exception, KeyboardInterrupt):
-        if root:
-            _remove_empty(root, keeps_root=was_there)
-            while root != made and not was_there:
-                root = os.path.dirname(root)
-                _remove_empty(root, keeps_root=False)
+        for directory, _, _ in os.walk(root, topdown=False) if root else ():
+            if directory != root or not existed:
+                with suppress(OSError):
+                    os.rmdir(directory)
         raise
-
-
-def _remove_empty(root: str, *, keeps_root: bool) -> None:
-    for directory, _, _ in os.walk(root, topdown=False):
-        if directory != root or not keeps_root:
-            with suppress(OSError):
-                os.rmdir(directory)
-
-
-def _contents(source: Files, name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the names and contents in a file, to its end."""
-    file = location(source, name)
-    savepoint, frames = open_savepoint(source, name)
-    count = 0
-    for payload, is_head in frames.blocks:
-        if not is_head:
-            raise CorruptCheckpointError(
-                file, "has a block of no file", "a file", RESTORE, Damage.DAMAGED
-            )
-        head = decode(payload, _Inside, file, "what a file in it is")
-        inside, left = head.name, head.bytes
-        parts = []
-        while left > 0:
-            part, _ = next(frames.blocks, (b"", 0))
-            left -= len(part) or left + 1
-            parts.append(part)
-        if left:
-            raise CorruptCheckpointError(
-                file, f"has {inside} not whole", "all of it", RESTORE, Damage.DAMAGED
-            )
-        count += 1
-        yield inside, b"".join(parts)
-    if count != savepoint.files:
-        raise CorruptCheckpointError(
-            file, f"holds {count} files", f"{savepoint.files}", RESTORE, Damage.DAMAGED
-        )

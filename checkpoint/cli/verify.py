@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
+import msgspec
+
 from checkpoint.cli.common import Problem, opened_version
 from checkpoint.cli.progress import SILENT, Progress
-from checkpoint.cli.whole_files import reader_of
 from checkpoint.errors import (
     RESTORE,
     CheckpointError,
@@ -24,39 +25,71 @@ from checkpoint.errors import (
     StorageRefusedError,
 )
 from checkpoint.log.batch_records import (
+    BEGIN_PREFIX,
+    BEGIN_SUFFIX,
     COMMIT_PREFIX,
     COMMIT_SUFFIX,
+    BatchLog,
     CommitLog,
     CommitRecord,
     begin_file,
 )
-from checkpoint.log.fencing import CLAIM, epoch_file, epochs_with
+from checkpoint.log.fencing import (
+    CLAIM,
+    RELEASED,
+    epoch_file,
+    epoch_of_file,
+    epochs_with,
+    read_claim,
+    read_release,
+    read_takeover,
+)
 from checkpoint.log.graph_record import (
+    GRAPH_PREFIX,
+    GRAPH_SUFFIX,
+    RDDS_PREFIX,
     GraphSnapshot,
+    read_graph,
     read_graph_in,
     read_newest_graph,
     read_rdds,
 )
-from checkpoint.log.inputs import InputHistory, ReceivedBlocks, blocks_of, read_inputs
+from checkpoint.log.inputs import (
+    INPUTS_PREFIX,
+    INPUTS_SUFFIX,
+    RECEIVED_PREFIX,
+    InputHistory,
+    ReceivedBlocks,
+    blocks_of,
+    read_input_snapshot,
+    read_inputs,
+)
 from checkpoint.log.lineage import Lineage, read_lineage
 from checkpoint.log.record_files import RecordId, record_ids
 from checkpoint.log.recovery import RecoveryPlan, StreamLog, plan_recovery, read_log, read_plan
 from checkpoint.log.state_files import (
     STATE_PREFIX,
     StatePartition,
+    read_file_id,
     read_state_file,
+    state_file_record,
 )
 from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store import EMPTY
 from checkpoint.state_store.store_files import (
+    StoredKind,
     list_snapshots,
+    parse_file_name,
     read_changelog,
+    read_header,
     read_parent,
     walk_back,
 )
-from checkpoint.storage.files import Files, location
-from checkpoint.storage.framing import FileRef
+from checkpoint.storage.files import READ_CHUNK_BYTES, Files, location, uid_part
+from checkpoint.storage.framing import FileKind, FileRef, read_frames
+from checkpoint.storage.json_records import convert
 
+_STORED = {FileKind.CHANGES: StoredKind.CHANGES, FileKind.SNAPSHOT: StoredKind.SNAPSHOT}
 FOREIGN = "remove it, if nobody needs it: no stream has written it"
 _CLAIM_ANEW = (
     "make sure that no driver is at work, then start the stream, which claims the next epoch, or "
@@ -66,7 +99,7 @@ _OLD_CLAIM = "remove it: a newer driver has claimed the stream, and nothing need
 
 
 class Note(Enum):
-    """What verify says that is no problem: each stands in the runbook."""
+    """Notes of verify that are not problems; the runbook documents each."""
 
     VOID = "void, of older drivers or taken back: commits at {times}"
     ORPHANS = "{count} state files that no record names; see gc"
@@ -80,7 +113,7 @@ class Note(Enum):
 
 @dataclass
 class Verification:
-    """What was looked at, and what is wrong."""
+    """The findings of a verification."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -146,7 +179,7 @@ def verify_stream(files: Files, progress: Progress = SILENT) -> Verification:
 def verify_restart(
     files: Files, log: StreamLog, plan: RecoveryPlan, findings: Verification
 ) -> None:
-    """Verify what a restart with this plan reads beside the records: graph, state and inputs."""
+    """Verify what a restart with this plan reads: graph, state and inputs."""
     findings.try_to(partial(_verify_graph_in, files, plan), files.url)
     _verify_beside_graph(files, log, plan, findings)
 
@@ -179,7 +212,7 @@ def restart_problem(files: Files) -> Problem | None:
 def _verify_claims(
     files: Files, names: Collection[str], lineage: Lineage, findings: Verification
 ) -> None:
-    """Find the epochs that have lost their claim, which keeps out whoever had the stream before.
+    """Find epochs whose claim is missing; a claim fences older drivers.
 
     A newer claim does the same. So nothing needs one that is not the newest, and where that is lost
     a restart, or a rewind to the last batch, claims the next epoch.
@@ -365,3 +398,79 @@ def verify_inputs(
             if time_ms > retired_ms:
                 blocks = ReceivedBlocks(files, plan.stream_id or "", uid, 0)
                 findings.try_to(partial(blocks.read, ref), location(files, ref.name))
+
+
+def reader_of(files: Files, name: str) -> Callable[[], str] | None:
+    """Return what reads a file to its end, and returns the id of the stream that it is of.
+
+    None for a file that no stream writes.
+    """
+    for prefix, suffix, read in (
+        (COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog(files).read_record),
+        (BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog(files).read_record),
+        (GRAPH_PREFIX, GRAPH_SUFFIX, partial(read_graph, files)),
+        (INPUTS_PREFIX, INPUTS_SUFFIX, partial(read_input_snapshot, files)),
+    ):
+        record_id = RecordId.parse(name, prefix, suffix)
+        if record_id is not None:
+            return _stream_of(partial(read, record_id))
+    epoch = epoch_of_file(name)
+    if epoch is not None:
+        ending = name.rpartition(".")[2]
+        read_epoch = {CLAIM: read_claim, RELEASED: read_release}.get(ending, read_takeover)
+        return _stream_of(partial(read_epoch, files, epoch))
+    kind = _kind(name)
+    return None if kind is None else partial(_read_frames, files, name, kind)
+
+
+def _stream_of(read: Callable[[], object]) -> Callable[[], str]:
+    return lambda: str(getattr(read(), "stream_id", ""))
+
+
+def _kind(name: str) -> FileKind | None:
+    name = name.removeprefix(RDDS_PREFIX)
+    stored = parse_file_name(name)
+    if stored is not None:
+        return FileKind.CHANGES if stored[2] is StoredKind.CHANGES else FileKind.SNAPSHOT
+    if state_file_record(name) is not None:
+        return FileKind.STATE
+    return FileKind.RECEIVED if name.startswith(RECEIVED_PREFIX) else None
+
+
+def _read_frames(files: Files, name: str, kind: FileKind) -> str:
+    file = location(files, name)
+    frames = read_frames(files.read_chunks(name, READ_CHUNK_BYTES), kind, file)
+    for _ in frames.blocks:
+        pass
+    stream_id, written = _written_as(frames.header, kind, name, file)
+    if written != name:
+        raise CorruptCheckpointError(
+            file, f"was written as {written}", name, RESTORE, Damage.MISPLACED
+        )
+    return stream_id
+
+
+class _BlockHeader(msgspec.Struct, frozen=True):
+    """The header of a received block."""
+
+    stream_id: str
+    input_uid: str
+    epoch: int
+    sequence: int
+    attempt: str
+
+
+def _written_as(
+    header: Mapping[str, object], kind: FileKind, name: str, file: str
+) -> tuple[str, str]:
+    """Return the stream and the original name of a file, from its header."""
+    if kind is FileKind.STATE:
+        prefix = RDDS_PREFIX if name.startswith(RDDS_PREFIX) else ""
+        state = read_file_id(header, file)
+        return state.stream_id, f"{prefix}{state.name}"
+    if kind in _STORED:
+        stored = read_header(header, _STORED[kind], file)
+        return stored.store.stream_id, stored.name
+    found = convert(header, _BlockHeader, file, "the header of a received block")
+    block = f"{found.sequence:016d}-e{found.epoch}-{found.attempt}.block"
+    return found.stream_id, f"{RECEIVED_PREFIX}{uid_part(found.input_uid)}/{block}"

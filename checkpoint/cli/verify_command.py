@@ -20,11 +20,12 @@ from checkpoint.cli.common import (
     add_location,
     add_progress,
     command_line,
+    iso,
+    moment,
     open_stream_at,
     progress_of,
 )
 from checkpoint.cli.rewind import newest_good
-from checkpoint.cli.times import iso, moment
 from checkpoint.cli.verify import Note, Verification, restart_problem, verify_stream
 from checkpoint.errors import CheckpointError, Damage, UntrustedFileError
 from checkpoint.log.graph_record import all_graphs
@@ -109,7 +110,7 @@ def _remedy(
     refusal: Problem | None,
     good_ms: int | None,
 ) -> str | None:
-    """Return the command that mends what was found, None where no command does."""
+    """Return the command that repairs the problems, None if there is none."""
     is_claimed_anew = any(problem.damage is Damage.NO_CLAIM for problem in findings.problems)
     if good_ms is None or (refusal is None and not is_claimed_anew):
         return None

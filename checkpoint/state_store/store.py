@@ -21,14 +21,11 @@ SPILL_BYTES = 64 << 20
 class StateStore:
     """The keyed state of a stream; readers and writers open one version of it.
 
-    >>> from checkpoint.testing import MemoryBackend
     >>> from checkpoint.log.version_records import EMPTY
-    >>> store = StateStore(MemoryBackend())
-    >>> counts = StoreId("stream-1", "counts", "default", partition=0, partition_count=1)
-    >>> with store.writer(counts, EMPTY) as writer:
+    >>> with store.writer(store_id, EMPTY) as writer:
     ...     writer.put("spark", 1)
     ...     committed = writer.commit()
-    >>> with store.reader(counts, committed.version_id) as reader:
+    >>> with store.reader(store_id, committed.version_id) as reader:
     ...     reader.get("spark"), reader.count()
     (1, 1)
 

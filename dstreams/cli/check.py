@@ -1,4 +1,4 @@
-"""``check``: list what a program uses of ``pyspark.streaming``."""
+"""``dstreams check``: list the uses of ``pyspark.streaming`` in a program, and what to change."""
 
 from __future__ import annotations
 
@@ -6,36 +6,28 @@ import argparse
 import sys
 from pathlib import Path
 
-from dstreams.cli.common import Commands
+from checkpoint.cli import CommandParser
 from dstreams.compat.check import as_json, check, report
 
 _STATUS = """\
 exit status:
-  0    the program runs as it is; differences are listed
-  1    something must be changed or set
-  2    a file cannot be read, or wrong usage
+  0    nothing to change; differences are listed
+  1    a change or a setting is needed
+  2    a file cannot be read, or usage error
   130  interrupted by Ctrl-C
 """
 
 
-def add_check(commands: Commands) -> None:
-    """Add the command to a parser."""
-    command = commands.add_parser(
-        "check",
-        help="list what a program uses of pyspark.streaming and what to change",
-        description=(
-            "Reads programs written for pyspark.streaming without running them, and lists by line "
-            "what to change or to set, and what behaves differently."
-        ),
-        examples=["app.py", "--json src/"],
-        epilog=_STATUS,
+def configure(command: CommandParser) -> None:
+    """Add the arguments of the command."""
+    command.description = (
+        "Reads programs written for pyspark.streaming without running them, and lists by line "
+        "what to change or configure, what behaves differently, and what stays the same."
     )
+    command.add_below(["app.py", "--json src/"], _STATUS)
     command.add_argument("--json", action="store_true", help="machine-readable (JSON)")
     command.add_argument(
-        "paths",
-        nargs="+",
-        metavar="PATH",
-        help="a file, or a directory for all files *.py below it",
+        "paths", nargs="+", metavar="PATH", help="a file, or a directory for all *.py files in it"
     )
     command.set_defaults(run=_run)
 

@@ -1,104 +1,68 @@
-"""What the commands share: exit statuses, complaints, kinds of arguments."""
+"""Shared by the commands: exit statuses, error output, types of arguments."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
-
-from checkpoint.cli.command_parser import CommandParser
-
-Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+from typing import Any
 
 SUCCEEDED, FAILED, MISUSED, NOT_READY, INTERRUPTED = 0, 1, 2, 3, 130  # 2 is argparse's own
 
 
 def complain(command: str, problem: object, status: int) -> int:
-    """Say on standard error what is wrong, and return *status*."""
+    """Write a problem to standard error, and return *status*."""
     sys.stderr.write(f"dstreams {command}: {problem}\n")
     return status
 
 
 def add_quiet(command: argparse.ArgumentParser) -> None:
-    """Add the argument of a command that shows how far it is."""
-    command.add_argument("--quiet", action="store_true", help="no progress: result and errors only")
+    """Add the option that turns progress off."""
+    command.add_argument("--quiet", action="store_true", help="print only the result and errors")
 
 
-def add_kafka(command: argparse._ActionsContainer, text: str) -> None:
-    """Add the argument that says where Kafka is."""
-    command.add_argument("--kafka", type=brokers, metavar="HOST:PORT", help=text)
-
-
-def add_config(command: argparse.ArgumentParser) -> None:
-    """Add the argument that names a file of settings of Kafka's clients."""
+def add_brokers(command: argparse.ArgumentParser, text: str) -> None:
+    """Add the options for Kafka brokers and the settings of their clients."""
+    command.add_argument("--bootstrap-server", type=brokers, metavar="HOST:PORT", help=text)
     command.add_argument(
-        "--config", type=file, metavar="FILE", help="settings of Kafka's clients, with secrets"
+        "--config", type=file, metavar="FILE", help="settings of the Kafka clients, with secrets"
     )
 
 
-def megabytes(text: str) -> float:
-    """Return how much data *text* says."""
-    return _number(text, 0.01, "megabytes")
+def number(least: float, unit: str, kind: Callable[[str], Any] = float) -> Callable[[str], Any]:
+    """Return the type of an argument that is a number of at least *least*."""
 
+    def parsed(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value < math.inf:
+            what = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(
+                f"{text!r} must be a {what} of {unit}, at least {least}"
+            )
+        return value
 
-def seconds(text: str) -> float:
-    """Return how long *text* says."""
-    return _number(text, 1, "seconds")
-
-
-def cores(text: str) -> int:
-    """Return how many cores *text* says."""
-    if not text.isdecimal() or not 1 <= int(text) <= 1024:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 1024")
-    return int(text)
-
-
-def count(text: str) -> int:
-    """Return how many *text* says, one at least."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
-    return int(text)
-
-
-def seed(text: str) -> int:
-    """Return the seed of random numbers that *text* says."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number")
-    return int(text)
-
-
-def setting(text: str) -> tuple[str, str]:
-    """Return key and value of a setting of Spark."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.startswith("spark."):
-        raise argparse.ArgumentTypeError(f"{text!r} must be spark.KEY=VALUE")
-    return key, value
+    return parsed
 
 
 def brokers(text: str) -> str:
-    """Return *text* if it names brokers."""
+    """Return *text* if it is a list of brokers."""
     for one in text.split(","):
         host, _, port = one.strip().rpartition(":")
         if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
-            raise argparse.ArgumentTypeError(f"{text!r} must be HOST:PORT, or some with commas")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} must be HOST:PORT, or several separated by commas"
+            )
     return text
 
 
 def file(text: str) -> Path:
-    """Return the path of a file that is there."""
+    """Return the path of an existing file."""
     path = Path(text)
     if not path.is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {text!r}")
+        raise argparse.ArgumentTypeError(f"no such file: {text!r}")
     return path
-
-
-def _number(text: str, least: float, unit: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not least <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of {unit}, at least {least}")
-    return value

@@ -1,36 +1,28 @@
-"""The command ``dstreams``."""
+"""The command ``dstreams``. The module of a command is imported when the command is called."""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
-import pyspark
-
-from checkpoint.cli.command_parser import CommandParser
-from dstreams.cli.check import add_check
-from dstreams.cli.checkpoint import add_checkpoint, run_checkpoint
-from dstreams.cli.common import FAILED, INTERRUPTED, NOT_READY, SUCCEEDED, Commands, complain
-from dstreams.cli.completion import add_completion
-from dstreams.cli.demo_command import add_demo
-from dstreams.cli.drill_command import add_drill
-from dstreams.cli.kafka_command import add_kafka_offsets
-from dstreams.cli.run import add_run
+from checkpoint.cli import CommandParser, add_tools, run_tools
+from dstreams.cli.common import FAILED, INTERRUPTED, NOT_READY, SUCCEEDED, complain
 from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, StreamError
 
-_COMMANDS: tuple[Callable[[Commands], None], ...] = (
-    add_run,
-    add_check,
-    add_demo,
-    add_drill,
-    add_kafka_offsets,
-    add_checkpoint,
-    lambda commands: add_completion(commands, parser),
-)
-"""Each adds a parser with the default ``run``, which takes the options and returns the status."""
+_COMMANDS = {
+    "run": ("run", "run a program written for pyspark.streaming, unchanged"),
+    "check": ("check", "list the uses of pyspark.streaming in a program, and what to change"),
+    "demo": ("demo.command", "count words over a socket or through Kafka, and check the counts"),
+    "drill": ("drill.command", "kill a driver repeatedly, and check that nothing is lost"),
+    "kafka": ("kafka", "compare the offsets of a checkpoint with those of the brokers; lag"),
+    "checkpoint": (None, "inspect a checkpoint, verify it, rewind it, export it"),
+    "completion": ("completion", "print the script that completes commands in a shell"),
+}
+"""Module in this package, which has ``configure(parser)``, and help; checkpoint has its own."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: with 2 after a usage error, with 0 after ``--help`` or ``--version``.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    if words[:1] == ["checkpoint"]:  # all that follows is its own
-        return run_checkpoint(words[1:])
-    commands = parser()
+    if words[:1] == ["checkpoint"]:
+        return run_tools(words[1:], prog="dstreams checkpoint")
+    commands = parser(words[:1])
     options = commands.parse_args(words)
     command: str | None = options.command
     if command is None:
@@ -53,8 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return SUCCEEDED
     try:
         status: int = options.run(options)
-    except BrokenPipeError:
-        status = _mute()
+    except BrokenPipeError:  # such as after ``| head``
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = FAILED
     except (EnvironmentNotReadyError, OSError) as error:
         status = complain(command, error, NOT_READY)
     except InvalidStreamError as error:
@@ -66,31 +59,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def parser() -> CommandParser:
-    """Return the parser of the command, with those of all commands below it."""
+def parser(complete: Collection[str] = tuple(_COMMANDS)) -> CommandParser:
+    """Return the parser of all commands; only those in *complete* have their arguments."""
     commands = CommandParser(
         prog="dstreams",
         description="Stateful stream processing in Python on Apache Spark RDDs.",
         examples=["demo", "checkpoint show /data/app"],
     )
-    commands.add_argument("--version", action="version", version=_version())
+    commands.add_argument("--version", action="version", version=_versions())
     below = commands.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for add in _COMMANDS:
-        add(below)
+    for name, (module, text) in _COMMANDS.items():
+        command = below.add_parser(name, help=text)
+        if name in complete and module is None:
+            add_tools(command)
+        elif name in complete:
+            import_module(f"dstreams.cli.{module}").configure(command)
     return commands
 
 
-def _mute() -> int:
-    """Nobody reads what we print, for example after ``| head``: end without a word."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return FAILED
-
-
-def _version() -> str:
+def _versions() -> str:
     try:
         installed = version("dstreams")
     except PackageNotFoundError:
         installed = "(not installed)"
-    return (
-        f"dstreams {installed}, PySpark {pyspark.__version__}, Python {platform.python_version()}"
-    )
+    return f"dstreams {installed}, PySpark {version('pyspark')}, Python {platform.python_version()}"

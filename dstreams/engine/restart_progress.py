@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable
 
-from checkpoint.cli.progress import (
+from checkpoint.cli import (
     Progress,
     ProgressBar,
     ProgressLines,

@@ -19,7 +19,7 @@ from checkpoint import (
     require_trusted,
     stream_url,
 )
-from checkpoint.cli.progress import SILENT
+from checkpoint.cli import SILENT
 from checkpoint.state_store import Classes, require_stored_state
 from dstreams.common.clock import Clock
 from dstreams.common.settings import CatchUp, Settings

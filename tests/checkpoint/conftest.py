@@ -20,7 +20,7 @@ from checkpoint import (
     read_state_file,
     write_state_file,
 )
-from checkpoint.testing import SimulatedCrash
+from tests.support.faults import SimulatedCrash
 
 PARTITIONS = 2
 OPERATORS = ("counts", "Last seen")

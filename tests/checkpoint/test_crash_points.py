@@ -19,8 +19,7 @@ import pytest
 
 from checkpoint import CheckpointError, CommitLog, Files, open_files
 from checkpoint.log.record_retention import apply_retention, plan_retention
-from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
-from tests.support.faults import FAULTS, fault_ids
+from tests.support.faults import FAULTS, Effect, FaultyFiles, SimulatedCrash, fault_ids
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

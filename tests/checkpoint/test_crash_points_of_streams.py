@@ -27,9 +27,10 @@ from checkpoint import (
     take_over,
 )
 from checkpoint.log import recovery
-from checkpoint.log.fencing import Takeover, WriterLease, claim_epoch
-from checkpoint.log.lineage import write_takeover
-from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk
+from checkpoint.log.fencing import WriterLease, claim_epoch
+from checkpoint.log.lineage import Takeover, write_takeover
+from tests.support.faults import SimulatedCrash
+from tests.support.simulated_disk import Omission, SimulatedDisk
 from tests.support.stream_model import STREAM, Driver, PausedFiles, World, require_right
 
 UPTO_MS = 7000

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.recovery import restarts
-from dstreams.cli.demo.mock_cluster import MockCluster
+from dstreams.cli.demo.sources import MockCluster
+from tests.conformance import restarts
 from tests.conformance.oracle import Oracle
 
 if TYPE_CHECKING:

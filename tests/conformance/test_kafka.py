@@ -10,7 +10,7 @@ import pytest
 from pyspark import SparkContext, TaskContext
 
 from dstreams import Settings, StreamingContext, StreamingListener
-from dstreams.cli.demo.mock_cluster import PARTITIONS
+from dstreams.cli.demo.sources import PARTITIONS
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.kafka import (
     ConsumerRecord,

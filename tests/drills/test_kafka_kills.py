@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from dstreams.cli.drill.application import INTERVAL, KAFKA, load
-from dstreams.cli.drill.campaign import Campaign, DrillPlan
+from dstreams.cli.drill.campaign import WORKERS, Campaign, DrillPlan
 from dstreams.cli.drill.results import DrillResult, result_table
 from dstreams.cli.drill.steps import step_named
-from dstreams.cli.drill.targets import WORKERS
 from dstreams.common.clock import SystemClock
 from tests.support.kafka_broker import KafkaBroker
 

@@ -1,5 +1,1 @@
-"""The stateful network word count of ``dstreams demo``.
-
-Text travels over a real TCP socket into a stream that counts its words, and what the stream
-counted is compared with a count of the same text that Spark had no part in.
-"""
+"""``dstreams demo``: count the words of a text as a stream, and check the result without Spark."""

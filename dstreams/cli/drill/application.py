@@ -32,7 +32,7 @@ _OWN, _OWN_QUERY, _OWN_KAFKA = (
 
 @dataclass(frozen=True)
 class Application:
-    """What is run, fed and checked. Each function gets the directory of the drill first.
+    """The functions of a drilled application. Each gets the directory of the drill first.
 
     An application is a stream, with ``setup``, or a structured query, with ``start``.
 
@@ -42,9 +42,9 @@ class Application:
         check: ``f(directory)`` compares the outputs with what they must be, and returns problems as
             texts, none when all is well; or :class:`~dstreams.cli.drill.results.OutputFindings`.
         setup: ``f(directory) -> StreamingContext``, in the driver, the first time only; its
-            checkpoint directory has to be ``directory/checkpoint``.
+            checkpoint directory must be ``directory/checkpoint``.
         start: ``f(directory) -> StreamSession``, in the driver, each time: starts one query, whose
-            checkpoint location has to be ``directory/checkpoint``.
+            checkpoint location must be ``directory/checkpoint``.
     """
 
     feed: Callable[[str, int], Any]

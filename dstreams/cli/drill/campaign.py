@@ -8,19 +8,83 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from checkpoint.cli.progress import SILENT, Progress
+from checkpoint.cli import SILENT, Progress
 from dstreams.cli.drill.application import Application, raised
-from dstreams.cli.drill.checkpoints import problems_of, write_completed
 from dstreams.cli.drill.driver_life import DriverLife, start_life
-from dstreams.cli.drill.phases import PHASES
+from dstreams.cli.drill.oracle import problems_of, write_completed
 from dstreams.cli.drill.results import DrillResult, OutputFindings, percentile
-from dstreams.cli.drill.steps import Step
-from dstreams.cli.drill.targets import AT_STEP, WAYS, WORKERS, Kill, first_kill, other_targets
+from dstreams.cli.drill.steps import PHASES, Step
 from dstreams.common.clock import Clock
 
 T = TypeVar("T")
+
+Way = Literal["driver", "group", "zombie", "paused", "workers", "stop"]
+
+WAYS: dict[Way, str] = {
+    "driver": "driver killed, its JVM ends by itself",
+    "group": "driver, JVM and workers killed at once",
+    "zombie": "driver killed, its JVM continues",
+    "paused": "driver stopped, and continued after the next one had begun",
+    "workers": "Python workers killed in a batch, the driver later",
+    "stop": "driver killed while it was stopping",
+}
+"""The ways to kill at random moments, for the report."""
+
+AT_STEP = "driver killed at a named step"
+"""The other way, for the report."""
+
+WORKERS = "Python workers killed, the driver continues"
+"""A kill before another one, for the report."""
+
+KILL_WITHIN_S = 5.0
+
+_CYCLE: tuple[Way, ...] = (
+    *("driver", "group", "zombie", "driver", "paused"),
+    *("driver", "workers", "driver", "stop", "group"),
+)
+_EARLY_SHARE = 4
+"""One of so many random kills hits a driver that has not recovered yet."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A kill at a random moment.
+
+    Args:
+        way: how.
+        moment: seconds after the first batch of the driver; negative: the share of the time of a
+            usual recovery, after its start.
+    """
+
+    way: Way
+    moment: float
+
+
+def first_kill(chance: random.Random) -> Kill:
+    """Return the kill of the first driver; its first batch shows that the application works."""
+    return Kill("driver", chance.uniform(0, KILL_WITHIN_S))
+
+
+def other_targets(kills: int, steps: Sequence[Step], chance: random.Random) -> list[Step | Kill]:
+    """Return all targets but the first, mixed; half of the early kills follow another one."""
+    targets: list[Step | Kill] = list(steps)
+    early: list[Kill] = []
+    for number in range(1, kills):
+        if number % _EARLY_SHARE == 0:
+            way: Way = "group" if number % (2 * _EARLY_SHARE) == 0 else "driver"
+            early.append(Kill(way, -chance.random()))
+        else:
+            way = _CYCLE[(number - number // _EARLY_SHARE) % len(_CYCLE)]
+            targets.append(Kill(way, chance.uniform(0, KILL_WITHIN_S)))
+    half = len(early) // 2
+    targets += early[half:]
+    chance.shuffle(targets)
+    for first, second in zip(early[half:], early[:half], strict=False):
+        targets.insert(targets.index(first) + 1, second)
+    return targets
+
 
 _POLL_S = 0.1
 _FIRST_RECOVERY_MS = 8000
@@ -31,12 +95,12 @@ _BEHIND_MS = 60_000
 
 
 class DrillError(Exception):
-    """The drill cannot go on; what it has found so far stands."""
+    """The drill cannot continue; its findings so far are reported."""
 
 
 @dataclass(frozen=True)
 class DrillPlan:
-    """What a drill does.
+    """The plan of a drill.
 
     Args:
         directory: where everything is, empty at the start.
@@ -184,7 +248,7 @@ class Campaign:
             return True
 
     def _kill_workers(self, life: DriverLife, moment: float) -> None:
-        """Kill the Python workers at a moment, and see that the batches go on."""
+        """Kill the Python workers at a moment, and require further batches."""
         self._watch_until(life, self._clock.now_ms() + round(1000 * moment))
         self._require_alive(life)
         life.kill_workers()
@@ -249,7 +313,7 @@ class Campaign:
         """Let a driver run the batches that it is behind with, as long as they become fewer.
 
         Returns:
-            How far it is behind then, in milliseconds.
+            The remaining delay in milliseconds.
         """
 
         def behind_ms() -> int:
@@ -260,7 +324,7 @@ class Campaign:
         return behind_ms()
 
     def _count(self, life: DriverLife, way: str) -> None:
-        """Count a kill, after which the driver tells no more."""
+        """Count a kill, after reading the last reports of the driver."""
         life.hear(self._clock)
         self._ways[way] += 1
         self._progress.advance()
@@ -271,7 +335,7 @@ class Campaign:
             self._paused.append(life)
 
     def _last_life(self) -> None:
-        """Let a driver finish all input and end when it is asked to."""
+        """Let a driver finish all input, and stop it with SIGTERM."""
         with self._life(None) as life:
             self._recovered(life)
             self._wake(life)
@@ -312,7 +376,7 @@ class Campaign:
             yield life
         finally:
             life.hear(self._clock)
-            # What a killed driver leaves behind, the next one has to live with for a while.
+            # The next driver runs alongside the leftovers of a killed one for a while.
             self._bury(but=self._paused)
             self._dead.append(life)
             if life not in self._paused:
@@ -324,7 +388,7 @@ class Campaign:
             life.bury()
 
     def _wake(self, present: DriverLife) -> None:
-        """Let drivers that stood still go on, which a newer one has replaced: they must end."""
+        """Continue the paused drivers, which must end: a newer driver replaced them."""
         for life in [life for life in self._paused if life is not present]:
             known, failures = len(life.batches), list(life.failures)
             life.go_on()
@@ -336,7 +400,7 @@ class Campaign:
                 self._problems.append(f"{name} ended as if nothing had happened")
             self._tell(f"{name} ended, after {len(life.batches) - known} more batches")
             self._paused.remove(life)
-            life.failures = failures  # whatever it failed with since, it was to fail
+            life.failures = failures  # later failures are expected
             self._account_for(life)
 
     def _wait_for_end(self, life: DriverLife, present: DriverLife) -> None:
@@ -391,8 +455,8 @@ class Campaign:
     ) -> None:
         """Feed and listen until *is_over*, or the driver has ended.
 
-        A moment that is known beforehand is met, and not the line that the driver tells next: else
-        it would be killed where it tells something, again and again.
+        A moment known in advance is met exactly: waking at the next report would always kill the
+        driver where it reports.
         """
         while True:
             now_ms = self._clock.now_ms()
@@ -422,7 +486,7 @@ class Campaign:
 
 @contextmanager
 def _failing(call: str) -> Iterator[None]:
-    """Make an error of the application one of the drill, which ends it and is told at its end."""
+    """Convert an error of the application into one that ends the drill."""
     try:
         yield
     except Exception as error:

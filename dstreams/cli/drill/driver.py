@@ -1,6 +1,6 @@
-"""The process that is killed: a driver that goes on from its checkpoint, and tells how it goes.
+"""The process to kill: a driver that resumes from its checkpoint and reports its progress.
 
-It writes a line for each thing to a pipe: ``batch TIME_MS`` after each completed batch,
+It writes a line for each event to a pipe: ``batch TIME_MS`` after each completed batch,
 ``failed TEXT`` after a batch that failed, ``step NAME`` when it comes to a step.
 """
 
@@ -20,9 +20,8 @@ from typing import Any
 
 from dstreams import StreamingContext, StreamingListener
 from dstreams.cli.drill.application import load
-from dstreams.cli.drill.checkpoints import CHECKPOINT
-from dstreams.cli.drill.phases import OPENED, RUNS, STARTED
-from dstreams.cli.drill.steps import Step, arm, die, step_named
+from dstreams.cli.drill.oracle import CHECKPOINT
+from dstreams.cli.drill.steps import OPENED, RUNS, STARTED, Step, arm, die, step_named
 from dstreams.common import faults
 from dstreams.structured import StreamingQueryListener, StreamSession
 
@@ -37,22 +36,22 @@ class Telling:
         self._step = step
 
     def completed(self, time_ms: int) -> None:
-        """Tell of a batch that ran to its end."""
+        """Report a completed batch."""
         tell(self._pipe, f"batch {time_ms}")
         if self._step is not None:
             arm(self._step)
             self._step = None
 
     def failed(self, reason: str) -> None:
-        """Tell of a batch that failed."""
+        """Report a failed batch."""
         tell(self._pipe, f"failed {' '.join(reason.split())[:300]}")
 
 
 class TellingOfStream(Telling, StreamingListener):
-    """Tells of the batches of a stream."""
+    """Reports the batches of a stream."""
 
     def onBatchCompleted(self, batchCompleted: Any) -> None:  # noqa: N802, N803 - as Spark calls it
-        """Tell of a batch."""
+        """Report a batch."""
         info = batchCompleted.batchInfo()
         if info.outcome() == "cancelled":
             return  # by a stop whose time was up; the next driver runs it
@@ -64,10 +63,10 @@ class TellingOfStream(Telling, StreamingListener):
 
 
 class TellingOfQuery(Telling, StreamingQueryListener):
-    """Tells of the batches of a query; one that fails ends it, and the process."""
+    """Reports the batches of a query; a failed batch ends the query and the process."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - as Spark calls it
-        """Tell of a batch."""
+        """Report a batch."""
         time = datetime.fromisoformat(event.progress.timestamp.replace("Z", "+00:00"))
         self.completed(round(1000 * time.timestamp()))
 

@@ -16,8 +16,15 @@ from pyspark import RDD
 from dstreams import DStream, State, StateSpec, StreamingContext, tuned_context
 from dstreams.cli.drill import oracle
 from dstreams.cli.drill.application import INTERVAL
-from dstreams.cli.drill.checkpoints import completed_in, states_in
-from dstreams.cli.drill.ledger import Record, files_written, parse_record, records_in, write_file
+from dstreams.cli.drill.oracle import (
+    Record,
+    completed_in,
+    files_written,
+    parse_record,
+    records_in,
+    states_in,
+    write_file,
+)
 from dstreams.cli.drill.results import OutputFindings
 
 INTERVAL_S = 2
@@ -77,7 +84,7 @@ def feed(directory: str, number: int) -> None:
 
 
 def is_done(directory: str) -> bool:
-    """Whether all input has been through the application."""
+    """Return whether all input has been processed."""
     given = records_in(files_written(Path(directory, "input")))
     return given.keys() <= oracle.seen_ids(Path(directory, "output"))
 
@@ -152,7 +159,7 @@ def minus(one: int, other: int) -> int:
 
 
 def is_there(pair: tuple[str, int]) -> bool:
-    """Whether a key has anything in a window."""
+    """Return whether a key has anything in a window."""
     return pair[1] != 0
 
 

@@ -20,9 +20,8 @@ from pyspark import RDD
 from dstreams import DStream, StateSpec, StreamError, StreamingContext, tuned_context
 from dstreams.cli.drill import oracle
 from dstreams.cli.drill.application import KAFKA
-from dstreams.cli.drill.checkpoints import completed_in, states_in
 from dstreams.cli.drill.job import CORES, add_records, by_key, count_visit, interval_s
-from dstreams.cli.drill.ledger import records_in, records_of_file
+from dstreams.cli.drill.oracle import completed_in, records_in, records_of_file, states_in
 from dstreams.cli.drill.results import OutputFindings
 from dstreams.kafka import ConsumerStrategies, KafkaUtils, LocationStrategies, client
 from dstreams.sinks import TransactionalSink
@@ -103,7 +102,7 @@ def feed(directory: str, number: int) -> None:
 
 
 def is_done(directory: str) -> bool:
-    """Whether all input has been through the application."""
+    """Return whether all input has been processed."""
     seen = (oracle.record_of(line) for _, name, line in _read(directory) if name == oracle.RECORDS)
     ids = {record.record_id for record in seen if record is not None}
     return records_in(_fed(directory)).keys() <= ids
@@ -127,7 +126,7 @@ def check(directory: str) -> OutputFindings:
 
 def clean(directory: str) -> None:
     """Delete the topics of a drill."""
-    admin = _admin()  # which ends what it is asked where it is forgotten
+    admin = _admin()  # requests are cancelled when it is garbage-collected
     for future in admin.delete_topics([topic_in(directory), topic_out(directory)]).values():
         with suppress(client.confluent_kafka().KafkaException):
             future.result(_ANSWER_S)

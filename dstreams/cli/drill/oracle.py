@@ -7,19 +7,15 @@ everything else follows: the state after each batch, each window, each visit.
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from dstreams.cli.drill.ledger import (
-    FILE_RECORDS,
-    Record,
-    input_file_name,
-    parse_record,
-    records_in,
-)
 from dstreams.cli.drill.results import OutputFindings
 
 RECORDS, TOTALS, WINDOW, VISITS = "records", "totals", "window", "visits"
@@ -27,6 +23,16 @@ RECENT, STATES = "recent", "states"
 OUTPUTS = (RECORDS, TOTALS, WINDOW, RECENT, VISITS, STATES)
 
 _SHOWN = 5
+_COMPLETED = "completed"
+_LIMIT_S = 300
+
+CHECKPOINT = "checkpoint"
+"""Name of the checkpoint directory in that of a drill."""
+
+FILE_RECORDS = 200
+KEYS = 40
+
+_SUFFIX = ".txt"
 
 Batches = Mapping[int, list[str]]
 """Lines of an output, by batch time."""
@@ -41,8 +47,8 @@ def check_outputs(
 ) -> OutputFindings:
     """Compare the outputs of a job with what they must be.
 
-    Of the batches that drivers have told of as *completed* every output has to be there. *final* is
-    what the checkpoint holds at the end, by the output that shows it; None where nobody looked.
+    Every output must have the batches that drivers reported as *completed*. *final* is the state
+    in the checkpoint at the end, by output; None to skip it.
     """
     problems: list[str] = []
     outputs = {name: read_output(output, name, problems) for name in OUTPUTS}
@@ -136,7 +142,7 @@ def check_rows(rows: Iterable[str], fed: Sequence[int], final: Mapping[str, Any]
 def _places(
     records: Batches, known: Mapping[int, Record], problems: list[str]
 ) -> dict[int, list[int]]:
-    """Return the batch times that each record is in; what nobody gave goes to *problems*."""
+    """Return the batch times of each record; add unknown records to *problems*."""
     places: dict[int, list[int]] = {}
     strange: list[str] = []
     for time_ms in sorted(records):
@@ -152,7 +158,7 @@ def _places(
 
 
 def record_of(line: str) -> Record | None:
-    """Return the record of a line, None when it is none."""
+    """Return the record of a line, None if it is not one."""
     try:
         return parse_record(line)
     except ValueError:
@@ -231,7 +237,7 @@ def _compare(
 
 
 def _row(line: str) -> Any:
-    """Return the row of a line; one that is none differs from every row."""
+    """Return the row of a line; an invalid line differs from every row."""
     try:
         return ast.literal_eval(line)
     except (ValueError, SyntaxError):
@@ -274,3 +280,102 @@ def _difference(where: str, found: list[Any], wanted: list[Any]) -> str:
 def _first(differences: list[str]) -> list[str]:
     more = len(differences) - _SHOWN
     return differences[:_SHOWN] + ([f"and {more} more differences"] if more > 0 else [])
+
+
+class Record(NamedTuple):
+    """One line of input."""
+
+    record_id: int
+    key: str
+    amount: int
+
+    def to_line(self) -> str:
+        """Return the line of a file."""
+        return f"{self.record_id} {self.key} {self.amount}"
+
+
+def parse_record(line: str) -> Record:
+    """Return the record of a line."""
+    record_id, key, amount = line.split(" ")
+    return Record(int(record_id), key, int(amount))
+
+
+def records_of_file(number: int) -> Iterator[Record]:
+    """Yield the records of file *number*."""
+    for record_id in range(number * FILE_RECORDS, (number + 1) * FILE_RECORDS):
+        mixed = record_id * 2654435761 % 2**32
+        # Each file has few of the keys, so that the state of the others must be retained.
+        key = (mixed >> 7) % 8 + number % (KEYS - 8)
+        yield Record(record_id, f"key-{key:02}", mixed % 97 + 1)
+
+
+def write_file(directory: Path, number: int) -> None:
+    """Put file *number* into the input directory, where it appears complete."""
+    hidden = directory / f".records-{number:06}"
+    hidden.write_text("".join(f"{record.to_line()}\n" for record in records_of_file(number)))
+    hidden.rename(directory / input_file_name(number))
+
+
+def input_file_name(number: int) -> str:
+    """Return the name of file *number*."""
+    return f"records-{number:06}{_SUFFIX}"
+
+
+def files_written(directory: Path) -> list[int]:
+    """Return the numbers of the files in the input directory, sorted."""
+    return sorted(int(path.stem.rpartition("-")[2]) for path in directory.glob(f"*{_SUFFIX}"))
+
+
+def records_in(numbers: Iterable[int]) -> dict[int, Record]:
+    """Return the records of files by their ids."""
+    return {record.record_id: record for number in numbers for record in records_of_file(number)}
+
+
+def write_completed(directory: Path, times: Iterable[int]) -> None:
+    """Write the times of the batches that drivers reported as completed."""
+    (directory / _COMPLETED).write_text("".join(f"{time_ms}\n" for time_ms in sorted(times)))
+
+
+def completed_in(directory: str) -> list[int]:
+    """Return what was kept; nothing where nothing was."""
+    path = Path(directory, _COMPLETED)
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def problems_of(directory: Path) -> list[str]:
+    """Verify a checkpoint, every checksum and every promise."""
+    if not (directory / CHECKPOINT).exists():
+        return []
+    done = _checkpoint("verify", str(directory / CHECKPOINT))
+    if done.returncode == 0:
+        return []
+    said = " ".join((done.stdout + done.stderr).split())
+    return [f"the checkpoint at the end does not verify: {said[:1000]}"]
+
+
+def states_in(directory: str, uid: str) -> list[tuple[Any, Any]]:
+    """Return key and state of every key of an operator, as the last commit has them.
+
+    Returns:
+        Nothing if it cannot be read. A state of mapWithState has a time.
+    """
+    done = _checkpoint("read", f"{directory}/{CHECKPOINT}", "--operator", uid, "--json")
+    if done.returncode != 0:
+        return []
+    return [_pair(line) for line in done.stdout.splitlines()]
+
+
+def _pair(line: str) -> tuple[Any, Any]:
+    row = json.loads(line)
+    state = row["value"]
+    return row["key"], tuple(state) if isinstance(state, list) else state
+
+
+def _checkpoint(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - our own module, without a shell
+        [sys.executable, "-m", "checkpoint", *words],
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )

@@ -1,6 +1,6 @@
 """The structured query that is drilled: state by key, and files that must be exact.
 
-It is written as an application of a user's would be, with ``start`` in the place of ``setup``.
+It is written like a user's application, with ``start`` instead of ``setup``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from pathlib import Path
 
 from dstreams import GroupState, tuned_context
 from dstreams.cli.drill import oracle
-from dstreams.cli.drill.checkpoints import states_in
-from dstreams.cli.drill.ledger import files_written, parse_record, records_in, write_file
+from dstreams.cli.drill.oracle import files_written, parse_record, records_in, states_in, write_file
 from dstreams.cli.drill.results import OutputFindings
 from dstreams.structured import StreamSession
 from dstreams.structured.sources.committed_files import committed_lines
@@ -52,7 +51,7 @@ def feed(directory: str, number: int) -> None:
 
 
 def is_done(directory: str) -> bool:
-    """Whether all input has been through the query."""
+    """Return whether all input has been processed."""
     given = records_in(files_written(Path(directory, "input")))
     return len(rows_in(directory)) >= len(given)
 

@@ -1,4 +1,4 @@
-"""What a drill found, in the outputs and over all kills, and how it is told."""
+"""The result of a drill, and its report."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TextIO
 
-from checkpoint.cli.progress import painted
+from checkpoint.cli import painted
 
 
 @dataclass(frozen=True)
 class OutputFindings:
-    """What the outputs of an application show.
+    """The result of checking the outputs of an application.
 
     Args:
         records: how many records it was given.
@@ -33,18 +33,18 @@ class OutputFindings:
 
     @property
     def has_figures(self) -> bool:
-        """Whether records or states were counted, as the check of an application need not."""
+        """Return whether records or states were counted, which is optional."""
         return bool(self.records or self.states or self.lost or self.duplicated)
 
     @property
     def is_clean(self) -> bool:
-        """Whether all that was promised is there."""
+        """Return whether the outputs are complete and correct."""
         return self.state_equal and not (self.lost or self.duplicated or self.problems)
 
 
 @dataclass(frozen=True)
 class DrillResult:
-    """What a drill ended with.
+    """The result of a drill.
 
     Args:
         seed: of its random moments.
@@ -75,7 +75,7 @@ class DrillResult:
 
     @property
     def is_passed(self) -> bool:
-        """Whether all promises held."""
+        """Return whether all promises held."""
         return self.findings.is_clean and not self.problems
 
     def to_json(self) -> dict[str, Any]:
@@ -114,28 +114,20 @@ def percentile(values: Sequence[int], share: int) -> int | None:
 
 
 class DrillReport:
-    """Writes to a stream, by *above* where a bar is in its last line."""
+    """Prints the progress and the result of a drill."""
 
-    def __init__(
-        self,
-        out: TextIO,
-        as_json: bool,
-        *,
-        is_quiet: bool = False,
-        above: TextIO | None = None,
-    ) -> None:
-        self._terminal = out
-        self._out = above or out
+    def __init__(self, out: TextIO, *, as_json: bool = False, is_quiet: bool = False) -> None:
+        self._out = out
         self._as_json = as_json
         self._is_quiet = is_quiet
 
     def tell(self, line: str) -> None:
-        """Tell how it goes."""
+        """Print progress."""
         if not self._is_quiet:
             self.add(line)
 
     def add(self, line: str) -> None:
-        """Write something beside the result."""
+        """Print a line next to the result."""
         if not self._as_json:
             self._write(line)
 
@@ -146,7 +138,7 @@ class DrillReport:
         else:
             table, line, verdict = result_table(result).rpartition("\n")
             colour: Literal["green", "red"] = "green" if result.is_passed else "red"
-            self._write(f"{table}{line}{painted(verdict, colour, self._terminal)}")
+            self._write(f"{table}{line}{painted(verdict, colour, self._out)}")
 
     def _write(self, text: str) -> None:
         self._out.write(f"{text}\n")

@@ -109,7 +109,7 @@ def step_named(name: str) -> Step:
     """Return the step of a name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: no such step.
     """
     return {step.name: step for step in (*STEPS, *STEPS_OF_A_QUERY)}[name]
 
@@ -123,7 +123,7 @@ def arm(step: Step, end: Callable[[], None] = die) -> None:
     """Let this process die at *step*, from now on.
 
     Raises:
-        AttributeError: there is no such function any more.
+        AttributeError: the function does not exist.
     """
     if not step.function:
         faults._faults[step.name] = faults.Fault(None, "kill9")
@@ -148,3 +148,59 @@ def arm(step: Step, end: Callable[[], None] = die) -> None:
         return inner(*args, **kwargs)
 
     setattr(owner, name, wrapped)
+
+
+STARTED, OPENED, RUNS = "driver.started", "driver.opened", "driver.runs"
+"""Steps of the driver itself: it is there; it has a context and a graph; it waits for batches."""
+
+STOP = "stop"
+
+PHASES = (
+    "start of Python",
+    "start of the JVM",
+    "recovery",
+    "between batches",
+    "begin record",
+    "input",
+    "state",
+    "outputs",
+    "commit",
+    "retention",
+    STOP,
+)
+
+_BEGINS = {"begin.start": True, "begin.done": False}
+_PHASE_AFTER = {
+    STARTED: "start of the JVM",
+    OPENED: "recovery",
+    RUNS: "between batches",
+    "job.submit": "input",
+    "state.start": "state",
+    "state.done": "outputs",
+    "out.start": "outputs",
+    "out.done": "outputs",
+    "commit.start": "commit",
+    "commit.done": "retention",
+    "clean.start": "retention",
+    "clean.done": "between batches",
+}
+
+
+@dataclass
+class Whereabouts:
+    """Follows a driver, whose two threads begin batches and run them at once."""
+
+    running: str = PHASES[0]
+    begins: bool = False
+
+    @property
+    def phase(self) -> str:
+        """One of :data:`PHASES`; the shorter one of two."""
+        return "begin record" if self.begins else self.running
+
+    def note(self, step: str) -> None:
+        """Take in that it came to a step."""
+        self.begins = _BEGINS.get(step, self.begins)
+        # A batch may have begun to run before the driver says that it waits for one.
+        if step != RUNS or self.running == "recovery":
+            self.running = _PHASE_AFTER.get(step, self.running)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from checkpoint import BeginRecord, OwnedStream, RecoveryPlan, begin_file
-from checkpoint.cli.progress import SILENT, Progress
+from checkpoint.cli import SILENT, Progress
 from dstreams.common.faults import fault
 from dstreams.engine.input_offsets import planned_before
 from dstreams.engine.recovery.committed_state import CommittedState, read_committed_state

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint import OperatorSnapshot, OwnedStream, StatePartition
-from checkpoint.cli.progress import SILENT, Progress
+from checkpoint.cli import SILENT, Progress
 from dstreams.engine.recovery.committed_state import CommittedState
 from dstreams.engine.recovery.repartitioning import repartitioned
 from dstreams.errors import RestartError

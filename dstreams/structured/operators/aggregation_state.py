@@ -2,8 +2,7 @@
 
 All of it runs without Spark. Restoring, merging and saving by hand:
 
->>> from checkpoint.state_store import EMPTY, StateStore, StoreId
->>> from checkpoint.testing import MemoryBackend
+>>> from checkpoint.state_store import EMPTY
 >>> from dstreams.spark.state_metrics import StateMetrics
 >>> from dstreams.state.group_state import OutputMode
 >>> from dstreams.structured.operators.aggregate_functions import Count
@@ -13,12 +12,13 @@ All of it runs without Spark. Restoring, merging and saving by hand:
 ...     create_aggregation_state_manager,
 ... )
 >>> manager, by_word = create_aggregation_state_manager(2), Grouping(key=str)
->>> with StateStore(MemoryBackend()).writer(StoreId("s", "count", "default", 0, 1), EMPTY) as store:
-...     manager.put(store, ("a", 4))
-...     restored = list(RestoreRows(manager, is_global=False)(0, store, iter([("a", 1), ("b", 1)])))
+>>> with store.writer(store_id, EMPTY) as writer:
+...     manager.put(writer, ("a", 4))
+...     rows = iter([("a", 1), ("b", 1)])
+...     restored = list(RestoreRows(manager, is_global=False)(0, writer, rows))
 ...     merged = MergeRows(Count(), by_word)(0, restored)
 ...     save = SaveRows(manager, by_word, OutputMode.Update)
-...     restored, list(save(store, iter(()), merged, StateMetrics()))
+...     restored, list(save(writer, iter(()), merged, StateMetrics()))
 ([('a', 4), ('a', 1), ('b', 1)], [('a', 5), ('b', 1)])
 """
 

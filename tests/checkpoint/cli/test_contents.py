@@ -86,7 +86,8 @@ def test_state_is_read_as_json_lines(run: Run, tmp_path: Path) -> None:
     ]
     assert rows(run, "read", root, "--key", "('u', 2)") == [{"key": ["u", 2], "value": [1]}]
     assert rows(run, "read", root, "--key", "a", "--at", 1000) == [{"key": "a", "value": 1}]
-    assert rows(run, "read", root, "--key", "missing") == []
+    status, _, error = run("read", root, "--key", "missing")
+    assert (status, "no key 'missing' in " in error) == (1, True)
     assert len(rows(run, "read", root, "--limit", 2)) == 2
 
 
@@ -258,8 +259,8 @@ def test_versions_of_a_store_are_compared(run: Run, stored: Path) -> None:
 def test_what_is_not_there_is_a_usage_error(run: Run, url: Path) -> None:
     """With what there is."""
     for arguments, said in (
-        (["read", url], "are meant; choose an --operator"),
-        (["read", url, "--operator", "x"], "counts, sums"),
+        (["read", url], "several operators have state; give --operator"),
+        (["read", url, "--operator", "x"], "counts and sums"),
         (
             ["read", url, "--at", "1"],
             "no batch at 1970-01-01T00:00:00.001Z (1 ms) is committed; near it are 1970",
@@ -279,7 +280,7 @@ def test_a_batch_before_the_first_snapshot_has_no_state(run: Run, tmp_path: Path
     owned.lease.release()
     status, _, error = run("read", tmp_path)
     assert status == 2
-    assert "no state is written as of the batch at 1970-01-01T00:00:01Z (1000 ms): " in error
+    assert "no state has been written up to the batch at 1970-01-01T00:00:01Z (1000 ms); " in error
     assert "at each checkpoint interval" in error
 
 
@@ -287,6 +288,9 @@ def test_a_snapshot_that_is_older_than_the_batch_says_so(run: Run, url: Path) ->
     """Beside the rows: they are those of the batch that the snapshot is of."""
     status, shown, note = run("read", url, "--operator", "sums")
     assert (status, len(shown)) == (0, 2)
-    assert "the state of sums after the batch at 1970-01-01T00:00:06Z (6000 ms)" in note
-    assert "up to that at 1970-01-01T00:00:07Z" in note
+    assert (
+        "state of sums as of the batch at 1970-01-01T00:00:06Z (6000 ms) (its newest snapshot)"
+        in note
+    )
+    assert "the stream is at 1970-01-01T00:00:07Z" in note
     assert run("read", url, "--operator", "sums", "--at", 6000)[2] == ""

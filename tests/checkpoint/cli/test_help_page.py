@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from checkpoint.cli.help_page import HelpPage
+from checkpoint.cli.command_parser import HelpPage
 from checkpoint.cli.main import _COMMANDS, main
 
 TEXT = """``gc``: deletes what no record names, and on demand what does not count.

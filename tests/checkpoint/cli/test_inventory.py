@@ -176,6 +176,9 @@ def test_a_stream_of_many_parts_fits_a_screen(
     owned.begins.begin(BeginRecord(STREAM, 0, 1000, 1, inputs, graph=RecordId(0, 1)))
     watermarks = {f"query-{number}": number for number in range(20)}
     owned.commits.commit(CommitRecord(STREAM, 0, 1000, 1, {}, {}, watermarks=watermarks))
+    _, whole, _ = run("show", files.root, as_json=False)
+    assert len(whole) == 4 + 30 + 20 + 1 + 52  # a pipe gets everything
+    monkeypatch.setattr("checkpoint.cli.show._is_terminal", lambda: True)
     _, lines, _ = run("show", files.root, as_json=False)
     assert len(lines) == 23
     assert max(map(len, lines)) == 80
@@ -185,8 +188,7 @@ def test_a_stream_of_many_parts_fits_a_screen(
         "47 more lines of the graph; --all shows them",
     ]
     assert "last batch: 0 at 1970-01-01T00:00:01Z (1000 ms), epoch 1" in lines
-    _, whole, _ = run("show", files.root, "--all", as_json=False)
-    assert len(whole) == 4 + 30 + 20 + 1 + 52
+    assert run("show", files.root, "--all", as_json=False)[1] == whole
     assert f"in {files.url}" in whole
     monkeypatch.setenv("LINES", "300")
     monkeypatch.setenv("COLUMNS", "300")

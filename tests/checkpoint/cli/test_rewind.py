@@ -25,8 +25,9 @@ from checkpoint.cli.common import UsageError
 from checkpoint.cli.rewind import _require_snapshots, plan_rewind, rewind
 from checkpoint.log.inputs import blocks_of
 from checkpoint.log.lineage import Lineage, read_lineage
-from checkpoint.testing import SimulatedCrash, SimulatedDisk
 from tests.checkpoint.cli.conftest import Run
+from tests.support.faults import SimulatedCrash
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stream_model import STREAM, Driver, World, require_right
 
 

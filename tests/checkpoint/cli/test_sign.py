@@ -25,8 +25,9 @@ from checkpoint.cli import sign
 from checkpoint.cli.sign import KeyChange, sign_streams
 from checkpoint.cli.verify import verify_stream
 from checkpoint.storage.signing import signed_with
-from checkpoint.testing import SimulatedCrash, SimulatedDisk
 from tests.checkpoint.cli.conftest import Run
+from tests.support.faults import SimulatedCrash
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stream_model import STREAM, Driver, World, require_right
 
 KEYS = {"FIRST": "the first key, of many bytes", "SECOND": "the second key, of many bytes"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.cli.times import iso, moment, time_ms
+from checkpoint.cli.common import iso, moment, time_ms
 
 QUARTER_PAST = 1_795_464_900_000
 

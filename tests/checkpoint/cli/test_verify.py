@@ -23,10 +23,9 @@ from checkpoint import (
     take_over,
     write_state_file,
 )
+from checkpoint.cli.common import moment
 from checkpoint.cli.main import main
-from checkpoint.cli.times import moment
-from checkpoint.cli.verify import restart_problem
-from checkpoint.cli.whole_files import reader_of
+from checkpoint.cli.verify import reader_of, restart_problem
 from tests.checkpoint.cli.conftest import Run
 from tests.support.stream_model import STREAM, Driver, World
 

@@ -23,7 +23,7 @@ from checkpoint import (
 from checkpoint.log.batch_records import BatchLog
 from checkpoint.log.record_files import record_frames
 from checkpoint.storage.framing import FileKind
-from checkpoint.testing import FaultyFiles
+from tests.support.faults import FaultyFiles
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

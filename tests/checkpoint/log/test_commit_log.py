@@ -29,7 +29,7 @@ from checkpoint import (
     StorageUncertainError,
 )
 from checkpoint.storage.framing import FileKind, write_frames
-from checkpoint.testing import FaultyFiles
+from tests.support.faults import FaultyFiles
 
 
 def ref(partition: int, name: str | None = None) -> FileRef:

@@ -34,7 +34,7 @@ from checkpoint.log.fencing import (
     require_newest,
     require_unused,
 )
-from checkpoint.testing import FaultyFiles
+from tests.support.faults import FaultyFiles
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

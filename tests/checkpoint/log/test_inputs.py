@@ -36,8 +36,7 @@ from checkpoint.log.inputs import (
     read_inputs,
 )
 from checkpoint.state_store import StreamRetention
-from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
-from tests.support.faults import FAULTS, fault_ids
+from tests.support.faults import FAULTS, Effect, FaultyFiles, SimulatedCrash, fault_ids
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

@@ -18,8 +18,7 @@ from checkpoint import (
     open_files,
     take_over,
 )
-from checkpoint.testing import Effect, FaultyFiles
-from tests.support.faults import FAULTS, fault_ids
+from tests.support.faults import FAULTS, Effect, FaultyFiles, fault_ids
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

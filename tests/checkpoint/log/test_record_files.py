@@ -22,7 +22,7 @@ from checkpoint.log.fencing import Claim, Takeover
 from checkpoint.log.record_files import create_once, read_record, record_frames, record_ids
 from checkpoint.storage.framing import FileKind
 from checkpoint.storage.json_records import JsonRecord, convert, decode, encode
-from checkpoint.testing import FaultyFiles
+from tests.support.faults import FaultyFiles
 
 
 @given(st.integers(0, 10**18), st.integers(0, 10**6))

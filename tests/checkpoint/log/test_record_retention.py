@@ -31,7 +31,7 @@ from checkpoint.log.record_retention import (
     plan_retention,
 )
 from checkpoint.state_store import StreamRetention
-from checkpoint.testing import FaultyFiles
+from tests.support.faults import FaultyFiles
 
 
 def record(time_ms: int, *names: str, epoch: int = 1) -> CommitRecord:

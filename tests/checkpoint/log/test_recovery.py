@@ -32,7 +32,7 @@ from checkpoint import (
 )
 from checkpoint.cli.rewind import plan_rewind
 from checkpoint.log.fencing import claim_epoch
-from checkpoint.testing import FaultyFiles
+from tests.support.faults import FaultyFiles
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

@@ -17,7 +17,7 @@ from checkpoint import (
     write_graph,
 )
 from checkpoint.log.recovery import list_streams
-from checkpoint.testing import FaultyFiles
+from tests.support.faults import FaultyFiles
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

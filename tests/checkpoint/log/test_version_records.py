@@ -23,7 +23,7 @@ from checkpoint import (
 from checkpoint.log.version_records import EMPTY, StoreId, VersionId
 from checkpoint.storage.framing import FileKind, read_frames, write_frames
 from checkpoint.storage.json_records import convert, encode
-from checkpoint.testing.memory_backend import MemoryBackend
+from tests.support.memory_backend import MemoryBackend
 from tests.support.stores import commit
 
 UID = "00000001" + "ab" * 8

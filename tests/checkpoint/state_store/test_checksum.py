@@ -32,7 +32,7 @@ from checkpoint.state_store.maintenance import take_snapshot
 from checkpoint.state_store.replica import LmdbVersion
 from checkpoint.state_store.store_files import StoredHeader, StoredKind, stored_frames
 from checkpoint.storage.framing import FrameTotals
-from checkpoint.testing.memory_backend import MemoryBackend
+from tests.support.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

@@ -26,8 +26,7 @@ from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
 from checkpoint.state_store.store_files import STORE_PREFIX
 from checkpoint.state_store.store_retention import plan_store_retention
-from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
-from tests.support.faults import FAULTS, fault_ids
+from tests.support.faults import FAULTS, Effect, FaultyFiles, SimulatedCrash, fault_ids
 from tests.support.replicas import close_unused
 from tests.support.stores import named, require_open, run_batch, store_of
 

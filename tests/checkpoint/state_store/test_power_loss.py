@@ -25,8 +25,10 @@ from checkpoint.state_store.store_files import (
     write_state_snapshot,
 )
 from checkpoint.state_store.store_retention import plan_store_retention
-from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk, check_files
-from checkpoint.testing.memory_backend import MemoryBackend
+from checkpoint.testing import check_files
+from tests.support.faults import SimulatedCrash
+from tests.support.memory_backend import MemoryBackend
+from tests.support.simulated_disk import Omission, SimulatedDisk
 from tests.support.stores import (
     changes,
     commit_up_to,

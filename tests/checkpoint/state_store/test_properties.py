@@ -18,8 +18,8 @@ from checkpoint.state_store import EMPTY, LmdbBackend, StateStore, StoreId, Vers
 from checkpoint.state_store.backend import StateBackend
 from checkpoint.state_store.store_reader import StateReader
 from checkpoint.state_store.store_writer import StateWriter
-from checkpoint.testing.memory_backend import MemoryBackend
-from checkpoint.testing.programs import Model, require_content
+from tests.support.memory_backend import MemoryBackend
+from tests.support.store_checks import Model, require_content
 
 keys = st.one_of(
     st.sampled_from(["", "a", "b", "ab", "z" * 500, "z" * 501]),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from checkpoint import StorageRefusedError
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.state_store.spill import Spill
-from checkpoint.testing.memory_backend import MemoryBackend
+from tests.support.memory_backend import MemoryBackend
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 

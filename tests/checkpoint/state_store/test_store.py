@@ -27,9 +27,11 @@ from checkpoint.state_store.backend import StateBackend
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.store_reader import CodecMismatchError, WriterState
-from checkpoint.testing import FaultyBackend, SimulatedCrash, check_backend, check_state_store
-from checkpoint.testing.memory_backend import MemoryBackend
+from checkpoint.testing import check_backend
 from tests.dstreams.spark.sample_keys import Colour, Point, User
+from tests.support.faults import FaultyBackend, SimulatedCrash
+from tests.support.memory_backend import MemoryBackend
+from tests.support.store_checks import check_state_store
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 

@@ -34,8 +34,8 @@ from checkpoint.state_store.store_retention import (
     StreamRetention,
     plan_store_retention,
 )
-from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
-from checkpoint.testing.memory_backend import MemoryBackend
+from tests.support.faults import Effect, FaultyFiles, SimulatedCrash
+from tests.support.memory_backend import MemoryBackend
 from tests.support.stores import changes, commit_up_to, content, record, require_files, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")

@@ -29,7 +29,7 @@ from checkpoint.state_store.store_files import (
 )
 from checkpoint.storage.framing import FileKind, FileRef, write_frames
 from checkpoint.storage.json_records import decode
-from checkpoint.testing.memory_backend import MemoryBackend
+from tests.support.memory_backend import MemoryBackend
 from tests.support.stores import changes, commit_up_to, content, store_of
 
 STORE = store_of()

@@ -14,7 +14,7 @@ from checkpoint.state_store.records import (
     require_timeouts_ms,
     split_entry,
 )
-from checkpoint.testing.memory_backend import MemoryBackend
+from tests.support.memory_backend import MemoryBackend
 
 ID = StoreId("stream-1", "sessions", "default", 0, 1)
 

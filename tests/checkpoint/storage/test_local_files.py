@@ -23,7 +23,8 @@ from checkpoint import (
     StorageRefusedError,
     StorageUncertainError,
 )
-from checkpoint.testing import SimulatedCrash, check_files
+from checkpoint.testing import check_files
+from tests.support.faults import SimulatedCrash
 
 
 @pytest.fixture

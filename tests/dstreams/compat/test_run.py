@@ -106,7 +106,7 @@ HELPERS = "from pyspark.streaming.context import StreamingContext as CONTEXT\n"
 
 PAGE = re.compile(r"dstreams: live page: http://127\.0\.0\.1:40\d\d\n")
 CHANGED = re.compile(
-    r"dstreams: not Spark's defaults \(--as-spark leaves them, --quiet says nothing\):\n"
+    r"dstreams: not Spark's defaults \(--spark-defaults leaves them, --quiet says nothing\):\n"
     r"((?:  .*\n)+)"
 )
 
@@ -253,7 +253,7 @@ def test_as_spark(tmp_path: Path) -> None:
     """No default of Spark is changed; what the command line says holds."""
     program = write(tmp_path, DEFAULTS)
     given = ("--conf", "spark.of.options=a=b", "--conf", "spark.log.level=ERROR")
-    done = run("--as-spark", *given, program)
+    done = run("--spark-defaults", *given, program)
     assert done.returncode == 0, done.stderr
     master, settings, python = json.loads(done.stdout)
     assert (master, python) == ("local[*]", None)

@@ -26,7 +26,6 @@ from checkpoint import (
     read_state_file,
 )
 from checkpoint.state_store import StreamRetention
-from checkpoint.testing import FaultyFiles
 from dstreams import (
     BatchFailedError,
     DurabilityError,
@@ -39,6 +38,7 @@ from dstreams.common.durations import batch_name
 from dstreams.common.faults import watch
 from dstreams.spark.blocks import Block
 from dstreams.testing import BatchDriver, ManualClock
+from tests.support.faults import FaultyFiles
 from tests.support.waiting import wait_for
 
 Pairs = list[tuple[Any, Any]]

@@ -76,7 +76,7 @@ def test_stream(
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
     assert lags.seen == [{zero: 5, one: 0}, {zero: 3, one: 0}]
 
-    status, answer = shown(capsys, str(tmp_path), "--bootstrap", kafka.bootstrap)
+    status, answer = shown(capsys, str(tmp_path), "--bootstrap-server", kafka.bootstrap)
     assert status == 0
     assert answer["last_batch_ms"] == 2000
     (found,) = answer["inputs"]
@@ -90,7 +90,7 @@ def test_stream(
         ],
     }
 
-    assert main(["kafka", str(tmp_path), "--bootstrap", kafka.bootstrap]) == 0
+    assert main(["kafka", str(tmp_path), "--bootstrap-server", kafka.bootstrap]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[1:] == [
         ["input", "clicks"],
@@ -125,11 +125,11 @@ def test_topic_made_again(
     kafka.produce(topic, ["a"])
     run_stream(sc, kafka, topic, tmp_path, 1)
     kafka.delete_topic(topic)
-    status, answer = shown(capsys, str(tmp_path), "--bootstrap", kafka.bootstrap)
+    status, answer = shown(capsys, str(tmp_path), "--bootstrap-server", kafka.bootstrap)
     assert status == 1
     assert answer["inputs"][0]["partitions"][0]["problem"] == "there is no such topic"
     kafka.create_topic(name=topic)
-    assert main(["kafka", str(tmp_path), "--bootstrap", kafka.bootstrap]) == 1
+    assert main(["kafka", str(tmp_path), "--bootstrap-server", kafka.bootstrap]) == 1
     assert "! the topic was deleted and made again: its id was " in capsys.readouterr().out
 
 
@@ -141,7 +141,7 @@ def test_expired_offsets(
     kafka.produce(topic, [str(number) for number in range(9)])
     run_stream(sc, kafka, topic, tmp_path, 1)
     kafka.delete_records(topic, 6)
-    status, answer = shown(capsys, str(tmp_path), "--bootstrap", kafka.bootstrap)
+    status, answer = shown(capsys, str(tmp_path), "--bootstrap-server", kafka.bootstrap)
     assert status == 1
     (found,) = answer["inputs"][0]["partitions"]
     assert found["problem"] == "4 offsets have expired before they were read"
@@ -183,7 +183,7 @@ def test_no_broker_answers(
     run_stream(sc, kafka, topic, tmp_path, 1)
     config = tmp_path / "client.properties"
     config.write_text("sasl.username=me\nsasl.password=hidden\n")
-    words = [str(tmp_path), "--bootstrap", "127.0.0.1:9", "--config", str(config)]
+    words = [str(tmp_path), "--bootstrap-server", "127.0.0.1:9", "--config", str(config)]
     monkeypatch.setattr(topics, "_TIMEOUT_AT_START_S", 1.0)
     assert main(["kafka", *words]) == 1
     error = capsys.readouterr().err

@@ -15,12 +15,8 @@ import zstandard
 from pyspark import SparkContext
 
 from dstreams import StreamingContext
-from dstreams.cli.demo.brokers import DemoBrokers
-from dstreams.cli.demo.counts_topic import CountsTopic
-from dstreams.cli.demo.text import END_WORD, count_words
-from dstreams.cli.demo.topic import TextTopic
-from dstreams.cli.demo.word_count import StreamedCount
-from dstreams.common.clock import SystemClock
+from dstreams.cli.demo.command import StreamedCount
+from dstreams.cli.demo.sources import END_WORD, TextTopic, count_words
 from dstreams.errors import EnvironmentNotReadyError, RestartError, SourceError
 from dstreams.kafka import ConsumerStrategies, KafkaDStream, KafkaUtils, LocationStrategies
 from dstreams.kafka.config_files import client_settings
@@ -159,7 +155,7 @@ def test_certificates_of_clients(
 def test_the_demo_logs_in(
     sc: SparkContext, broker: KafkaBroker, certificates: Certificates, tmp_path: Path
 ) -> None:
-    """By the settings of a file: it makes its topics, sends, reads, writes, and deletes them."""
+    """With the settings of a file it creates its topic, sends, reads, and deletes the topic."""
     given = parameters(
         broker,
         "SASL_SSL",
@@ -169,11 +165,10 @@ def test_the_demo_logs_in(
     )
     config = tmp_path / "client.properties"
     config.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
-    brokers = DemoBrokers(client_settings(None, config))
     text = b"to be or not\n" * 100 + f"{END_WORD}\n".encode() * TextTopic.end_words
-    with TextTopic(text, brokers) as topic, CountsTopic(brokers) as written:
-        count = StreamedCount(sc, topic, str(tmp_path / "0"), str, SystemClock(), written)
-        assert count.run(120) == written.sums() == count_words(text)
+    with TextTopic(text, client_settings(None, config)) as topic:
+        count = StreamedCount(sc, topic, str(tmp_path / "0"), lambda line: None)
+        assert count.run(120) == count_words(text)
 
 
 # Who is not ---------------------------------------------------------------------------------
@@ -205,9 +200,9 @@ def test_a_wrong_password(
 def test_a_wrong_password_of_the_demo(broker: KafkaBroker) -> None:
     """The error says the same before Spark is started."""
     given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username=USER)
-    brokers = DemoBrokers({**given, "sasl.password": WRONG})
+    topic = TextTopic(b"", {**given, "sasl.password": WRONG})
     with pytest.raises(EnvironmentNotReadyError, match=r"refuse this client: .*Auth.*failed") as no:
-        brokers.make_topic("never")
+        topic.__enter__()
     assert WRONG not in str(no.value)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from dstreams.cli.demo.mock_cluster import PARTITIONS, MockCluster
+from dstreams.cli.demo.sources import PARTITIONS, MockCluster
 from dstreams.common.clock import SystemClock
 from dstreams.kafka.offsets import TopicPartition
 from dstreams.kafka.parameters import KafkaParameters

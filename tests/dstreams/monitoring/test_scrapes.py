@@ -75,7 +75,7 @@ def test_an_output_that_fails_is_seen_by_who_scrapes(
 def test_lag_and_rejected_records_of_a_topic_are_scraped(sc: SparkContext) -> None:
     """Two records a partition and batch are read of seven, and the first one is no JSON."""
     pytest.importorskip("confluent_kafka", reason="pip install -e '.[dev]'")
-    from dstreams.cli.demo.mock_cluster import MockCluster  # noqa: PLC0415
+    from dstreams.cli.demo.sources import MockCluster  # noqa: PLC0415
     from dstreams.kafka import (  # noqa: PLC0415
         ConsumerStrategies,
         JsonDecoder,

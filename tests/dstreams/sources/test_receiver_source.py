@@ -13,13 +13,13 @@ import pytest
 from pyspark import SparkContext
 
 from checkpoint import Files, ReceivedBlocks, StorageRefusedError, open_files
-from checkpoint.testing import FaultyFiles
 from dstreams.errors import InvalidStreamError, SourceError, StreamLifecycleError
 from dstreams.monitoring.events import Event, ReceiverError, ReceiverStarted, ReceiverStopped
 from dstreams.sources.pickled_block import decode_records
 from dstreams.sources.receiver_source import ReceiverSource
 from dstreams.sources.source import PlannedInput, RateLimited, SnapshotReader
 from dstreams.testing import ManualClock
+from tests.support.faults import FaultyFiles
 from tests.support.receiving import Calls
 from tests.support.surroundings import Driven, Surroundings, Written
 from tests.support.waiting import wait_for

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.state.batched_store import BatchedStore, may_be_batched
 from dstreams.state.function_errors import NotStorableError
 from tests.dstreams.state.stores import DictStore
+from tests.support.memory_backend import MemoryBackend
 
 Row = tuple[Any, ...]
 

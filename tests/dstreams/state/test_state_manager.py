@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
 from dstreams.state import state_manager
 from dstreams.state.function_errors import NotStorableError
@@ -25,6 +24,7 @@ from dstreams.state.state_manager import (
     create_state_manager,
 )
 from tests.dstreams.state.stores import DictStore
+from tests.support.memory_backend import MemoryBackend
 
 VERSIONS = (1, 2)
 

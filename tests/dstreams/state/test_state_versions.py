@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from checkpoint.state_store import StateStore
-from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.state.state_versions import StateVersions
+from tests.support.memory_backend import MemoryBackend
 
 SPARK: Any = None
 PARTITIONER = StablePartitioner(2)

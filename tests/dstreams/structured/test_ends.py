@@ -9,7 +9,6 @@ import pytest
 from py4j.protocol import Py4JError
 
 from checkpoint.state_store import StateStore
-from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.engine.garbage_collector import Janitor
 from dstreams.monitoring.listener_bus import ListenerBus
 from dstreams.monitoring.monitor import Monitor
@@ -28,6 +27,7 @@ from dstreams.structured.api.query import (
 from dstreams.structured.api.triggers import Trigger
 from dstreams.structured.conf import QueryConf
 from dstreams.testing import ManualClock
+from tests.support.memory_backend import MemoryBackend
 
 
 class Unanswering:

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from checkpoint.cli.progress import Progress
-from dstreams.cli.drill import campaign, driver_life, targets
+from dstreams.cli.drill import campaign, driver_life
 from dstreams.cli.drill.application import Application
-from dstreams.cli.drill.campaign import Campaign, DrillPlan
+from dstreams.cli.drill.campaign import WAYS, WORKERS, Campaign, DrillPlan, Kill, other_targets
 from dstreams.cli.drill.results import DrillResult, OutputFindings
 from dstreams.cli.drill.steps import Step, step_named
-from dstreams.cli.drill.targets import WAYS, WORKERS, Kill, other_targets
 from dstreams.common.clock import SystemClock
 
 
@@ -37,7 +36,7 @@ class Counting:
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers of the test's own, killed soon."""
     monkeypatch.setattr(driver_life, "_DRIVER", (str(Path(__file__).with_name("fake_driver.py")),))
-    monkeypatch.setattr(targets, "KILL_WITHIN_S", 0.1)
+    monkeypatch.setattr(campaign, "KILL_WITHIN_S", 0.1)
     monkeypatch.setattr(campaign, "_FIRST_RECOVERY_MS", 50)
 
 

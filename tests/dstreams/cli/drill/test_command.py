@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Callable
@@ -10,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dstreams.cli import drill_command
 from dstreams.cli.drill import command, kafka_job
 from dstreams.cli.drill.application import KAFKA
 from dstreams.cli.drill.campaign import Campaign, DrillPlan
-from dstreams.cli.drill.command import DrillOptions, run_drill
 from dstreams.cli.drill.results import DrillResult, OutputFindings
 from dstreams.cli.drill.steps import RUNTIME_STEPS, STEPS, STEPS_OF_A_QUERY, STEPS_WITH_KAFKA
 from dstreams.cli.main import main
@@ -48,23 +45,28 @@ def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[OutputFi
     return find
 
 
-def test_a_drill_that_passes_leaves_nothing(plans: Callable[[OutputFindings], Plans]) -> None:
-    """The own job is killed at each step as well."""
-    (seen, out) = (plans(OutputFindings()), io.StringIO())
-    assert run_drill(DrillOptions(kills=5, seed=8), out)
+def test_a_drill_that_passes_leaves_nothing(
+    plans: Callable[[OutputFindings], Plans], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The drill's own job is killed at each step as well, and its directory is deleted."""
+    seen = plans(OutputFindings())
+    assert main(["drill", "--kills", "5", "--seed", "8"]) == 0
     (plan,) = seen
     assert (plan.kills, plan.seed, plan.app) == (5, 8, None)
     assert list(plan.steps) == list(STEPS)
     assert not plan.directory.exists()
-    assert out.getvalue().startswith(f"{5 + len(STEPS)} kills, seed 8, in {plan.directory}\n")
-    assert out.getvalue().endswith("all promises held\n")
+    out = capsys.readouterr().out
+    assert out.startswith(f"{5 + len(STEPS)} kills, seed 8, in {plan.directory}\n")
+    assert out.endswith("all promises held\n")
 
 
-def test_a_quiet_drill(plans: Callable[[OutputFindings], Plans]) -> None:
-    """Nothing but the result, and where the directory is that was kept."""
-    (seen, out) = (plans(OutputFindings(lost=1)), io.StringIO())
-    assert not run_drill(DrillOptions(kills=5, seed=8, is_quiet=True), out)
-    lines = out.getvalue().splitlines()
+def test_a_quiet_drill(
+    plans: Callable[[OutputFindings], Plans], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the result is printed, and the directory that was kept."""
+    seen = plans(OutputFindings(lost=1))
+    assert main(["drill", "--kills", "5", "--seed", "8", "--quiet"]) == 1
+    lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["", "kills                           1, of them 0 at steps of a batch"]
     assert lines[-2] == "PROMISES WERE BROKEN"
     assert lines[-1] == f"the directory of the drill is kept: {seen[0].directory}"
@@ -73,12 +75,13 @@ def test_a_quiet_drill(plans: Callable[[OutputFindings], Plans]) -> None:
 def test_a_drill_of_kafka(
     plans: Callable[[OutputFindings], Plans], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drivers are told the brokers, steps of files are left out, and the topics are deleted."""
+    """Drivers inherit the brokers, steps of files are skipped, and the topics are deleted."""
     monkeypatch.setenv(KAFKA, "restored afterwards")
     cleaned: list[str] = []
     monkeypatch.setattr(kafka_job, "clean", cleaned.append)
-    (seen, out) = (plans(OutputFindings()), io.StringIO())
-    assert run_drill(DrillOptions(kills=5, seed=8, kafka="one:9092", worker_kills=2), out)
+    seen = plans(OutputFindings())
+    words = ["--kills", "5", "--bootstrap-server", "one:9092", "--worker-kills", "2"]
+    assert main(["drill", *words]) == 0
     (plan,) = seen
     assert os.environ[KAFKA] == "one:9092"
     assert list(plan.steps) == list(STEPS_WITH_KAFKA)
@@ -86,14 +89,16 @@ def test_a_drill_of_kafka(
     assert cleaned == [str(plan.directory)]
 
 
-def test_a_drill_that_fails_keeps_its_directory(plans: Callable[[OutputFindings], Plans]) -> None:
-    """Somebody will want to look."""
-    (seen, out) = (plans(OutputFindings(lost=1)), io.StringIO())
-    assert not run_drill(DrillOptions(kills=1, seed=8, at_steps=False), out)
+def test_a_drill_that_fails_keeps_its_directory(
+    plans: Callable[[OutputFindings], Plans], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The directory of a failed drill is kept, and named."""
+    seen = plans(OutputFindings(lost=1))
+    assert main(["drill", "--kills", "1", "--no-steps"]) == 1
     (plan,) = seen
     assert list(plan.steps) == []
     assert (plan.directory / "left").exists()
-    assert out.getvalue().endswith(f"the directory of the drill is kept: {plan.directory}\n")
+    assert capsys.readouterr().out.endswith(f"the drill is kept: {plan.directory}\n")
 
 
 @pytest.mark.parametrize(("lost", "status"), [(0, 0), (1, 1)])
@@ -133,7 +138,7 @@ def test_a_drill_at_one_step(plans: Callable[[OutputFindings], Plans], tmp_path:
 
 def test_steps_of_the_help() -> None:
     """The help names all that every stream comes to, in their order."""
-    text = " ".join(drill_command._STATUS.split())
+    text = " ".join(command._STATUS.split())
     text = text.partition("Between")[0]
     found = re.findall(r"\b(?:plan|begin|job|state|out|commit|clean|rec)\.[a-z]+", text)
     assert tuple(found) == RUNTIME_STEPS

@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 
-from dstreams.cli.drill.ledger import (
+from dstreams.cli.drill.oracle import (
+    NOTHING,
+    add,
+    check_outputs,
+    check_rows,
     files_written,
     parse_record,
+    read_output,
     records_in,
     records_of_file,
+    seen_ids,
     write_file,
 )
-from dstreams.cli.drill.oracle import NOTHING, add, check_outputs, check_rows, read_output, seen_ids
 
 WINDOW_MS = 6000
 FILES = {1000: [0], 3000: [1, 2], 5000: [], 9000: [3]}

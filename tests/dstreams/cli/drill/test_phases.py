@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstreams.cli.drill.phases import PHASES, Whereabouts
-from dstreams.cli.drill.steps import STEPS
+from dstreams.cli.drill.steps import PHASES, STEPS, Whereabouts
 from dstreams.common import faults
 
 

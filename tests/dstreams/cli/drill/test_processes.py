@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dstreams.cli.drill import processes
+from dstreams.cli.drill import driver_life
 from tests.support.waiting import wait_for
 
 DRIVER = """
@@ -40,45 +40,45 @@ def driver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         [sys.executable, "-c", DRIVER, str(java), JVM], start_new_session=True
     )
     # The driver, its JVM, a daemon with a worker, a process that is none, and what reads the input.
-    wait_for(lambda: len(processes.of_session(process.pid)) == 6)
+    wait_for(lambda: len(driver_life.session_pids(process.pid)) == 6)
     yield process
-    processes.send(processes.of_session(process.pid), signal.SIGKILL)
+    driver_life.send_signal(driver_life.session_pids(process.pid), signal.SIGKILL)
     process.wait()
 
 
 def test_processes_of_a_session(driver: subprocess.Popen[bytes]) -> None:
     """The JVM is found by its name, a worker by the daemon between it and the JVM."""
-    jvm = processes.jvm_of(driver.pid)
-    assert jvm in processes.of_session(driver.pid)
-    assert len(processes.workers_of(driver.pid)) == 1
-    assert processes.send(processes.workers_of(driver.pid), signal.SIGKILL) == 1
-    wait_for(lambda: not processes.workers_of(driver.pid))
-    assert processes.jvm_of(driver.pid) == jvm
+    jvm = driver_life.jvm_pid(driver.pid)
+    assert jvm in driver_life.session_pids(driver.pid)
+    assert len(driver_life.worker_pids(driver.pid)) == 1
+    assert driver_life.send_signal(driver_life.worker_pids(driver.pid), signal.SIGKILL) == 1
+    wait_for(lambda: not driver_life.worker_pids(driver.pid))
+    assert driver_life.jvm_pid(driver.pid) == jvm
 
 
 def test_a_jvm_that_does_not_see_its_driver_go(driver: subprocess.Popen[bytes]) -> None:
     """Its input stays open as long as somebody holds it, and then it ends."""
-    jvm = processes.jvm_of(driver.pid)
+    jvm = driver_life.jvm_pid(driver.pid)
     assert jvm is not None
-    held = processes.hold_input(driver.pid, jvm)
+    held = driver_life.hold_input(driver.pid, jvm)
     assert held is not None
     driver.kill()
     driver.wait()
-    assert processes.jvm_of(driver.pid) == jvm
+    assert driver_life.jvm_pid(driver.pid) == jvm
     os.close(held)
-    wait_for(lambda: processes.jvm_of(driver.pid) is None)
+    wait_for(lambda: driver_life.jvm_pid(driver.pid) is None)
 
 
 def test_processes_that_are_gone(driver: subprocess.Popen[bytes]) -> None:
     """They are not counted, and nothing of them can be held."""
-    jvm = processes.jvm_of(driver.pid)
+    jvm = driver_life.jvm_pid(driver.pid)
     assert jvm is not None
-    gone = processes.of_session(driver.pid)
+    gone = driver_life.session_pids(driver.pid)
     # Stopped, so that none ends by itself because another one has gone.
-    assert processes.send(gone, signal.SIGSTOP) == 6
-    assert processes.send(gone, signal.SIGKILL) == 6
+    assert driver_life.send_signal(gone, signal.SIGSTOP) == 6
+    assert driver_life.send_signal(gone, signal.SIGKILL) == 6
     driver.wait()
-    wait_for(lambda: not processes.of_session(driver.pid))
-    assert processes.send([driver.pid], signal.SIGKILL) == 0
-    assert processes.hold_input(driver.pid, jvm) is None
-    assert processes.workers_of(driver.pid) == []
+    wait_for(lambda: not driver_life.session_pids(driver.pid))
+    assert driver_life.send_signal([driver.pid], signal.SIGKILL) == 0
+    assert driver_life.hold_input(driver.pid, jvm) is None
+    assert driver_life.worker_pids(driver.pid) == []

@@ -134,7 +134,7 @@ def test_the_result_for_programs() -> None:
 def test_the_result_for_people() -> None:
     """How it goes, and the table."""
     out = io.StringIO()
-    report = DrillReport(out, as_json=False)
+    report = DrillReport(out)
     report.tell("how it goes")
     report.end(PASSED)
     assert out.getvalue() == f"how it goes\n{result_table(PASSED)}\n"
@@ -143,7 +143,7 @@ def test_the_result_for_people() -> None:
 def test_a_quiet_drill() -> None:
     """The result alone, and where the directory is kept."""
     out = io.StringIO()
-    report = DrillReport(out, as_json=False, is_quiet=True)
+    report = DrillReport(out, is_quiet=True)
     report.tell("how it goes")
     report.add("the directory of the drill is kept")
     report.end(PASSED)
@@ -156,7 +156,7 @@ def test_the_verdict_in_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = io.StringIO()
-    report = DrillReport(out, as_json=False)
+    report = DrillReport(out)
     report.end(PASSED)
     report.end(DrillResult(7, 3, (), 40, (), OutputFindings(lost=1)))
     lines = out.getvalue().splitlines()

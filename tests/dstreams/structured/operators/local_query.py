@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId, VersionId
-from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.state_store_rdd import StoreFunction
+from tests.support.memory_backend import MemoryBackend
 
 MapSide = Callable[[list[Any]], Iterable[tuple[Any, Any]]]
 StateSide = Callable[["int | None", "int | None"], StoreFunction]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pyspark import SparkContext
 
 from checkpoint.state_store import EMPTY, StateStore, StateWriter, StoreId
-from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import UserFunctionError
 from dstreams.spark.spill_buffer import SpillBuffer
@@ -33,6 +32,7 @@ from dstreams.structured.operators.physical_operator import RDDScanExec
 from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
 from tests.support.jobs import count_jobs
+from tests.support.memory_backend import MemoryBackend
 
 STORE = StoreId("stream", "join", "default", 0, 1)
 WITHIN_10_S = JoinCondition(TimeRange(0, 10_000))

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pyspark import SparkContext
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import UserFunctionError
 from dstreams.spark.spill_buffer import SpillBuffer
@@ -35,6 +34,7 @@ from dstreams.structured.operators.session_state import (
 from dstreams.structured.operators.sessions import plan_sessions
 from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
+from tests.support.memory_backend import MemoryBackend
 
 STORE = StoreId("stream", "sessions", "default", 0, 1)
 GAP_MS = 5_000

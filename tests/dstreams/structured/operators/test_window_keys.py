@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.structured.operators.window_keys import (
     join_time,
     passed_by,
@@ -17,6 +16,7 @@ from dstreams.structured.operators.window_keys import (
     take_passed,
     time_of,
 )
+from tests.support.memory_backend import MemoryBackend
 
 TIMES = st.integers(-(2**60), 2**60) | st.integers(-20, 20)
 KEYS = st.text() | st.integers() | st.none() | st.tuples(st.text(), st.integers())

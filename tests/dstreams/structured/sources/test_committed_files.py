@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from checkpoint import CheckpointError
-from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from dstreams.errors import RestartError
 from dstreams.sinks.manifest import Manifest
 from dstreams.sinks.output_batch import OutputBatch
@@ -23,7 +22,7 @@ from dstreams.structured.sources.committed_files import (
     VisibleFiles,
     committed_files,
 )
-from tests.support.faults import FAULTS, Interrupted, fault_ids
+from tests.support.faults import FAULTS, Effect, FaultyFiles, Interrupted, SimulatedCrash, fault_ids
 
 NO_SPARK: Any = None
 

@@ -12,8 +12,9 @@ from checkpoint.state_store import EMPTY, StateStore, StoreId, VersionId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.store_reader import StateReader
 from checkpoint.state_store.store_writer import StateWriter
-from checkpoint.testing import check_backend, check_state_store
-from checkpoint.testing.memory_backend import MemoryBackend, MemoryVersion
+from checkpoint.testing import check_backend
+from tests.support.memory_backend import MemoryBackend, MemoryVersion
+from tests.support.store_checks import check_state_store
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 

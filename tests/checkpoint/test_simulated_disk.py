@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from checkpoint import AlreadyExistsError
-from checkpoint.testing import SimulatedCrash, SimulatedDisk
+from tests.support.faults import SimulatedCrash
+from tests.support.simulated_disk import SimulatedDisk
 
 
 def always(number: int) -> Callable[[int], int]:

@@ -17,8 +17,8 @@ from checkpoint import (
     StorageRefusedError,
     StorageUncertainError,
 )
-from checkpoint.testing import FaultyFiles, SimulatedCrash, check_files
-from checkpoint.testing.file_checks import RACING_CREATORS
+from checkpoint.testing import RACING_CREATORS, check_files
+from tests.support.faults import FaultyFiles, SimulatedCrash
 
 
 class Replaces(LocalFiles):

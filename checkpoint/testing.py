@@ -1,22 +1,182 @@
-"""Conformance of :class:`checkpoint.state_store.backend.Bases`."""
+"""Contracts for implementers of a storage or of a state backend, as plain assertions::
+
+def test_my_files(tmp_path):
+    numbers = itertools.count()
+    check_files(lambda: MyFiles(tmp_path / str(next(numbers))))
+
+def test_my_backend():
+    check_backend(MyBackend)
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from checkpoint.errors import CheckpointError
+from checkpoint.errors import AlreadyExistsError, CheckpointError
 from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes, RawVersion, StateBackend, pairs_checksum
-from checkpoint.testing.claims import require, require_equal, require_raises
-from checkpoint.testing.one_fault import SimulatedCrash
+from checkpoint.storage.files import Files
+
+RACING_CREATORS = 8
+
+_BAD_NAMES = (
+    "", "/a", "a/", "a//b", "..", "a/../b", "./a", ".hidden", "a b", "a\n", "\u00e9", "a\\b",
+)  # fmt: skip
 
 CODEC = {"keys": "keys-1", "values": "data-1"}
 LONGEST_KEY = 496
 LONGEST_ENTRY = LONGEST_KEY + 8
 
 Pairs = Sequence[tuple[bytes, bytes]]
+
+
+class _Crash(BaseException):
+    """An error that is not an ``Exception``."""
+
+
+def check_files(factory: Callable[[], Files]) -> None:
+    """Check that files do what :class:`Files` promises.
+
+    Args:
+        factory: returns new, empty, writable files at each call.
+
+    Raises:
+        AssertionError: a promise is broken; the message says which.
+    """
+    for check in _FILE_CHECKS:
+        check(factory())
+
+
+def _check_round_trip(files: Files) -> None:
+    big = bytes(range(256)) * 4096
+    cases: list[tuple[str, list[bytes | memoryview]]] = [
+        ("empty", []),
+        ("one", [b"abc"]),
+        ("a/b/c.d-e_f=1", [b"ab", b"", memoryview(b"cd")]),
+        ("big", [big, memoryview(big)[7:]]),
+    ]
+    for name, chunks in cases:
+        data = b"".join(chunks)
+        require(not files.exists(name), f"{name} exists before it is created")
+        require(files.create(name, iter(chunks)) == len(data), f"create({name}) must return size")
+        require(files.exists(name), f"{name} does not exist after create")
+        require(files.read(name) == data, f"read({name}) is not what was created")
+        for chunk_bytes in (100_003, 1 << 22):
+            parts = list(files.read_chunks(name, chunk_bytes))
+            require(b"".join(parts) == data, f"read_chunks({name}) is not what was created")
+            lengths_ok = all(0 < len(part) <= chunk_bytes for part in parts)
+            require(lengths_ok, f"read_chunks({name}) has a chunk that is empty or too long")
+
+
+def _check_create_once(files: Files) -> None:
+    files.create("a/once", [b"first"])
+    for content in (b"second", b"first", b""):
+        again = functools.partial(files.create, "a/once", [content])
+        require_raises(AlreadyExistsError, again)
+        require(files.read("a/once") == b"first", "a second create has changed the file")
+
+
+def _check_failed_create_leaves_nothing(files: Files) -> None:
+    def chunks(error: BaseException) -> Iterator[bytes]:
+        yield b"x" * 100_000
+        raise error
+
+    for error in (LookupError("user code"), OSError("user code"), _Crash()):
+        try:
+            files.create("a/torn", chunks(error))
+        except BaseException as raised:
+            require(raised is error, f"create must pass on {error!r}, got {raised!r}")
+        else:
+            require(False, f"create must pass on {error!r}")
+        require(not files.exists("a/torn"), "a create that failed has left a file")
+        require(files.list("") == [], "a create that failed is listed")
+    files.create("a/torn", [b"whole"])
+    require(files.read("a/torn") == b"whole", "the name is spoilt after a create that failed")
+
+
+def _check_one_creator_wins(files: Files) -> None:
+    start = threading.Barrier(RACING_CREATORS, timeout=60)
+
+    def create(name: str, number: int) -> bool:
+        start.wait()
+        try:
+            files.create(name, [bytes([number]) * 50_000] * 3)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(RACING_CREATORS) as threads:
+        for name in ("race/1", "race/2", "race/3"):
+            creators = range(RACING_CREATORS)
+            won = list(threads.map(create, [name] * RACING_CREATORS, creators))
+            require(sum(won) == 1, f"of creates that race for one name {sum(won)} succeed, 1 must")
+            winner = bytes([won.index(True)]) * 150_000
+            require(files.read(name) == winner, "the file is not that of the creator who won")
+
+
+def _check_list(files: Files) -> None:
+    require(files.list("") == [], "new files must list nothing")
+    names = ["a/b/1", "a/b/10", "a/b/2", "a/bc", "a0", "b"]
+    for name in reversed(names):
+        files.create(name, [b"."])
+    for prefix in ("", "a", "a/", "a/b", "a/b/", "a/b/1", "b", "c", "c/d/", "b/"):
+        expected = sorted(name for name in names if name.startswith(prefix))
+        found = files.list(prefix)
+        require(found == expected, f"list({prefix!r}) must be {expected}, got {found}")
+
+
+def _check_directories(files: Files) -> None:
+    require(files.directories() == [], "directories() of nothing is not empty")
+    for name in ("b/1", "b/c/2", "a/3", "d"):
+        files.create(name, [b"x"])
+    require(files.directories() == ["a", "b"], "directories() must be those in the root, sorted")
+    require(files.directories("b") == ["c"], "directories(b) must be those in b")
+    for name in ("a", "d", "e"):
+        require(files.directories(name) == [], f"directories({name}) of none is not empty")
+
+
+def _check_delete(files: Files) -> None:
+    files.create("a/gone", [b"1"])
+    files.create("a/kept", [b"2"])
+    files.delete("a/gone")
+    files.delete("a/gone")
+    files.delete("never/there")
+    require(not files.exists("a/gone"), "a deleted file exists")
+    require(files.list("") == ["a/kept"], "delete must delete one file and no other")
+    files.create("a/gone", [b"new"])
+    require(files.read("a/gone") == b"new", "a deleted name must be free again")
+
+
+def _check_missing(files: Files) -> None:
+    for name in ("missing", "no/such/file"):
+        require_raises(FileNotFoundError, functools.partial(files.read, name))
+        require_raises(FileNotFoundError, functools.partial(_read_in_chunks, files, name))
+        require(not files.exists(name), f"{name} exists and was never created")
+
+
+def _check_names(files: Files) -> None:
+    for name in _BAD_NAMES:
+        require_raises(ValueError, functools.partial(files.create, name, [b"x"]))
+        for call in (files.read, files.exists, files.delete):
+            require_raises(ValueError, functools.partial(call, name))
+    for prefix in ("/", "../", "a//", "."):
+        require_raises(ValueError, functools.partial(files.list, prefix))
+    require(files.list("") == [], "a refused name has left a file")
+
+
+_FILE_CHECKS: tuple[Callable[[Files], None], ...] = (
+    _check_round_trip, _check_create_once, _check_failed_create_leaves_nothing,
+    _check_one_creator_wins, _check_list, _check_directories, _check_delete, _check_missing,
+    _check_names,
+)  # fmt: skip
+
+
+def _read_in_chunks(files: Files, name: str) -> bytes:
+    return b"".join(files.read_chunks(name, 10))
 
 
 def check_backend(make_backend: Callable[[], StateBackend]) -> None:
@@ -28,7 +188,7 @@ def check_backend(make_backend: Callable[[], StateBackend]) -> None:
     Raises:
         AssertionError: a promise is broken; the message says which.
     """
-    for check in _CHECKS:
+    for check in _BACKEND_CHECKS:
         check(make_backend())
 
 
@@ -94,7 +254,7 @@ def _check_commit(backend: StateBackend) -> None:
     require_equal(first.partition, 0, "partition of a commit")
     require(first.size_bytes > 0, "size_bytes of a commit must be its size")
     digest = "" if first.file is None else first.file.digest
-    require(digest != "", "digest of a commit must tell it from others")
+    require(digest != "", "digest of a commit must be unique")
     puts, index = [(b"sa", b"11."), (b"sb", b"2.")], ([b"t2", b"t3"], [b"t1", b"not there"])
     second = _commit(backend, first.version_id, 2, puts, [b"sc"], index)
     _require_content(backend, second.version_id, [(b"sa", b"11."), (b"sb", b"2.")], [b"t2", b"t3"])
@@ -198,7 +358,7 @@ def _check_open_together(backend: StateBackend) -> None:
     firsts = [next(scan) for scan in scans]
     require_equal(firsts, [pairs[0]] * 6, "first pairs of contents that are open together")
     for number, scan in enumerate(scans):
-        require_equal(list(scan), pairs[1 : number + 1], "rest of a content beside others")
+        require_equal(list(scan), pairs[1 : number + 1], "rest of a content opened with others")
     for version in opened:
         version.close()
 
@@ -210,7 +370,7 @@ def _check_failed_commit(backend: StateBackend) -> None:
         yield Changes([(b"sb", b"1.")], [], [], [], 2)
         raise error
 
-    for error in (LookupError("user code"), SimulatedCrash()):
+    for error in (LookupError("user code"), _Crash()):
         try:
             backend.commit(_store(), root, parts(error), CODEC)  # type: ignore[arg-type]
         except BaseException as raised:
@@ -245,8 +405,29 @@ def _check_unknown(backend: StateBackend) -> None:
     _require_content(backend, known, [(b"s", b".")])
 
 
-_CHECKS: tuple[Callable[[StateBackend], None], ...] = (
+_BACKEND_CHECKS: tuple[Callable[[StateBackend], None], ...] = (
     _check_empty, _check_commit, _check_checksums, _check_scan_bounds, _check_sizes, _check_many,
     _check_attempts, _check_open_together, _check_failed_commit, _check_stores_are_apart,
     _check_unknown,
 )  # fmt: skip
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ``AssertionError`` unless *condition* holds."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def require_equal(found: object, wanted: object, what: str) -> None:
+    """Raise ``AssertionError`` unless *found* equals *wanted*."""
+    if found != wanted:
+        raise AssertionError(f"{what} must be {wanted!r:.300}, got {found!r:.300}")
+
+
+def require_raises(error: type[Exception], call: Callable[[], object], what: str = "") -> None:
+    """Raise ``AssertionError`` unless *call* raises *error*."""
+    try:
+        call()
+    except error:
+        return
+    raise AssertionError(f"{error.__name__} must be raised by {what or call}")

@@ -1,4 +1,4 @@
-"""``read`` and ``diff``: what the state of an operator is, and how two versions of it differ."""
+"""``read`` and ``diff``: show the state of an operator, and the difference of two versions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from itertools import islice
 from typing import Any
 
 from checkpoint.cli.common import (
+    FAILED,
+    TIMES,
     CommandResult,
     Commands,
     UsageError,
@@ -18,13 +20,14 @@ from checkpoint.cli.common import (
     add_location,
     add_operator,
     add_time,
+    iso,
     literal,
+    moment,
     open_stream_at,
     opened_version,
     record_at,
 )
 from checkpoint.cli.plain import NotShown, Shower, Unshown, pairs_of
-from checkpoint.cli.times import TIMES, moment
 from checkpoint.cli.unpickling import ShownData, plain_loads
 from checkpoint.log.batch_records import CommitLog, CommitRecord
 from checkpoint.log.block_formats import write_arrow
@@ -54,13 +57,18 @@ class OperatorState:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the state has."""
+        """The number of partitions of the state."""
         if isinstance(self.where, StoreCommit):
             return len(self.where.partitions)
         return 0 if self.where.snapshot is None else len(self.where.snapshot.files)
 
+    @property
+    def read_ms(self) -> int:
+        """Time of the batch whose state is read."""
+        return self.time_ms if isinstance(self.where, StoreCommit) else self.where.time_ms
+
     def row(self, key: Any, text: str) -> Iterator[tuple[Any, Any, int | None]]:
-        """Yield a key with its value and timeout, if it is there; *text* where it is no literal."""
+        """Yield a key with its value and timeout if it exists; *text* if it is not a literal."""
         if not isinstance(self.where, StoreCommit):
             for found, value in self.pairs():
                 if (found == key and type(found) is type(key)) or found == text:
@@ -73,13 +81,13 @@ class OperatorState:
                     yield wanted, value, reader.timeout_ms(wanted)
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Yield keys and values; :class:`Unshown` in the place of what cannot be read."""
+        """Yield keys and values; :class:`Unshown` replaces unreadable ones."""
         if isinstance(self.where, StoreCommit):
             return self._pairs_of_store(self.where)
         return self._pairs_of_snapshot(self.where)
 
     def payloads(self) -> Iterator[bytes]:
-        """Yield the payloads of a snapshot; of a state in a store there are none."""
+        """Yield the payloads of a snapshot; a state in a store has none."""
         return iter(()) if isinstance(self.where, StoreCommit) else self._payloads_of(self.where)
 
     def _pairs_of_snapshot(self, newest: NewestSnapshot) -> Iterator[tuple[Any, Any]]:
@@ -170,8 +178,8 @@ def add_diff(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "diff",
-        help="how two versions of a state differ",
-        description="Prints what came, went and changed between two batches, a JSON object a line.",
+        help="the difference of two versions of a state",
+        description="Prints the keys that differ between two batches, a JSON object a line.",
         examples=["/data/app --from 2026-11-23T20:15:00Z"],
         epilog=TIMES,
     )
@@ -202,11 +210,14 @@ def _read(options: argparse.Namespace) -> CommandResult:
     if options.key is None:
         rows = ({"key": shown(key), "value": shown(value)} for key, value in state.pairs())
     else:
-        rows = (
+        found = [
             {"key": shown(key), "value": shown(value)}
             | ({} if timeout_ms is None else {"timeout_ms": timeout_ms})
             for key, value, timeout_ms in state.row(literal(options.key), options.key)
-        )
+        ]
+        if not found:
+            return CommandResult(rows=(), note=_no_key(options.key, state), status=FAILED)
+        rows = iter(found)
     return CommandResult(rows=_counted(islice(rows, options.limit)), note=_age_of(state))
 
 
@@ -228,13 +239,26 @@ def _written(state: OperatorState, options: argparse.Namespace) -> CommandResult
     )
 
 
-def _age_of(state: OperatorState) -> str | None:
-    """Say of which batch a snapshot is that is older than the batch that was asked for."""
-    if isinstance(state.where, StoreCommit) or state.where.time_ms >= state.time_ms:
-        return None
+def _no_key(key: str, state: OperatorState) -> str:
+    if state.read_ms >= state.time_ms:
+        return f"no key {key!r} in {state.uid} as of {iso(state.read_ms)}"
+    behind_s = (state.time_ms - state.read_ms) / 1000
     return (
-        f"this is the state of {state.uid} after the batch at {moment(state.where.time_ms)}, its "
-        f"newest snapshot up to that at {moment(state.time_ms)}; a restart computes what came since"
+        f"no key {key!r} in {state.uid} as of the snapshot of {iso(state.read_ms)} "
+        f"({behind_s:g} s before the last batch)"
+    )
+
+
+def _age_of(state: OperatorState) -> str | None:
+    """Return a note if the snapshot is older than the requested batch."""
+    if state.read_ms >= state.time_ms:
+        return None
+    times = CommitLog(state.files).times()
+    between = sum(state.read_ms < time_ms <= state.time_ms for time_ms in times)
+    batches = "1 batch" if between == 1 else f"{between} batches"
+    return (
+        f"state of {state.uid} as of the batch at {moment(state.read_ms)} (its newest snapshot); "
+        f"the stream is at {moment(state.time_ms)}, and a restart recomputes the {batches} between"
     )
 
 
@@ -255,7 +279,7 @@ def _diff(options: argparse.Namespace) -> CommandResult:
 
 
 def _differences(older: OperatorState, newer: OperatorState) -> Iterator[dict[str, Any]]:
-    """Yield what came, went and changed; ``?`` where nobody can tell, as it is not shown."""
+    """Yield added, removed and changed keys; ``?`` if a value cannot be shown."""
     shown = Shower().shown
     before: dict[tuple[str, str], tuple[Any, Any]] = {}
     for key, value in older.pairs():
@@ -296,9 +320,9 @@ def _state(options: argparse.Namespace, time_ms: int | None) -> OperatorState:
     states = list(_states(log, record, options.unpickle))
     if not states:
         raise UsageError(
-            f"no state is written as of the batch at {moment(record.batch_time_ms)}: that of "
-            "updateStateByKey and of windows is, at each checkpoint interval and after a graceful "
-            "stop, and until then a restart computes it from the input; or the stream has none"
+            f"no state has been written up to the batch at {moment(record.batch_time_ms)}; the "
+            "state of updateStateByKey and of windows is written at each checkpoint interval and "
+            "by a graceful stop"
         )
     found = [
         state
@@ -307,11 +331,19 @@ def _state(options: argparse.Namespace, time_ms: int | None) -> OperatorState:
     ]
     if len(found) == 1:
         return _chosen(found[0], options.partition)
-    names = ", ".join(sorted({state.uid for state in states}))
-    raise UsageError(
-        f"{len(found)} states of the batch at {moment(record.batch_time_ms)} are meant; choose an "
-        f"--operator (or a --store of it): {names}"
+    uids = sorted({state.uid for state in states})
+    if options.operator is not None and options.operator not in uids:
+        raise UsageError(f"no operator {options.operator!r}; this stream has {' and '.join(uids)}")
+    stores = sorted(
+        state.where.store
+        for state in states
+        if isinstance(state.where, StoreCommit) and options.operator in (None, state.uid)
     )
+    if options.store is not None and not found:
+        raise UsageError(f"no store {options.store!r}; there are {', '.join(stores) or 'none'}")
+    if options.operator is None and len(uids) > 1:
+        raise UsageError(f"several operators have state; give --operator: {', '.join(uids)}")
+    raise UsageError(f"the operator has several stores; give --store: {', '.join(stores)}")
 
 
 def _chosen(state: OperatorState, partition: int | None) -> OperatorState:
@@ -330,7 +362,7 @@ def _states(log: CommitLog, record: CommitRecord, unpickle: bool) -> Iterator[Op
         try:
             holder = record if record_id == record.record_id else log.read_record(record_id)
         except FileNotFoundError:
-            continue  # nobody needs it any more
+            continue  # deleted as obsolete
         newest = NewestSnapshot(record_id.time_ms, holder.snapshots.get(uid))
         yield OperatorState(
             log.files, record.stream_id, uid, record.batch_time_ms, newest, unpickle

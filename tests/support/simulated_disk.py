@@ -7,7 +7,7 @@ from typing import Literal
 
 from checkpoint.errors import AlreadyExistsError
 from checkpoint.storage.files import Names, require_name, require_prefix
-from checkpoint.testing.one_fault import SimulatedCrash
+from tests.support.faults import SimulatedCrash
 
 Omission = Literal["file sync", "directory sync", "exclusive create"]
 
