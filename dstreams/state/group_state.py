@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from dstreams.common.durations import event_time_ms, parse_duration_ms
 from dstreams.errors import InvalidStateCallError, InvalidStreamError
-from dstreams.state.state_value import StateValue, require_state, require_storable
+from dstreams.state.keyed_state import StateValue, require_state, require_storable
 
 G = TypeVar("G", bound="GroupState[Any]")
 S = TypeVar("S")

@@ -19,7 +19,6 @@ from dstreams.errors import InvalidStreamError
 from dstreams.spark.blocks import shorten
 from dstreams.spark.failures import UserFunctionError
 from dstreams.spark.state_metrics import StateMetrics
-from dstreams.state.batched_store import BatchedStore
 from dstreams.state.function_errors import (
     PLAIN_ROWS,
     failed_with_state,
@@ -32,7 +31,7 @@ from dstreams.state.group_state import (
     GroupStateContext,
     GroupStateTimeout,
 )
-from dstreams.state.keyed_store import DictStateStore, KeyedStore, Rows
+from dstreams.state.keyed_store import BatchedStore, DictStateStore, KeyedStore, Rows
 from dstreams.state.state_manager import StateData, StateManager
 
 GroupFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterable[Any]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
-from checkpoint import CheckpointError, Files, require_trusted
+from checkpoint import CheckpointError, CommitLog, Files, require_trusted
 from checkpoint.state_store import (
     EMPTY,
     STORE_PREFIX,
@@ -156,3 +157,42 @@ class _Maintain:
         progress = self.backend.replica(store_id).meta()
         stands_here = progress is not None and progress.version_id == version_id
         yield split, count, progress if stands_here else None
+
+
+_FILE = re.compile(rf"{re.escape(STORE_PREFIX)}[^/]+/epoch-(?P<epoch>\d+)-\d+/")
+
+
+def moved_store(epoch: int, time_ms: int) -> str:
+    """Return the name of the store that a driver moves the version of a batch into.
+
+    Each version has a store of its own: two contents in one would be two versions 1 of it.
+    """
+    return f"epoch-{epoch}-{time_ms}"
+
+
+def delete_abandoned(files: Files, epoch: int) -> int:
+    """Delete the stores of moved state that an earlier driver left, and return how many files.
+
+    No record names them, not even a void one, which a rewind may make count again. What the driver
+    of this *epoch* has moved stays.
+
+    Raises:
+        CheckpointError: something could not be read or deleted; a later call deletes the rest.
+    """
+    old: dict[str, list[str]] = {}
+    for name in files.list(STORE_PREFIX):
+        match = _FILE.match(name)
+        if match is not None and int(match["epoch"]) < epoch:
+            old.setdefault(match[0], []).append(name)
+    if not old:
+        return 0
+    log = CommitLog(files)
+    for record_id in log.all_ids():
+        for name in log.read_record(record_id).file_names():
+            match = _FILE.match(name)
+            if match is not None:
+                old.pop(match[0], None)
+    names = [name for group in old.values() for name in group]
+    for name in names:
+        files.delete(name)
+    return len(names)

@@ -62,7 +62,8 @@ class IncrementalExecution:
             self._states[number], self._late[number].late_ms, self._evicting[number].evict_ms
         )
         if isinstance(filled, FlatMapGroupsWithStateExec):
-            return replace(filled, batchTimestampMs=self.batch.timestamp_ms)
+            groups = replace(filled.groups, batchTimestampMs=self.batch.timestamp_ms)
+            return replace(filled, groups=groups)
         return filled
 
     def stateful(self) -> list[StateStoreWriter]:

@@ -148,9 +148,8 @@ def _sessions(operators: Operators, memory_mb: float) -> SessionsIntoState:
 
 
 def _groups(operators: Operators, memory_mb: float) -> StoreFunction:
-    groups, _ = operators
-    function: StoreFunction = groups.store_function(memory_mb)
-    return function
+    groups: FlatMapGroupsWithStateExec = operators[0]
+    return groups.function(memory_mb, is_sorted=False)
 
 
 FUSIONS: list[Fusion] = [

@@ -13,8 +13,8 @@ from pyspark import RDD
 
 from dstreams.common.callables import describe
 from dstreams.errors import InvalidStreamError
+from dstreams.state.flat_map_groups import EventTime, FlatMapGroups, OneRow
 from dstreams.state.group_state import OutputMode
-from dstreams.state.partition_tasks import EventTime
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.operators.aggregate_functions import Several
 from dstreams.structured.operators.aggregation import plan_aggregation
@@ -176,17 +176,17 @@ def flat_map_groups_with_state_strategy(
     keyed = AppendKeyExec(child, step.key, step.key_text)
     groups = FlatMapGroupsWithStateExec(
         keyed,
-        step.func,
+        FlatMapGroups(
+            func=OneRow(step.func) if step.is_map else step.func,
+            where=f"{operation}({describe(step.func)})",
+            timeoutConf=step.timeout,
+            keepTimer=step.keep_timer,
+            skipEmittingInitialStateKeys=planner.conf.skip_initial_keys,
+            stateFormatVersion=planner.conf.flat_map_groups_state_format,
+        ),
         step.key_text,
         step.mode,
-        step.timeout,
-        child.hasEventTime,
-        f"{operation}({describe(step.func)})",
-        step.is_map,
-        initialState=_initial_state(step.initial),
-        keepTimer=step.keep_timer,
-        skipEmittingInitialStateKeys=planner.conf.skip_initial_keys,
-        stateFormatVersion=planner.conf.flat_map_groups_state_format,
+        _initial_state(step.initial),
     )
     return ensure_requirements(groups, planner.partitions)
 

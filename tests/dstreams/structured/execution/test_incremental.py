@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from checkpoint import BeginRecord
+from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.structured.execution.batch_records import QueryBatch, batch_start
 from dstreams.structured.execution.incremental import IncrementalExecution
@@ -58,7 +59,8 @@ def joined(other: PhysicalOperator, kind: JoinType) -> Change:
 
 def with_timers(child: PhysicalOperator) -> PhysicalOperator:
     timeout = GroupStateTimeout.EventTimeTimeout
-    return FlatMapGroupsWithStateExec(child, abs, "key", OutputMode.Append, timeout, True, "f")
+    groups = FlatMapGroups(func=lambda key, values, state: [], where="f", timeoutConf=timeout)
+    return FlatMapGroupsWithStateExec(child, groups, "key", OutputMode.Append)
 
 
 # What follows each other, and the watermark for late rows and for eviction that each one is given.

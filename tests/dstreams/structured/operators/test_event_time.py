@@ -9,7 +9,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams.spark.failures import UserFunctionError
-from dstreams.state.partition_tasks import EventTime
+from dstreams.state.flat_map_groups import EventTime
 from dstreams.structured.operators.deduplication import KeyEvents
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec, MarkEvents

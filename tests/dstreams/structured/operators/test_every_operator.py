@@ -19,6 +19,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.placed_pairs import PlacedPairsRDD
 from dstreams.spark.shuffle import shuffle_pairs
+from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.state.state_manager import FieldsEncoder
 from dstreams.state.state_versions import StateUpdate, StateVersions
@@ -536,13 +537,12 @@ def global_limit(lab: Lab) -> tuple[PhysicalOperator, Expected]:
 def flat_map_groups_with_state(lab: Lab) -> tuple[PhysicalOperator, Expected]:
     step = FlatMapGroupsWithStateExec(
         lab.pairs(("a", 1), ("a", 2), ("b", 1), ordering=BY_KEY),
-        counting,
-        "letter",
-        OutputMode.Update,
-        GroupStateTimeout.ProcessingTimeTimeout,
-        False,
-        "counting",
-        batchTimestampMs=1000,
+        FlatMapGroups(
+            func=counting,
+            where="counting",
+            timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
+            batchTimestampMs=1000,
+        ),
         stateInfo=lab.info({"a": (5, -1), "z": WithTimeout((9, 999), 999)}),
     )
     counts = {
@@ -559,17 +559,16 @@ def flat_map_groups_with_state(lab: Lab) -> tuple[PhysicalOperator, Expected]:
 def flat_map_groups_with_converters(lab: Lab) -> tuple[PhysicalOperator, Expected]:
     step = FlatMapGroupsWithStateExec(
         lab.pairs(("a", (9 * S, "5")), ("a", (1 * S, "7")), events=True, ordering=BY_KEY),
-        adding,
-        "letter",
-        OutputMode.Update,
-        GroupStateTimeout.EventTimeTimeout,
-        True,
-        "adding",
-        stateFormatVersion=1,
-        stateEncoder=FieldsEncoder(tuple),
-        getKeyObj=str.upper,
-        getValueObj=int,
-        getOutputRow=list,
+        FlatMapGroups(
+            func=adding,
+            where="adding",
+            timeoutConf=GroupStateTimeout.EventTimeTimeout,
+            stateFormatVersion=1,
+            stateEncoder=FieldsEncoder(tuple),
+            getKeyObj=str.upper,
+            getValueObj=int,
+            getOutputRow=list,
+        ),
         eventTimeWatermarkForLateEvents=1000,
         eventTimeWatermarkForEviction=2000,
         stateInfo=lab.info({"a": (30, 1, -1)}),

@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from checkpoint.state_store import StateWriter
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.state_store_rdd import StoreFunction
+from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.structured.operators.aggregate_functions import (
     Average,
@@ -199,13 +200,12 @@ BY_WINDOW = Grouping(lambda record: record[1], TimeWindows(10_000), "window, key
 def groups(initial: tuple[Any, ...] | None = None) -> PhysicalOperator:
     plan = FlatMapGroupsWithStateExec(
         AppendKeyExec(MARKED, lambda record: record[1], "key"),
-        count_until_timeout,
-        "key",
-        OutputMode.Update,
-        GroupStateTimeout.EventTimeTimeout,
-        True,
-        "count_until_timeout",
-        batchTimestampMs=0,
+        FlatMapGroups(
+            func=count_until_timeout,
+            where="count_until_timeout",
+            timeoutConf=GroupStateTimeout.EventTimeTimeout,
+            batchTimestampMs=0,
+        ),
         initialState=None if initial is None else LocalTableScanExec(initial, ("key", "state")),
     )
     return ensure_requirements(plan, 2)
