@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dstreams.common.configuration import duration
 from dstreams.errors import InvalidStreamError
-from dstreams.structured.selectors import Spec, show
+from dstreams.spark.selectors import Spec, show
 
 _LENGTH = duration()
 

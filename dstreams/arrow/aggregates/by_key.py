@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from dstreams.arrow.aggregates.aggregate import Aggregate
+from dstreams.arrow.aggregates.functions import ColumnAggregate
 from dstreams.arrow.block_rdd import ROUTED_ROWS, blocks_rdd, gathered, side_of, together
 from dstreams.arrow.block_serializer import BlockSerializer, block_of_bytes
 from dstreams.arrow.buckets import sizes_of
@@ -63,7 +63,7 @@ class AggregatesByKey:
 
     operation: str
     keys: pa.Schema
-    aggregates: Mapping[str, Aggregate]
+    aggregates: Mapping[str, ColumnAggregate]
     parts: pa.Schema
     results: pa.Schema
 
@@ -139,7 +139,9 @@ class AggregatesByKey:
         for name, aggregate in self.aggregates.items():
             start = len(made)
             with _Naming(self, name, keys):
-                made += aggregate.merge(groups, parts[start : start + len(aggregate.part_names)])
+                made += aggregate.merge_parts(
+                    groups, parts[start : start + len(aggregate.part_names)]
+                )
         return made
 
     def results_of(self, block: pa.RecordBatch) -> pa.RecordBatch:
@@ -166,7 +168,7 @@ class AggregatesByKey:
         return keys, Groups(numbers.of_rows, numbers.count)
 
 
-def _part_names(name: str, aggregate: Aggregate) -> list[str]:
+def _part_names(name: str, aggregate: ColumnAggregate) -> list[str]:
     return [f"{name}.{part}" for part in aggregate.part_names]
 
 
@@ -175,10 +177,16 @@ def _of_nothing(
 ) -> tuple[list[pa.Field], pa.Field]:
     """Return the partial columns and the result of an aggregate, by what it makes of no rows."""
     where = f"{name}={aggregate!r} of {operation}"
-    if not isinstance(aggregate, Aggregate):
-        raise InvalidStreamError(f"{where} must be an aggregate, as Sum('cents') of "
-                                 "dstreams.arrow.aggregates")  # fmt: skip
-    for column in aggregate.inputs:
+    if not isinstance(aggregate, ColumnAggregate):
+        raise InvalidStreamError(
+            f"{where} must be an aggregate of columns, such as Sum('cents') of "
+            "dstreams.arrow.aggregates"
+        )
+    try:
+        inputs = aggregate.inputs
+    except TypeError as error:
+        raise InvalidStreamError(f"{where}: {error}") from None
+    for column in inputs:
         if column not in records.names:
             raise InvalidStreamError(
                 f"{where} needs the column {column!r}; the blocks have {', '.join(records.names)}"
@@ -191,9 +199,9 @@ def _of_nothing(
         )
     groups = Groups(np.zeros(0, np.int64), 0)
     try:
-        columns = [pa.array([], _decoded(records.field(each)).type) for each in aggregate.inputs]
+        columns = [pa.array([], _decoded(records.field(each)).type) for each in inputs]
         parts = aggregate.partial(groups, columns)
-        result = aggregate.result(aggregate.merge(groups, parts))
+        result = aggregate.result(aggregate.merge_parts(groups, parts))
     except TypeError as error:
         raise InvalidStreamError(f"{where}: {error}") from None
     fields = [pa.field(each, part.type) for each, part in zip(names, parts, strict=True)]

@@ -9,11 +9,13 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from pyspark import RDD
 
+from dstreams.arrow.aggregates.functions import AggregateFunction, Count, Reduce
 from dstreams.common.callables import require_function
 from dstreams.common.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.monitoring.pictures.graphs import graph_svg
 from dstreams.monitoring.pictures.markup import frame, heading
+from dstreams.spark.selectors import Spec, as_specs, key_selector, selector, show
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.structured.api.api_hints import OF_DATASETS, OF_GROUPS, Instead
 from dstreams.structured.api.joins import join_plan
@@ -24,7 +26,6 @@ from dstreams.structured.api.writer import (
     output_mode,
 )
 from dstreams.structured.execution.graph_nodes import plan_nodes
-from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count, Reduce
 from dstreams.structured.plan.logical import (
     Aggregate,
     Deduplicate,
@@ -39,7 +40,6 @@ from dstreams.structured.plan.logical import (
     Union,
 )
 from dstreams.structured.plan.planning import plan_query
-from dstreams.structured.selectors import Spec, as_specs, key_selector, selector, show
 from dstreams.structured.trees import explanation
 from dstreams.structured.window_function import SessionWindow, TimeWindow, time_spec
 

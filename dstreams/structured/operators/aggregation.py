@@ -26,17 +26,19 @@ from typing import Any, ClassVar
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
+from dstreams.arrow.aggregates.functions import (
+    AggregateFunction,
+    Count,
+    is_count_of_records,
+    is_finished,
+    may_change_records,
+    private_records,
+)
 from dstreams.spark.failures import failed
 from dstreams.spark.pair_columns import Columns, PairColumns, columns_of
 from dstreams.spark.shuffle import ROUTED_ROWS
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import (
-    AggregateFunction,
-    Count,
-    is_count_of_records,
-    is_finished,
-)
 from dstreams.structured.operators.aggregation_state import (
     MergeRows,
     Report,
@@ -44,7 +46,6 @@ from dstreams.structured.operators.aggregation_state import (
     SaveRows,
     require_output_mode,
 )
-from dstreams.structured.operators.copied_records import may_change_records, private_records
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.grouping import Grouping

@@ -6,7 +6,7 @@ All of it runs without Spark. Restoring, merging and saving by hand:
 >>> from checkpoint.testing import MemoryBackend
 >>> from dstreams.spark.state_metrics import StateMetrics
 >>> from dstreams.state.group_state import OutputMode
->>> from dstreams.structured.operators.aggregate_functions import Count
+>>> from dstreams.arrow.aggregates.functions import Count
 >>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
 >>> from dstreams.structured.operators.grouping import Grouping
 >>> from dstreams.structured.operators.streaming_aggregation_state_manager import (
@@ -34,13 +34,13 @@ from time import perf_counter
 from typing import Any
 
 from checkpoint.state_store import StateReader, StateWriter
+from dstreams.arrow.aggregates.functions import AggregateFunction
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import failed
 from dstreams.spark.ordered_groups import reduce_by_key
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.streaming_aggregation_state_manager import StateManagerImpl
 

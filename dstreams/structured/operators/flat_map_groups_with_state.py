@@ -11,6 +11,7 @@ from pyspark import RDD
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.blocks import Side
 from dstreams.spark.placed_pairs import state_inputs
+from dstreams.spark.selectors import show
 from dstreams.spark.shuffle import shuffle_pairs
 from dstreams.state.flat_map_groups import FlatMapGroups, OneRow
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
@@ -18,7 +19,6 @@ from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.partitioning import BY_KEY, UNORDERED, Distribution, Ordering
 from dstreams.structured.operators.physical_operator import PhysicalOperator, UnaryExec
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
-from dstreams.structured.selectors import show
 
 _event_time = itemgetter(0)
 

@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from checkpoint.state_store import StateReader, StateWriter
+from dstreams.arrow.aggregates.functions import AggregateFunction
 from dstreams.common.durations import ms_upto
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import failed
@@ -29,7 +30,6 @@ from dstreams.spark.spill_buffer import SpillBuffer
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.aggregation_state import Report
 from dstreams.structured.operators.time_windows import Window
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from dstreams.arrow.aggregates.functions import AggregateFunction, Count
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
 from dstreams.structured.operators.aggregation_state import Report
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext

@@ -12,8 +12,10 @@ from pyspark.rdd import PipelinedRDD
 from pyspark.shuffle import ExternalSorter
 
 from dstreams.common.callables import describe
+from dstreams.common.sql_values import sort_key
 from dstreams.spark.element_tasks import Filter, FlatMap, Map
 from dstreams.spark.failures import UserFunctionError, failed
+from dstreams.spark.selectors import show
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.function_errors import PLAIN_ROWS, require_rows
 from dstreams.structured.operators.execution_context import ExecutionContext
@@ -24,8 +26,6 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
-from dstreams.structured.operators.sql_values import sort_key
-from dstreams.structured.selectors import show
 
 if TYPE_CHECKING:
     from dstreams.structured.plan.logical import ElementKind

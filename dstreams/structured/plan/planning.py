@@ -11,12 +11,13 @@ from typing import Any
 
 from pyspark import RDD
 
+from dstreams.arrow.aggregates.functions import Several
 from dstreams.common.callables import describe
 from dstreams.errors import InvalidStreamError
+from dstreams.spark.selectors import Fields, selector, show
 from dstreams.state.flat_map_groups import EventTime, FlatMapGroups, OneRow
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.conf import QueryConf
-from dstreams.structured.operators.aggregate_functions import Several
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import plan_deduplication
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
@@ -53,7 +54,6 @@ from dstreams.structured.plan.join_events import (
     NestedEventsExec,
     OfNested,
 )
-from dstreams.structured.selectors import Fields, selector, show
 from dstreams.structured.window_function import SessionWindow
 
 

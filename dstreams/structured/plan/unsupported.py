@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from dstreams.errors import InvalidStreamError
+from dstreams.spark.selectors import show
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.structured.conf import ALLOW_MULTIPLE
 from dstreams.structured.plan.logical import (
@@ -22,7 +23,6 @@ from dstreams.structured.plan.logical import (
     Sort,
     StreamingRelation,
 )
-from dstreams.structured.selectors import show
 
 _WATERMARK = "call withWatermark(eventTime, delay) before it"
 

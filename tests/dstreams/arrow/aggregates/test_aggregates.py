@@ -184,7 +184,7 @@ def test_a_sum_that_leaves_its_range() -> None:
         [pa.array(c, f.type) for c, f in zip(columns, COLUMNS, strict=True)], schema=COLUMNS
     )
     says = (
-        r"total=Sum\(column='x'\) of test at app.py:7: the sum of the column 'x' for the key "
+        r"total=Sum\(of='x'\) of test at app.py:7: the sum of the column 'x' for the key "
         r"\{'shop': 'b'\} leaves the range of int64"
     )
     with pytest.raises(UserFunctionError, match=says):

@@ -141,4 +141,4 @@ def test_batch_time_is_that_of_the_batch() -> None:
     batch = batch_with(20_000, 9999)
     (operator,) = IncrementalExecution(query, batch, states).stateful()
     assert isinstance(operator, FlatMapGroupsWithStateExec)
-    assert operator.batchTimestampMs == batch.timestamp_ms
+    assert operator.groups.batchTimestampMs == batch.timestamp_ms

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
+from dstreams.arrow.aggregates.functions import Average, Count, Several
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import Average, Count, Several
 from dstreams.structured.operators.aggregation import (
     StateStoreSaveExec,
     plan_aggregation,

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstreams.spark.failures import UserFunctionError
-from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import (
+from dstreams.arrow.aggregates.functions import (
     AggregateFunction,
     Average,
     Count,
     Reduce,
     aggregate,
 )
+from dstreams.spark.failures import UserFunctionError
+from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregation import AggregateRecords, FinishRows
 from dstreams.structured.operators.aggregation_state import AggregateIntoState, MergeRows
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping

@@ -15,6 +15,7 @@ from pyspark import SparkContext
 import dstreams.structured
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore
+from dstreams.arrow.aggregates.functions import Count, Sum
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.placed_pairs import PlacedPairsRDD
@@ -23,7 +24,6 @@ from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.state.state_manager import FieldsEncoder
 from dstreams.state.state_versions import StateUpdate, StateVersions
-from dstreams.structured.operators.aggregate_functions import Count, Sum
 from dstreams.structured.operators.aggregation import (
     AggregateMode,
     HashAggregateExec,

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from pyspark import SparkContext
 
 from checkpoint.state_store import StateWriter
-from dstreams.spark.state_metrics import StateMetrics
-from dstreams.spark.state_store_rdd import StoreFunction
-from dstreams.state.flat_map_groups import FlatMapGroups
-from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
-from dstreams.structured.operators.aggregate_functions import (
+from dstreams.arrow.aggregates.functions import (
     Average,
     CollectList,
     Count,
     Max,
     Several,
 )
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_store_rdd import StoreFunction
+from dstreams.state.flat_map_groups import FlatMapGroups
+from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.structured.operators.aggregation import AggregateRecords, plan_aggregation
 from dstreams.structured.operators.aggregation_state import (
     AggregateIntoState,
