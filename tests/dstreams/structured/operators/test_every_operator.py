@@ -677,10 +677,11 @@ def test_times_that_a_timeout_requires(
     lab = Lab(sc, tmp_path)
     operator, _ = flat_map_groups_with_state(lab)
     assert isinstance(operator, FlatMapGroupsWithStateExec)
-    bare = replace(operator, timeoutConf=timeout, batchTimestampMs=None, stateInfo=lab.info())
+    groups = replace(operator.groups, timeoutConf=timeout, batchTimestampMs=None)
+    bare = replace(operator, groups=groups, stateInfo=lab.info())
     with pytest.raises(InvalidStreamError, match=message):
         bare.execute(ExecutionContext(sc, lab.states, batch=1))
-    free = replace(bare, timeoutConf=GroupStateTimeout.NoTimeout)
+    free = replace(bare, groups=replace(groups, timeoutConf=GroupStateTimeout.NoTimeout))
     rows = free.execute(ExecutionContext(sc, lab.states, batch=1)).collect()
     assert sorted(rows) == [("a", 2), ("b", 1)]
     lab.states.release()
