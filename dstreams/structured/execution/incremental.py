@@ -11,12 +11,11 @@ from pyspark import RDD
 from dstreams.structured.execution.batch_records import QueryBatch
 from dstreams.structured.operators.aggregation import HashAggregateExec, StateStoreSaveExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.execution_context import StatefulOperatorStateInfo
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.grouping import EVENT_TIME
-from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
-from dstreams.structured.operators.join_state import JoinType
+from dstreams.structured.operators.join import JoinType, StreamingSymmetricHashJoinExec
 from dstreams.structured.operators.physical_operator import PhysicalOperator
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.operators.stateless import StreamingRelationExec, WindowTimeExec
 from dstreams.structured.operators.time_windows import TimeWindows

@@ -47,7 +47,7 @@ from dstreams.structured.operators.aggregation_state import (
     require_output_mode,
 )
 from dstreams.structured.operators.exchange import ensure_requirements
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import ExecutionContext, describe_state_info
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.partitioning import (
     BY_KEY,
@@ -65,10 +65,9 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
-from dstreams.structured.operators.state_info import describe_state_info
 from dstreams.structured.operators.stateful_operator import SavingOperator, StateStoreReader
 from dstreams.structured.operators.streaming_aggregation_state_manager import (
-    StateManagerImpl,
+    StreamingAggregationStateManager,
     create_aggregation_state_manager,
 )
 
@@ -251,7 +250,7 @@ class StateStoreRestoreExec(StateStoreReader, UnaryExec):
     stateFormatVersion: int = 2
 
     @property
-    def stateManager(self) -> StateManagerImpl:
+    def stateManager(self) -> StreamingAggregationStateManager:
         """The manager that reads rows of the store."""
         return create_aggregation_state_manager(self.stateFormatVersion)
 
@@ -301,7 +300,7 @@ class StateStoreSaveExec(SavingOperator):
         return "stateStoreSave"
 
     @property
-    def stateManager(self) -> StateManagerImpl:
+    def stateManager(self) -> StreamingAggregationStateManager:
         """The manager that writes rows to the store."""
         return create_aggregation_state_manager(self.stateFormatVersion)
 

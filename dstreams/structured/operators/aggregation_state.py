@@ -42,7 +42,9 @@ from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.grouping import Grouping
-from dstreams.structured.operators.streaming_aggregation_state_manager import StateManagerImpl
+from dstreams.structured.operators.streaming_aggregation_state_manager import (
+    StreamingAggregationStateManager,
+)
 
 Row = tuple[Any, Any]
 Rows = Iterator[Row]
@@ -83,7 +85,7 @@ class MergeRows:
 class RestoreRows:
     """Function of a read-only store: the stored row of its key in front of each row."""
 
-    manager: StateManagerImpl
+    manager: StreamingAggregationStateManager
     is_global: bool
     report: Report | None = None
 
@@ -108,7 +110,7 @@ class SaveRows:
     See :class:`~dstreams.structured.operators.aggregation.StateStoreSaveExec`.
     """
 
-    manager: StateManagerImpl
+    manager: StreamingAggregationStateManager
     grouping: Grouping
     mode: OutputMode
     late_ms: int | None = None

@@ -27,7 +27,7 @@ from dstreams.structured.operators.physical_operator import (
     UnaryExec,
 )
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
-from dstreams.structured.operators.window_keys import join_time, remove_passed
+from dstreams.structured.operators.time_windows import join_time, remove_passed
 
 Row = tuple[Any, Event]
 

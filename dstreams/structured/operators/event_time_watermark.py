@@ -13,8 +13,7 @@ from dstreams.spark.failures import failed, mapped
 from dstreams.spark.pair_columns import CHUNK_ROWS, Columns, PairColumns
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.flat_map_groups import EventTime
-from dstreams.structured.operators.event_time_stats import EventTimeStats
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import EventTimeStats, ExecutionContext
 from dstreams.structured.operators.physical_operator import NarrowExec, Task
 
 _second = itemgetter(1)

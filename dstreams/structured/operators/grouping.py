@@ -11,7 +11,7 @@ event time       ``time, key``            ``key``, in which it is
 ===============  =======================  =======================
 
 Ends are milliseconds since the epoch, times microseconds; a time and a key are one key by
-:mod:`dstreams.structured.operators.window_keys`.
+:mod:`dstreams.structured.operators.time_windows`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
 from dstreams.spark.failures import failed, mapped
 from dstreams.spark.pair_columns import columns_of
-from dstreams.structured.operators.time_windows import TimeWindows, Window
-from dstreams.structured.operators.window_keys import (
+from dstreams.structured.operators.time_windows import (
     TIME_CHARS,
     Taken,
+    TimeWindows,
+    Window,
     are_all_after,
     join_time,
     passed_by,

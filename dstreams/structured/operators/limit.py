@@ -1,11 +1,13 @@
-"""StreamingGlobalLimitExec: the first rows of a stream, over all its batches."""
+"""Limits: the first rows of a stream over all its batches, and the first rows of a result."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
+
+from pyspark import RDD
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
@@ -13,7 +15,12 @@ from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.partitioning import Distribution
+from dstreams.structured.operators.partitioning import (
+    Distribution,
+    Ordering,
+    Partitioning,
+    SinglePartition,
+)
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,
     PhysicalOperator,
@@ -127,3 +134,38 @@ class _LocalLimit:
             # Read to the end: what is below may count or gather as it goes.
             if place < self.limit:
                 yield _COUNT, row
+
+
+@dataclass(frozen=True)
+class LimitExec(UnaryExec):
+    """The first rows, in the order of the child."""
+
+    count: int
+
+    @property
+    def arguments(self) -> list[str]:
+        return [str(self.count)]
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        return SinglePartition()
+
+    @property
+    def outputOrdering(self) -> Ordering:
+        return self.child.outputOrdering
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        first = self.child.execute(context).mapPartitions(_First(self.count))
+        return first.coalesce(1).mapPartitions(_First(self.count))
+
+
+@dataclass(frozen=True)
+class _First:
+    count: int
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
+        remaining = iter(rows)
+        first = [row for _, row in zip(range(self.count), remaining, strict=False)]
+        for _ in remaining:  # a worker whose input is left unread is not used again
+            pass
+        return chain(first)

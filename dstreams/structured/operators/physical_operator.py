@@ -28,7 +28,10 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import (
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+)
 from dstreams.structured.operators.partitioning import (
     UNKNOWN,
     UNORDERED,
@@ -39,7 +42,6 @@ from dstreams.structured.operators.partitioning import (
     Partitioning,
     SinglePartition,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.trees import tree_lines
 
 Event = tuple["int | None", Any]

@@ -24,7 +24,11 @@ from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregation_state import Report
 from dstreams.structured.operators.exchange import ensure_requirements
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import (
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+    describe_state_info,
+)
 from dstreams.structured.operators.partitioning import (
     BY_KEY_AND_START,
     Distribution,
@@ -46,7 +50,6 @@ from dstreams.structured.operators.session_state import (
     SessionGrouping,
     require_session_mode,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
 from dstreams.structured.operators.stateful_operator import SavingOperator, StateStoreReader
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
@@ -335,38 +334,3 @@ class _SortRows:
         except Exception as error:
             raise failed(f"orderBy({describe(self.key)})", record, error, "record") from error
         return sort_key(key)
-
-
-@dataclass(frozen=True)
-class LimitExec(UnaryExec):
-    """The first rows, in the order of the child."""
-
-    count: int
-
-    @property
-    def arguments(self) -> list[str]:
-        return [str(self.count)]
-
-    @property
-    def outputPartitioning(self) -> Partitioning:
-        return SinglePartition()
-
-    @property
-    def outputOrdering(self) -> Ordering:
-        return self.child.outputOrdering
-
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
-        first = self.child.execute(context).mapPartitions(_First(self.count))
-        return first.coalesce(1).mapPartitions(_First(self.count))
-
-
-@dataclass(frozen=True)
-class _First:
-    count: int
-
-    def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
-        remaining = iter(rows)
-        first = [row for _, row in zip(range(self.count), remaining, strict=False)]
-        for _ in remaining:  # a worker whose input is left unread is not used again
-            pass
-        return chain(first)

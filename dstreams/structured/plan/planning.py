@@ -25,9 +25,8 @@ from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.fusion import fuse_stateful_operators
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
-from dstreams.structured.operators.join import plan_join
-from dstreams.structured.operators.join_state import JoinCondition, JoinType, TimeRange
-from dstreams.structured.operators.limit import plan_limit
+from dstreams.structured.operators.join import JoinCondition, JoinType, TimeRange, plan_join
+from dstreams.structured.operators.limit import LimitExec, plan_limit
 from dstreams.structured.operators.physical_operator import (
     LocalTableScanExec,
     PhysicalOperator,
@@ -38,7 +37,6 @@ from dstreams.structured.operators.sessions import plan_sessions
 from dstreams.structured.operators.stateless import (
     AppendKeyExec,
     ElementsExec,
-    LimitExec,
     RecordsExec,
     SortExec,
     StreamingRelationExec,

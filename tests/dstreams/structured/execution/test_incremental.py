@@ -14,14 +14,13 @@ from dstreams.structured.execution.incremental import IncrementalExecution
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.execution_context import StatefulOperatorStateInfo
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
-from dstreams.structured.operators.join import plan_join
-from dstreams.structured.operators.join_state import JoinCondition, JoinType, TimeRange
+from dstreams.structured.operators.join import JoinCondition, JoinType, TimeRange, plan_join
 from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.sessions import plan_sessions
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.stateful_operator import StatefulOperator
 from dstreams.structured.operators.stateless import RecordsExec, UnionExec, WindowTimeExec
 from dstreams.structured.operators.time_windows import TimeWindows

@@ -21,8 +21,7 @@ from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregation import AggregateRecords, FinishRows
 from dstreams.structured.operators.aggregation_state import AggregateIntoState, MergeRows
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
-from dstreams.structured.operators.time_windows import TimeWindows, Window
-from dstreams.structured.operators.window_keys import passed_by, time_prefix
+from dstreams.structured.operators.time_windows import TimeWindows, Window, passed_by, time_prefix
 from tests.dstreams.structured.operators.local_query import LocalQuery, LocalStore
 
 BY_VALUE = Grouping(key=lambda value: value)

@@ -37,13 +37,23 @@ from dstreams.structured.operators.deduplication import (
 )
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.exchange import LocalSortExec, ShuffleExchangeExec
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import (
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+)
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.fusion import FusedExec, fuse_stateful_operators
 from dstreams.structured.operators.grouping import Grouping
-from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
-from dstreams.structured.operators.join_state import JoinCondition, JoinType
-from dstreams.structured.operators.limit import StreamingGlobalLimitExec, StreamingLocalLimitExec
+from dstreams.structured.operators.join import (
+    JoinCondition,
+    JoinType,
+    StreamingSymmetricHashJoinExec,
+)
+from dstreams.structured.operators.limit import (
+    LimitExec,
+    StreamingGlobalLimitExec,
+    StreamingLocalLimitExec,
+)
 from dstreams.structured.operators.partitioning import (
     BY_KEY,
     BY_KEY_AND_START,
@@ -65,7 +75,6 @@ from dstreams.structured.operators.sessions import (
     SessionWindowStateStoreSaveExec,
     UpdatingSessionsExec,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.stateful_operator import (
     SavingOperator,
     StatefulOperator,
@@ -75,7 +84,6 @@ from dstreams.structured.operators.stateful_operator import (
 from dstreams.structured.operators.stateless import (
     AppendKeyExec,
     ElementsExec,
-    LimitExec,
     RecordsExec,
     SortExec,
     StreamingRelationExec,

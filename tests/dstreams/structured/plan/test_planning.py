@@ -11,8 +11,8 @@ from dstreams.state.group_state import OutputMode
 from dstreams.structured.api.dataset import StreamingDataset
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.operators.deduplication import StreamingDeduplicateWithinWatermarkExec
+from dstreams.structured.operators.execution_context import StatefulOperatorStateInfo
 from dstreams.structured.operators.physical_operator import PhysicalOperator
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.stateful_operator import StatefulOperator, StateStoreWriter
 from dstreams.structured.plan.logical import StreamingRelation
 from dstreams.structured.plan.planning import plan_query

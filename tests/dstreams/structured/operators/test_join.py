@@ -20,14 +20,14 @@ from dstreams.spark.spill_buffer import SpillBuffer
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.structured.operators import join_state
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
-from dstreams.structured.operators.join import plan_join
-from dstreams.structured.operators.join_state import (
+from dstreams.structured.operators.join import (
     LEFT,
     RIGHT,
     JoinCondition,
     JoinRows,
     JoinType,
     TimeRange,
+    plan_join,
 )
 from dstreams.structured.operators.physical_operator import RDDScanExec
 from tests.dstreams.structured.operators.local_query import LocalQuery
