@@ -1,6 +1,6 @@
 """InputProcessor: calls a state function for the groups of one partition in one batch.
 
-It needs neither Spark nor files: any store, or a dict, and any iterator will do.
+It needs neither Spark nor files: any store, a dict, and any iterator will do.
 
     new rows -----> function, group by group -----> rows out
                        |  when a group's rows have gone out: state and timer -> store
@@ -76,9 +76,8 @@ class ParentOperator(Protocol):
 class InputProcessor:
     """Calls a function for each group and each timed-out key, and stores their states.
 
-    All results are lazy: the function of a group runs when its rows are pulled, and its state is
-    written after the last of them, or with those of some groups after it. So pull everything, in
-    order.
+    Results are lazy: the function of a group runs when its rows are pulled, and its state is
+    written after the last of them, or later with that of other groups. Pull everything, in order.
 
     Semantics: FlatMapGroupsWithStateExec.InputProcessor (Spark 4.3), the Scala rules.
 
@@ -164,8 +163,8 @@ class InputProcessor:
     def process_timed_out_state(self) -> Iterator[Any]:
         """Call the function, without values, for each key whose timer is due.
 
-        A timer is due when it is before the batch time, or before the watermark. What the store has
-        when the first row is pulled counts, so pull new data first.
+        A timer is due when it is before the batch time, or before the watermark. The store is read
+        when the first row is pulled, so pull new data first.
         """
         if self._threshold_ms is None:
             return
@@ -182,12 +181,12 @@ class InputProcessor:
     def on_iterator_completion(
         self, state_data: StateData, state: GroupState[Any], rows: Rows | None = None
     ) -> None:
-        """Write what a call asked for, if it asked for anything new.
+        """Write the changes of a call, if there are any.
 
         Args:
             state_data: the state and the timer before the call.
             state: the state that the function was called with.
-            rows: where it is written; None for the store.
+            rows: the rows to write to; None for the store.
         """
         key, _, stored_ms = state_data
         value, is_updated, is_removed, timeout_ms = state.effect
@@ -260,8 +259,8 @@ class InputProcessor:
             )
         if states[0] is None:
             raise InvalidStreamError(
-                f"{where}: the initial state of the key {shorten(key)} is None, which is no "
-                "state; leave the key out"
+                f"{where}: the initial state of the key {shorten(key)} is None; remove the key "
+                "from the initial state"
             )
 
     def _fail(self, key: Any, error: BaseException, values: Iterator[Any]) -> NoReturn:
@@ -286,13 +285,13 @@ def _threshold_ms(operator: ParentOperator) -> int | None:
         )
     if threshold_ms is None:
         raise InvalidStreamError(
-            f"{operator.where}: {timeout.value} needs {name}, got None; fill it in for each batch"
+            f"{operator.where}: {timeout.value} needs {name}, got None; set it for each batch"
         )
     return threshold_ms
 
 
 def _on_objects(operator: ParentOperator) -> GroupFunction:
-    """Return the function, with the declared converters of keys and output around it."""
+    """Return the function, wrapped in the converters of keys and output."""
     func, get_key, get_row = operator.func, operator.getKeyObj, operator.getOutputRow
     if get_key is None and get_row is None:
         return func
@@ -317,7 +316,7 @@ def _with_first(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 
 
 class _GuardedValues:
-    """The values of a group; it remembers an error of theirs, which is none of the function's."""
+    """The values of a group; it keeps their error, to tell it from one of the function."""
 
     def __init__(self, values: Iterator[Any]) -> None:
         self._values = values

@@ -1,8 +1,8 @@
-"""State: what the function of ``mapWithState`` sees of the state of one key."""
+"""State: the state of one key, as the function of ``mapWithState`` sees it."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from checkpoint.state_store import DataValues, Shapes
 from dstreams.errors import InvalidStateCallError, InvalidStreamError, NoStateError
@@ -13,11 +13,7 @@ S = TypeVar("S")
 
 
 class StateValue(Generic[S]):
-    """A state during one call of a user's function; None stands for none.
-
-    Args:
-        state: the state, None for none.
-    """
+    """A state during one call of a user's function; None if the key has no state."""
 
     __slots__ = ("_value",)
 
@@ -26,7 +22,7 @@ class StateValue(Generic[S]):
 
     @property
     def exists(self) -> bool:
-        """Whether there is a state."""
+        """True if the key has a state."""
         return self._value is not None
 
     @property
@@ -34,31 +30,31 @@ class StateValue(Generic[S]):
         """The state.
 
         Raises:
-            NoStateError: there is none.
+            NoStateError: the key has no state.
         """
         if self._value is None:
-            raise NoStateError("the state is not defined, or was removed; ask state.exists first")
+            raise NoStateError("the state is not defined or was removed; check state.exists first")
         return self._value
 
     @property
     def getOption(self) -> S | None:
-        """The state, or None."""
+        """The state, None without one."""
         return self._value
 
 
 def require_state(value: object) -> None:
-    """Refuse None."""
+    """Raise InvalidStreamError if a state is None."""
     if value is None:
         raise InvalidStreamError(
-            "None is no state; call state.remove() to have no state, or keep a value of yours that "
-            "stands for nothing"
+            "a state must not be None; call state.remove() to remove it, or store a value of yours "
+            "that means empty"
         )
 
 
 def require_storable(value: object) -> None:
-    """Refuse what the store of a stream refuses; for the states that tests make.
+    """Raise if the store of a stream does not take a state; for the states that tests make.
 
-    The program is what the caller's modules are, those of the test and those of the function.
+    Classes count as known if the modules of the calling functions mention them.
     """
     require_state(value)
     try:
@@ -71,7 +67,7 @@ def require_storable(value: object) -> None:
 
 
 class State(StateValue[S]):
-    """The state of one key during one call, which is made for one record.
+    """The state of one key during the call for one record.
 
     >>> state = State("old")
     >>> state.exists, state.get
@@ -80,33 +76,33 @@ class State(StateValue[S]):
     >>> state.exists, state.getOption
     (False, None)
 
-    A state that a test makes takes what a store takes, and refuses other values as the store does.
+    In tests it rejects the values that the store of a stream rejects.
 
-    Semantics: org.apache.spark.streaming.State (4.3), with properties in the place of methods
-    without arguments, as in :class:`~dstreams.GroupState`. None is no state.
+    Semantics: org.apache.spark.streaming.State (4.3), with properties instead of methods without
+    arguments, as in :class:`~dstreams.GroupState`.
 
     Args:
-        state: the state, None for none.
-        is_timing_out: whether the call is made because the key got no data for too long.
+        state: the state, None without one.
+        is_timing_out: True if the key is idle for longer than its timeout.
 
     Attributes:
-        is_updated: whether the function set a state.
-        is_removed: whether the function removed the state.
+        is_updated: True if the function set a state.
+        is_removed: True if the function removed the state.
     """
 
     __slots__ = ("_is_timing_out", "is_removed", "is_updated")
 
-    _is_of_stream: ClassVar[bool] = False
+    _require = staticmethod(require_storable)
 
     def __init__(self, state: S | None = None, *, is_timing_out: bool = False) -> None:
-        self._value = state  # faster than to ask the base, and made for each record
+        self._value = state  # faster than super().__init__, and called for each record
         self._is_timing_out = is_timing_out
         self.is_updated = False
         self.is_removed = False
 
     @property
     def isTimingOut(self) -> bool:
-        """Whether the key is removed after this call because it got no data for too long."""
+        """True if the key is removed after this call because it is idle for too long."""
         return self._is_timing_out
 
     def update(self, newState: S) -> None:
@@ -116,24 +112,23 @@ class State(StateValue[S]):
             newState: the state, anything but None.
 
         Raises:
-            InvalidStateCallError: it was removed in this call, or is timing out.
-            InvalidStreamError: it is None.
-            NotStorableError: it is none that a store takes.
+            InvalidStateCallError: the state was removed in this call, or is timing out.
+            InvalidStreamError: *newState* is None.
+            NotStorableError: the store does not take *newState*.
         """
         if self.is_removed:
             raise InvalidStateCallError("the state cannot be updated after it has been removed")
         if self._is_timing_out:
             raise InvalidStateCallError("a state that is timing out cannot be updated")
-        if newState is None or not self._is_of_stream:
-            require_storable(newState)
+        self._require(newState)
         self._value = newState
         self.is_updated = True
 
     def remove(self) -> None:
-        """Remove the state; that there is none is fine.
+        """Remove the state, if there is one.
 
         Raises:
-            InvalidStateCallError: it was removed in this call before, or is timing out.
+            InvalidStateCallError: it was already removed in this call, or is timing out.
         """
         if self._is_timing_out:
             raise InvalidStateCallError("a state that is timing out is removed anyway")
@@ -151,8 +146,8 @@ class State(StateValue[S]):
 
 
 class StoredState(State[S]):
-    """The state of one key in a stream, where the store says what it does not take."""
+    """The state of one key in a stream; the store checks the values."""
 
     __slots__ = ()
 
-    _is_of_stream: ClassVar[bool] = True
+    _require = staticmethod(require_state)

@@ -1,4 +1,4 @@
-"""The state store of one partition as operators see it, and such a store over a dict."""
+"""The state store of a partition as operators see it, over a dict, and with a write buffer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dstreams.state.function_errors import raise_refused
 
 
 class Rows(Protocol):
-    """The rows that calls of a function read and write."""
+    """Rows that can be read and written by key."""
 
     def get(self, key: Any) -> Any: ...
 
@@ -23,7 +23,7 @@ class Rows(Protocol):
 
 
 class StoredRows(Protocol):
-    """All rows of a partition; a plain dict has them."""
+    """Rows that can be read by key or all; a plain dict will do."""
 
     def get(self, key: Any) -> Any: ...
 
@@ -34,7 +34,7 @@ class KeyedStore(Rows, Protocol):
     """A state store that is open for one partition and batch."""
 
     def get_many(self, keys: list[Any]) -> list[Any]:
-        """Return the values of the first of *keys*, as far as they are not too large together."""
+        """Return the values of the first *keys*, as many as fit into memory."""
         ...
 
     def put_many(self, values: Mapping[Any, Any]) -> None:
@@ -46,13 +46,12 @@ class KeyedStore(Rows, Protocol):
 
 @runtime_checkable
 class TimerIndex(Protocol):
-    """A store that finds the keys that are due without reading the others."""
+    """A store that finds keys that are due without reading the others."""
 
     def due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
-        """Iterate over (key, value, when it is due) of what is due before *until_ms*, each key
-        once.
+        """Iterate over (key, value, due time) of the keys that are due before *until_ms*.
 
-        What is put or removed meanwhile does not disturb it.
+        Each key comes once; changes during the iteration do not disturb it.
         """
         ...
 
@@ -81,7 +80,7 @@ class DictStateStore:
         return [self.get(key) for key in keys]
 
     def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
-        """Set the row of *key*. The timeout is not kept: rows have their timers themselves."""
+        """Set the row of *key*; the timeout is ignored, because rows contain their timers."""
         self.rows[key] = value
 
     def put_many(self, values: Mapping[Any, Any]) -> None:
@@ -94,22 +93,23 @@ class DictStateStore:
         self.rows.pop(key, None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the rows as they are now; later changes do not disturb it."""
+        """Iterate over a copy of the rows."""
         return iter(list(self.rows.items()))
 
 
 _KEYS = 500
 _AHEAD_BYTES = 1 << 20
 _SMALL = 1000  # characters of a text, or fields of a tuple
-_STORED: Any = object()  # in the place of a row that was changed: ask the store
+_STORED: Any = object()  # marks a changed row that the store already has
 _NUMBERS = frozenset({int, float, bool, complex, type(None)})
 _TEXTS = frozenset({str, bytes})
 
 
 class BatchedStore:
-    """A store whose rows are asked for by :meth:`of` and changed one after the other.
+    """Reads rows ahead in chunks, and writes small changed rows in chunks.
 
-    A row begins with the state; with *has_columns* the state is in several of its columns.
+    One by one, that takes longer than most functions do. A row begins with the state; with
+    *has_columns* the state is in several of its columns.
     """
 
     def __init__(self, store: KeyedStore, where: str, *, has_columns: bool = False) -> None:
@@ -123,8 +123,7 @@ class BatchedStore:
     ) -> Iterator[tuple[Any, Any, Any]]:
         """Yield (key, given, row) for pairs of key and given; some pairs are pulled ahead.
 
-        A row is as the store has it with all changes up to now. When this ends, the store has all
-        changes.
+        A row includes all changes so far. At the end, the store has all changes.
         """
         rest, changed = iter(keyed), self._changed
         while chunk := list(islice(rest, 1)):
@@ -160,7 +159,7 @@ class BatchedStore:
         try:
             return self._store.get_many(keys)
         except Exception:
-            return [self._read_one(key) for key in keys]  # which says what is wrong
+            return [self._read_one(key) for key in keys]  # the error names the key
 
     def _read_one(self, key: Any) -> Any:
         try:
@@ -175,7 +174,7 @@ class BatchedStore:
             if waiting:
                 self._store.put_many(waiting)
         except Exception:
-            for key, row in waiting.items():  # which says what is wrong
+            for key, row in waiting.items():  # the error names the key
                 self._write_one(key, row)
 
     def _write_one(self, key: Any, row: Any) -> None:
@@ -186,7 +185,7 @@ class BatchedStore:
 
 
 def may_be_batched(state: Any) -> bool:
-    """Whether *state* is small and cannot be changed by a later call."""
+    """Return whether *state* is small and immutable."""
     kind = type(state)
     if kind is tuple:
         return len(state) <= _SMALL and all(map(_is_plain, state))
@@ -199,9 +198,9 @@ def _is_plain(state: Any) -> bool:
 
 
 def _pulled_ahead(pair: tuple[Any, Any]) -> int:
-    """Return how many pairs are pulled if all are as large as this one."""
+    """Return the number of pairs to pull ahead if all are as large as this one."""
     try:
         size_bytes = len(pickle.dumps(pair))
-    except Exception:  # it came by another way than most
+    except Exception:  # not picklable, so not shuffled
         return 1
     return max(1, min(_KEYS, _AHEAD_BYTES // size_bytes))

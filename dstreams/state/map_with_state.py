@@ -24,9 +24,9 @@ from dstreams.state.state_manager import StateData, StateManager
 class MappingFunction:
     """The user's function in one of its two forms.
 
-    ``f(time, key, value, state)`` emits what it returns unless that is None, ``f(key, value,
-    state)`` always emits what it returns. *classes* are classes of states, in addition to those
-    that the program mentions.
+    The result of ``f(time, key, value, state)`` is emitted unless it is None, that of ``f(key,
+    value, state)`` always. *classes* are classes of states, in addition to those that the program
+    mentions.
     """
 
     func: Callable[..., Any]
@@ -39,7 +39,7 @@ class MappingFunction:
 class TouchedStates(StateManager):
     """Rows ``(state, time it was last touched)``, and a timer *idle_ms* after that time.
 
-    Whatever is put is touched by the batch, so its timer follows from the batch time.
+    The batch touches every row that it puts, so the timer follows from the batch time.
     """
 
     batch_time_ms: int
@@ -51,7 +51,7 @@ class TouchedStates(StateManager):
 
     @property
     def due_ms(self) -> int | None:
-        """When a key that this batch touches is due."""
+        """The timer of a key that this batch touches."""
         return None if self.idle_ms is None else self.batch_time_ms + self.idle_ms
 
     def state_data(self, key: Any, row: Any) -> StateData:
@@ -65,8 +65,10 @@ class TouchedStates(StateManager):
         store.put(key, (state, self.batch_time_ms), self.due_ms)
 
     def timed_out_states(self, store: StoredRows, threshold_ms: int) -> Iterator[StateData]:
-        """Iterate over what is due; an index has the timers that were set when keys were touched,
-        also if the idle time is another one now.
+        """Iterate over the states that are due.
+
+        The timers of an index are from the batch that touched the key, even if the idle time has
+        changed since.
         """
         if not isinstance(store, TimerIndex):
             yield from super().timed_out_states(store, threshold_ms)
@@ -145,13 +147,13 @@ class RecordProcessor(InputProcessor):
             self._store(self.store, key, state, NO_TIMESTAMP)
 
     def process_new_data(self, rows: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
-        """Call the function for each record, in order; yields what it emits."""
+        """Call the function for each record, in order, and yield its output."""
         mapping, time, manager = self.operator.mapping, self._time, self.operator.stateManager
         batched = BatchedStore(self.store, mapping.where)
         func, takes_time, put = mapping.func, mapping.takes_time, batched.put
         time_ms, due_ms = manager.batch_time_ms, manager.due_ms
         out = updated = removed = 0
-        # Written out, without a call for each step: what is done here is done for each record.
+        # Inlined, because this runs for each record.
         try:
             for key, value, stored in batched.of(rows):
                 state: State[Any] = StoredState(None if stored is None else stored[0])

@@ -49,7 +49,7 @@ class StateEncoder(Protocol):
 
 @dataclass(frozen=True)
 class OneColumnEncoder:
-    """Stores a state as it is, as one column."""
+    """Stores a state unchanged, as one column."""
 
     def columns(self, state: Any) -> tuple[Any, ...]:
         """Return the columns of a state."""
@@ -61,7 +61,7 @@ class OneColumnEncoder:
 
 
 ONE_COLUMN = OneColumnEncoder()
-"""The encoder of states for which none is declared."""
+"""The default encoder."""
 
 
 @dataclass(frozen=True)
@@ -151,33 +151,33 @@ class StateManager(ABC):
 
     @property
     def has_columns(self) -> bool:
-        """Whether a row begins with the columns of a state, and not with the state itself."""
+        """True if a row begins with the columns of a state, False if it begins with the state."""
         return True
 
     @abstractmethod
     def state_data(self, key: Any, row: Any) -> StateData:
-        """Return the state of *key* in a row of the store, which is None if it is missing."""
+        """Return the state of *key* in a row of the store; the row is None if it is missing."""
 
     @abstractmethod
     def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
         """Store a state, or None, and a timer, or :data:`NO_TIMESTAMP`."""
 
     def get_state(self, store: Rows | StoredRows, key: Any) -> StateData:
-        """Return the stored state of *key*, whose state is None if it is missing."""
+        """Return the stored data of *key*, with a state of None if it is missing."""
         return self.state_data(key, store.get(key))
 
     def remove_state(self, store: Rows, key: Any) -> None:
-        """Remove the row of *key*, if it is there."""
+        """Remove the row of *key*, if there is one."""
         store.remove(key)
 
     def get_all_state(self, store: StoredRows) -> Iterator[StateData]:
-        """Iterate over all states of the store, which is read to its end."""
+        """Iterate over all states of the store."""
         return (self.state_data(key, row) for key, row in store.items())
 
     def timed_out_states(self, store: StoredRows, threshold_ms: int) -> Iterator[StateData]:
         """Iterate over the states whose timer is before *threshold_ms*, the earliest first.
 
-        A store without an index of timers is read to its end.
+        A store without an index of timers is read completely.
         """
         if isinstance(store, TimerIndex):
             found = (self.state_data(key, row) for key, row, _ in store.due(threshold_ms))
@@ -194,7 +194,7 @@ class StateManager(ABC):
 class StateManagerImplV1(StateManager):
     """State format 1: flat rows, which cannot have a timer without a state.
 
-    A state whose columns are all None is read as no state.
+    A state whose columns are all None is read as a missing state.
     """
 
     encoder: StateEncoder
@@ -216,7 +216,7 @@ class StateManagerImplV1(StateManager):
     def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
         if state is None:
             raise NotStorableError(
-                "state format 1 has no row for a key without a state, such as a timer alone; "
+                "state format 1 cannot store a key without a state, such as a timer alone; "
                 f"set a state as well, or give {STATE_FORMAT}=2 to a new checkpoint"
             )
         columns = self.encoder.columns(state)
@@ -229,9 +229,9 @@ class StateManagerImplV1(StateManager):
 
 @dataclass(frozen=True)
 class StateManagerImplV2(StateManager):
-    """State format 2: the state is one nullable column, and so differs from no state.
+    """State format 2: the state is one nullable column, so a timer needs no state.
 
-    Without an *encoder* that column is the state as it is.
+    Without an *encoder* that column is the state itself.
     """
 
     encoder: StateEncoder | None
@@ -270,7 +270,7 @@ def create_state_manager(
         state_format_version: 1 or 2.
 
     Raises:
-        InvalidStreamError: there is no such format.
+        InvalidStreamError: the format is unknown.
     """
     if state_format_version == 1:
         return StateManagerImplV1(encoder, is_timeout_enabled)

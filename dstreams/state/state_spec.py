@@ -1,4 +1,4 @@
-"""StateSpec: what ``mapWithState`` is to do, said step by step."""
+"""StateSpec: the specification of ``mapWithState``, and the check of initial states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHAPE = "f(key, value, state) or f(time, key, value, state)"
 
 @dataclass(frozen=True)
 class StateSpec:
-    """A specification that each method returns with one thing more.
+    """A specification; each method returns a copy with one more option.
 
     >>> def count(key, value, state):
     ...     state.update((state.getOption or 0) + 1)
@@ -35,10 +35,10 @@ class StateSpec:
 
     Args:
         mapping: the user's function.
-        initial: pairs of key and state to begin with, None for none.
+        initial: pairs of key and state to start with.
         partitions: partitions of the state, None for the default parallelism.
-        partition_func: where a key belongs, None for the stable hash.
-        idle_ms: how long a key may be without a record, in milliseconds; None for ever.
+        partition_func: ``key -> partition``, None for the stable hash.
+        idle_ms: time after which a key without records is removed; None for never.
     """
 
     mapping: MappingFunction
@@ -52,10 +52,10 @@ class StateSpec:
         """Return a specification with the function that is called for each record.
 
         Args:
-            mappingFunction: ``f(key, value, state)``, which emits whatever it returns; or
-                ``f(time, key, value, state)`` with the batch time as a datetime, which emits what
-                it returns unless that is None. *state* is a :class:`~dstreams.State`. When a key
-                times out, *value* is None and ``state.isTimingOut`` is true.
+            mappingFunction: ``f(key, value, state)``, whose result is always emitted; or
+                ``f(time, key, value, state)`` with the batch time as a datetime, whose result is
+                emitted unless it is None. *state* is a :class:`~dstreams.State`. When a key times
+                out, *value* is None and ``state.isTimingOut`` is true.
 
         Raises:
             InvalidStreamError: the function takes other arguments, or cannot be sent to workers.
@@ -67,13 +67,13 @@ class StateSpec:
         return cls(MappingFunction(mappingFunction, count == 4, where))
 
     def initialState(self, rdd: RDD[Any] | Iterable[tuple[Any, Any]]) -> StateSpec:
-        """Return the specification with pairs of key and state to begin with.
+        """Return the specification with pairs of key and state to start with.
 
         Args:
             rdd: an RDD or a collection of pairs, each key once.
 
         Raises:
-            InvalidStreamError: it is neither.
+            InvalidStreamError: *rdd* is neither.
         """
         if isinstance(rdd, (str, bytes)) or not isinstance(rdd, RDD | Iterable):
             raise InvalidStreamError(
@@ -83,13 +83,13 @@ class StateSpec:
         return replace(self, initial=rdd)
 
     def stateClasses(self, *classes: type) -> StateSpec:
-        """Return the specification with classes of data that states may be of.
+        """Return the specification with more classes of data for states.
 
-        They are beside those that the function, its module and what that imports name; see
-        :meth:`dstreams.StreamingContext.stateClasses`.
+        Classes that the function, its module and the imports of that mention are known without it;
+        see :meth:`dstreams.StreamingContext.stateClasses`.
 
         Raises:
-            InvalidStreamError: one of them is no class of data.
+            InvalidStreamError: one of them is not a class of data.
         """
         more = require_classes(classes, "stateClasses")
         return replace(self, mapping=replace(self.mapping, classes=(*self.mapping.classes, *more)))
@@ -110,13 +110,13 @@ class StateSpec:
         """Return the specification with a timeout.
 
         Args:
-            idleDuration: seconds that a key may be without a record; in the first batch after it
-                was longer, the function is called once more for the key, and the key is removed.
-                Where ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``, that is the first
-                such batch at the stream's checkpoint interval, as in Spark.
+            idleDuration: seconds that a key may be without a record; in the first batch after
+                that, the function is called once more for the key, and the key is removed. If
+                ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``, this happens in the
+                first such batch at the stream's checkpoint interval, as in Spark.
 
         Raises:
-            InvalidStreamError: *idleDuration* is no positive duration.
+            InvalidStreamError: *idleDuration* is not a positive duration.
         """
         return replace(self, idle_ms=require_duration_ms(idleDuration, "idleDuration"))
 
@@ -124,7 +124,7 @@ class StateSpec:
 def initial_states(
     initial: RDD[Any] | Iterable[tuple[Any, Any]] | None, spark: SparkContext, operation: str
 ) -> RDD[Any] | None:
-    """Return the RDD of the pairs of key and state that a user gave, None for none."""
+    """Return an RDD of the user's pairs of key and state, None without any."""
     if initial is None or isinstance(initial, RDD):
         return initial
     if isinstance(initial, (str, bytes)) or not isinstance(initial, Iterable):

@@ -156,7 +156,7 @@ class ApproxDistinct(ColumnAggregate):
 
     @property
     def bits(self) -> int:
-        """How many bits of a hash say which register it is for."""
+        """The number of bits of a hash that select its register."""
         return max(_LEAST_BITS, ceil(2 * log2(_ONE_REGISTER / self.relativeSD)))
 
     def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:

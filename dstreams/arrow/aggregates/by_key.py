@@ -108,7 +108,7 @@ class AggregatesByKey:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether it counts in which order the records came."""
+        """True if results depend on the order of the records."""
         return any(aggregate.is_ordered for aggregate in self.aggregates.values())
 
     def partial(self, block: pa.RecordBatch, by_row: bool = False) -> pa.RecordBatch:
@@ -145,7 +145,7 @@ class AggregatesByKey:
         return made
 
     def results_of(self, block: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the results of a block of partial columns; other columns are left out."""
+        """Return the results of a block of partial columns; other columns are ignored."""
         columns = [block.column(name) for name in self.keys.names]
         for name, aggregate in self.aggregates.items():
             parts = [block.column(each) for each in _part_names(name, aggregate)]
@@ -339,7 +339,7 @@ def merged_rdd(
 ) -> RDD[pa.RecordBatch]:
     """Return partial blocks as blocks in which each key is once, or the results if *final*.
 
-    What *partitioner* has placed already is not moved.
+    Blocks that *partitioner* has placed are not moved.
     """
     in_place = rdd.partitioner == partitioner or not rdd.getNumPartitions()
     if not in_place:
@@ -354,8 +354,8 @@ def merged_rdd(
 class _Partial:
     """Task: blocks -> partial blocks, one for each that would fill a frame.
 
-    Where nearly every record has a key of its own, there is little to put together: after the first
-    block records become partial rows one by one, which costs a third, and all is left to the merge.
+    If nearly every record of the first block has its own key, later records become partial rows one
+    by one, which costs a third, and the merge does the rest.
     """
 
     aggregates: AggregatesByKey

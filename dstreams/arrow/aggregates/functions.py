@@ -36,7 +36,7 @@ class AggregateFunction(Protocol):
     A buffer is a value that the state store takes; buffers are merged in any order. *reduce* and
     *merge* may change their first argument and return it, and the record may become the buffer. A
     function that never changes a record can set ``changesRecords = False``, which saves copies
-    where a record is in several windows.
+    of records that are in several windows.
     """
 
     def zero(self) -> Any:

@@ -72,7 +72,7 @@ from dstreams.structured.operators.streaming_aggregation_state_manager import (
 )
 
 _MOST_KEYS = 100_000
-"""Keys that are held back before the shuffle; then they go out and others come."""
+"""The most keys that are aggregated before the shuffle."""
 
 
 class AggregateMode(Enum):
@@ -189,7 +189,7 @@ class AggregateRecords:
         try:
             total.update(keys)  # a Counter
         except Exception:
-            for key in keys:  # one of them cannot be looked up; the error says which
+            for key in keys:  # find the key that fails
                 try:
                     total.get(key)
                 except Exception as error:

@@ -148,7 +148,7 @@ class SaveRows:
         return self.grouping.is_passed(late_ms)
 
     def _evicted(self, store: StateWriter, metrics: StateMetrics) -> Rows:
-        """Remove what the watermark has passed; iterate over it in mode append."""
+        """Evict passed rows, and iterate over them in mode append."""
         if self.evict_ms is None:
             return
         started = perf_counter()
@@ -165,11 +165,11 @@ class SaveRows:
 def require_output_mode(mode: OutputMode | None, grouping: Grouping) -> OutputMode:
     """Return the output mode of an aggregation, or raise InvalidStreamError if it has none."""
     if mode is None:
-        raise InvalidStreamError("StateStoreSave: fill in outputMode before execution")
+        raise InvalidStreamError("StateStoreSave: outputMode is None; set it before execution")
     if mode is OutputMode.Append and not grouping.hasWatermark:
         raise InvalidStreamError(
-            "append mode needs an aggregation by windows of an event time with a watermark, or "
-            "no row would ever be final; use withWatermark and window, or mode update"
+            "append mode needs windows of an event time with a watermark, which makes rows final; "
+            "use withWatermark and window, or mode update"
         )
     return mode
 

@@ -1,4 +1,4 @@
-"""The context of a batch: what the operators of a plan run with, and what they have made.
+"""The context of a batch: the environment of its operators, and their results.
 
 Two batches of a streaming count, by hand, with ``store`` a
 :class:`checkpoint.state_store.StateStore` of files that the workers reach:
@@ -108,7 +108,7 @@ class StatefulOperatorStateInfo:
 
     @property
     def storeVersion(self) -> int:
-        """How many batches led to the state."""
+        """The number of batches that made the state."""
         return self.before.version
 
     @property
@@ -131,7 +131,7 @@ class StatefulOperatorStateInfo:
 
 
 def describe_state_info(info: StatefulOperatorStateInfo | None) -> str:
-    """Return what ``explain`` prints of a state, which is unknown before the first batch."""
+    """Return the text of ``explain`` for a state, which is unknown before the first batch."""
     return _shown(*["<unknown>"] * 5) if info is None else str(info)
 
 
@@ -152,12 +152,12 @@ class HasState(Protocol):
 
 
 class ExecutionContext:
-    """One batch of a plan: what ``plan.execute(context)`` runs with, and what it has made.
+    """One batch of a plan: the environment of ``plan.execute(context)``, and its results.
 
     Args:
-        spark: where the plan runs.
+        spark: the SparkContext of the plan.
         states: the states of the plan; None if no operator has state.
-        batch: number of the batch, which grows from batch to batch.
+        batch: number of the batch, which increases.
 
     Attributes:
         versions: the version that each operator made, by operator id.

@@ -1,17 +1,17 @@
-"""Joining two streams where the state is: each side meets what the other one has had so far.
+"""Joins of two streams: each row meets the rows of the other side so far.
 
 ::
 
     left rows of the batch  --- meet --- right rows of the state  \\
     left rows of the batch  --- meet --- right rows of the batch   >  pairs out
     left rows of the state  --- meet --- right rows of the batch  /
-    then all rows of the batch are kept, and those that nothing can meet any more are given up
+    then all rows of the batch are stored, and those that no later row can meet are evicted
 
-A row is given up when the watermark has passed all that could meet it, which would come late and be
-dropped. Only then does an outer join put out a row that has met none.
+A row is evicted when the watermark has passed all rows that could meet it, because those would be
+late. Only then does an outer join emit a row without a match.
 
-A row stands in the store under (side, key, batch, number), and the time at which it is given up is
-its timeout: a prefix finds the rows of a key, the index of timeouts those to be given up.
+The key of a stored row is (side, key, batch, number), its timeout the time of its eviction. A
+prefix finds the rows of a key, and the index of timeouts finds the rows to evict.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Pair = tuple[Any, Any]
 
 
 class JoinType(str, Enum):
-    """Which rows go out, besides pairs that meet."""
+    """The rows that are emitted, in addition to matching pairs."""
 
     Inner = "inner"
     LeftOuter = "left_outer"
@@ -54,17 +54,16 @@ class JoinType(str, Enum):
     LeftSemi = "left_semi"
 
     def keeps(self, side: int) -> bool:
-        """Whether rows of a side that meet none go out as well."""
+        """Return whether rows of a side without a match are emitted."""
         outer = JoinType.LeftOuter if side == LEFT else JoinType.RightOuter
         return self in (outer, JoinType.FullOuter)
 
 
 @dataclass(frozen=True)
 class TimeRange:
-    """How far apart in event time two rows may be that meet.
+    """The range of ``time of the right row - time of the left row``, both ends included.
 
-    It is ``time of the right row - time of the left row``, both ends included; *least_ms* is
-    negative if the right row may come first. Rows without an event time meet none.
+    *least_ms* is negative if the right row may come first. Rows without an event time never match.
     """
 
     least_ms: int
@@ -78,7 +77,7 @@ class TimeRange:
             )
 
     def holds(self, left_us: int | None, right_us: int | None) -> bool:
-        """Whether two rows are close enough, by their times in microseconds."""
+        """Return whether two times in microseconds are in the range."""
         if left_us is None or right_us is None:
             return False
         return self.least_ms * 1000 <= right_us - left_us <= self.most_ms * 1000
@@ -86,14 +85,14 @@ class TimeRange:
 
 @dataclass(frozen=True)
 class JoinCondition:
-    """Which rows of one key meet, and how long a row can still meet others."""
+    """The condition for two rows of one key to match."""
 
     time_range: TimeRange | None = None
     matches: Callable[[Any, Any], bool] | None = None
     where: str = "join"
 
     def meet(self, key: Any, left: Event, right: Event) -> bool:
-        """Whether two rows meet."""
+        """Return whether two rows match."""
         if self.time_range is not None and not self.time_range.holds(left[0], right[0]):
             return False
         if self.matches is None:
@@ -104,7 +103,7 @@ class JoinCondition:
             raise failed(self.where, key, error) from error
 
     def last_ms(self, side: int, time_us: int | None) -> int | None:
-        """Return the watermark after which no row can meet this one, None for ever."""
+        """Return the watermark after which no row can match this one, None for never."""
         if self.time_range is None or time_us is None:
             return None
         after_ms = self.time_range.most_ms if side == LEFT else -self.time_range.least_ms
@@ -112,7 +111,7 @@ class JoinCondition:
 
 
 class StoredRow(NamedTuple):
-    """A row of the state, and whether it has met any; *place* is its key in the store."""
+    """A stored row; *place* is its key in the store, *matched* is True after its first match."""
 
     place: tuple[Any, ...]
     event: Event
@@ -121,9 +120,9 @@ class StoredRow(NamedTuple):
 
 @dataclass(frozen=True)
 class SymmetricHashJoinStateManager:
-    """Rows of both sides in one store, where Spark has four.
+    """The rows of both sides in one store; Spark has four.
 
-    A number is unique because it follows the version, so nothing is counted.
+    The version in a key makes numbers unique, so the store keeps no counters.
     """
 
     store: StateWriter
@@ -135,21 +134,21 @@ class SymmetricHashJoinStateManager:
     def append(
         self, side: int, key: Any, number: int, event: Event, matched: bool, last_ms: int | None
     ) -> None:
-        """Keep a row; *number* is that among the rows of its side and key in this batch.
+        """Store a row; *number* is its place among the rows of its side and key in this batch.
 
-        The watermark *last_ms* gives the row up, None never.
+        The watermark *last_ms* evicts it; None for never.
         """
         self._put((side, key, self.store.version_id.version, number), event, matched, last_ms)
 
     def set_matched(self, place: tuple[Any, ...], event: Event) -> None:
-        """Remember that a row has met another one."""
+        """Mark a stored row as matched."""
         self.store.put(place, (*event, True), self.store.timeout_ms(place))
 
     def remove(self, place: tuple[Any, ...]) -> None:
         self.store.remove(place)
 
     def take_passed(self, watermark_ms: int) -> Iterator[StoredRow]:
-        """Give up the rows that nothing can meet any more, and iterate over them."""
+        """Evict the rows that no later row can match, and iterate over them."""
         for place, (time_us, record, matched), _ in self.store.take_due(watermark_ms + 1):
             yield StoredRow(place, (time_us, record), matched)
 
@@ -161,21 +160,21 @@ class SymmetricHashJoinStateManager:
 
 
 class _JoinChanges:
-    """What a batch changes: all is read before anything is written, which costs less."""
+    """The changes of a batch, written after all reads, which costs less."""
 
     def __init__(self, memory_mb: float) -> None:
         self._kept, self._matched, self._removed = (SpillBuffer(memory_mb) for _ in range(3))
 
     def keep(self, *row: Any) -> None:
-        """Keep a row of the batch: arguments of the manager's ``append``."""
+        """Store a row of the batch: the arguments of the manager's ``append``."""
         self._kept.add(row)
 
     def match(self, stored: StoredRow) -> None:
-        """Note that a row of the state has met another one."""
+        """Mark a stored row as matched."""
         self._matched.add((stored.place, stored.event))
 
     def remove(self, stored: StoredRow) -> None:
-        """Note that a row of the state is given up."""
+        """Evict a stored row."""
         self._removed.add(stored.place)
 
     def write(self, manager: SymmetricHashJoinStateManager, metrics: StateMetrics) -> None:
@@ -191,9 +190,9 @@ class _JoinChanges:
 
 @dataclass(frozen=True)
 class JoinRows:
-    """Function of a task: rows (key, (side, event)) of both sides in, pairs of records out.
+    """Function of a store: rows (key, (side, event)) of both sides -> pairs of records.
 
-    A key of None meets none, as in SQL.
+    A key of None never matches, as in SQL.
 
     Semantics: StreamingSymmetricHashJoinExec (Spark 4.3).
     """
@@ -321,7 +320,7 @@ def _alone(side: int, event: Event) -> Pair:
 
 
 def require_joinable(join_type: JoinType, condition: JoinCondition, has_watermarks: bool) -> None:
-    """Refuse a join that cannot be computed, and an outer or semi join that no watermark ends."""
+    """Raise InvalidStreamError if a join lacks the event times or watermarks that it needs."""
     where = condition.where
     if condition.time_range is not None and not has_watermarks:
         raise InvalidStreamError(
@@ -331,8 +330,8 @@ def require_joinable(join_type: JoinType, condition: JoinCondition, has_watermar
     if join_type is not JoinType.Inner and (condition.time_range is None or not has_watermarks):
         raise InvalidStreamError(
             f"{where}: a {join_type.value} join of two streams needs watermarks on both sides and "
-            "a time range, or it would never be known that a row meets no other; use "
-            "withWatermark and a time range, or join inner"
+            "a time range, which decide when a row can have no match; use withWatermark and a time "
+            "range, or join inner"
         )
 
 

@@ -34,7 +34,7 @@ _COUNT = ()
 
 @dataclass(frozen=True)
 class LimitRows:
-    """Function of a task: lets rows pass until so many have, in this batch and those before."""
+    """Function of a store: emits rows until the limit, over all batches."""
 
     limit: int
 
@@ -77,7 +77,7 @@ class StreamingLocalLimitExec(NarrowExec):
 
 @dataclass(frozen=True)
 class StreamingGlobalLimitExec(StateStoreWriter, UnaryExec):
-    """The first rows of a stream, over all its batches; all of them pass one task.
+    """The first rows of a stream, over all its batches, in one task.
 
     Rows of the child are ``((), row)``.
 
@@ -114,7 +114,7 @@ class StreamingGlobalLimitExec(StateStoreWriter, UnaryExec):
 
 
 def plan_limit(child: PhysicalOperator, limit: int, *, numPartitions: int) -> PhysicalOperator:
-    """Return the operators that let the first rows of a stream pass.
+    """Return the operators of a limit.
 
     Semantics: StreamingGlobalLimitStrategy (Spark 4.3).
     """
@@ -124,14 +124,14 @@ def plan_limit(child: PhysicalOperator, limit: int, *, numPartitions: int) -> Ph
 
 @dataclass(frozen=True)
 class _LocalLimit:
-    """Task: rows -> no more of them than can go out, under one key."""
+    """Task: rows -> as many as may be emitted, under one key."""
 
     limit: int
 
     def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         settle_worker()
         for place, row in enumerate(rows):
-            # Read to the end: what is below may count or gather as it goes.
+            # Read to the end: operators below may count rows.
             if place < self.limit:
                 yield _COUNT, row
 
@@ -166,6 +166,6 @@ class _First:
     def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
         remaining = iter(rows)
         first = [row for _, row in zip(range(self.count), remaining, strict=False)]
-        for _ in remaining:  # a worker whose input is left unread is not used again
+        for _ in remaining:  # Spark reuses a worker only after it has read its input
             pass
         return chain(first)

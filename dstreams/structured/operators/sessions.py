@@ -55,7 +55,7 @@ from dstreams.structured.operators.stateful_operator import SavingOperator, Stat
 
 @dataclass(frozen=True)
 class UpdatingSessionsExec(NarrowExec):
-    """Makes a session of each event, and one of those that touch; late ones stay apart.
+    """Makes a session of each event, and merges those that touch, except late ones.
 
     Semantics: UpdatingSessionsExec (Spark 4.3).
     """
@@ -146,7 +146,7 @@ class SessionWindowStateStoreRestoreExec(StateStoreReader, UnaryExec):
 
 @dataclass(frozen=True)
 class MergingSessionsExec(NarrowExec):
-    """Makes one of sessions that touch; those of a key come together, in the order of starts.
+    """Merges sessions that touch; rows of a key come together, in the order of their starts.
 
     Semantics: MergingSessionsExec (Spark 4.3).
     """
@@ -179,7 +179,7 @@ class MergingSessionsExec(NarrowExec):
 
 @dataclass(frozen=True)
 class SessionWindowStateStoreSaveExec(SavingOperator):
-    """Replaces the stored sessions of each key, and emits what the output mode asks for.
+    """Replaces the stored sessions of each key, and emits rows by output mode.
 
     Semantics: SessionWindowStateStoreSaveExec (Spark 4.3).
     """

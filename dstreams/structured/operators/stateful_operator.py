@@ -37,7 +37,7 @@ class Named(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class StatefulOperator(PhysicalOperator):
-    """An operator with state; *stateInfo* is None until the state rule fills it in."""
+    """An operator with state; *stateInfo* is None until the state rule sets it."""
 
     stateInfo: StatefulOperatorStateInfo | None = None
 

@@ -64,7 +64,7 @@ class StreamingRelationExec(PhysicalOperator):
 
 @dataclass(frozen=True)
 class ElementsExec(NarrowExec):
-    """A function of each record; what comes of an event has its time."""
+    """A function of each record; rows of an event keep its time."""
 
     func: Callable[[Any], Any]
     kind: ElementKind
@@ -147,7 +147,7 @@ class _OfEvents:
 
 @dataclass(frozen=True)
 class UnionExec(PhysicalOperator):
-    """The rows of both children; where one has event times, the rows of the other have None."""
+    """The rows of both children; if one lacks event times, its rows get None."""
 
     left: PhysicalOperator
     right: PhysicalOperator
@@ -177,7 +177,7 @@ def _without_time(_: int, rows: Iterable[Any]) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class WindowTimeExec(NarrowExec):
-    """Gives rows of an aggregation the event time in their key: of a window its last millisecond.
+    """Gives rows of an aggregation the event time of their key: for a window its last millisecond.
 
     Semantics: pyspark.sql.functions.window_time.
     """
@@ -194,7 +194,7 @@ class WindowTimeExec(NarrowExec):
 
 @dataclass(frozen=True)
 class TimedExec(NarrowExec):
-    """Gives rows an event time that no watermark follows."""
+    """Gives rows an event time without a watermark."""
 
     time: Callable[[Any], int | None]
 
@@ -219,7 +219,7 @@ class _Timed:
 
 @dataclass(frozen=True)
 class AppendKeyExec(NarrowExec):
-    """Puts its key before each row: ``(key, row)``, where a row is a record or an event."""
+    """Pairs each row with its key: ``(key, row)``; a row is a record or an event."""
 
     key: Callable[[Any], Any]
     name: str
@@ -255,7 +255,7 @@ class _AppendKey:
 
 @dataclass(frozen=True)
 class RecordsExec(NarrowExec):
-    """Leaves the event times behind: the last step of a query."""
+    """Removes the event times: the last step of a query."""
 
     @property
     def nodeName(self) -> str:
@@ -279,7 +279,7 @@ def _unchanged(_: int, rows: Iterable[Any]) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class SortExec(UnaryExec):
-    """All rows in order, in one partition: results that are shown are small."""
+    """All rows in order, in one partition."""
 
     key: Callable[[Any], Any]
     ascending: bool = True
@@ -309,7 +309,7 @@ class SortExec(UnaryExec):
 
 @dataclass(frozen=True)
 class _SortRows:
-    """Task: rows -> the same in order, on the local disk where there are many."""
+    """Task: rows -> the same in order; spills beyond the memory limit."""
 
     key: Callable[[Any], Any]
     ascending: bool

@@ -109,7 +109,7 @@ def test_a_timer_without_a_state(encoder: str) -> None:
     assert store.rows == {"a": (None, 1000)}
     assert manager.get_state(store, "a") == StateData("a", None, 1000)
     store = DictStore()
-    with pytest.raises(NotStorableError, match="format 1 has no row for a key without a state"):
+    with pytest.raises(NotStorableError, match="format 1 cannot store a key without a state"):
         create_state_manager(chosen, True, 1).put_state(store, "a", None, 1000)
     assert store.rows == {}
 

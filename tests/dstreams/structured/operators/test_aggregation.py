@@ -132,7 +132,7 @@ def test_without_facts_of_a_batch() -> None:
     plan = plan_aggregation(SCAN, BY_PARITY, numPartitions=2)
     with pytest.raises(InvalidStreamError, match="state location not present for execution"):
         plan.child.update(None)  # type: ignore[attr-defined]
-    with pytest.raises(InvalidStreamError, match="fill in outputMode"):
+    with pytest.raises(InvalidStreamError, match="outputMode is None; set it"):
         plan.child.function()  # type: ignore[attr-defined]
     unknown = ", ".join(
         f"{name} = <unknown>" for name in ("checkpoint", "runId", "opId", "ver", "numPartitions")
