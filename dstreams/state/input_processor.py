@@ -10,7 +10,7 @@ It needs neither Spark nor files: any store, a dict, and any iterator will do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NoReturn, Protocol
@@ -133,7 +133,7 @@ class InputProcessor:
         return self._call(calls, rows=batched)
 
     def process_new_data_with_initial_state(
-        self, groups: Iterable[tuple[Any, Iterable[Any], Iterable[Any]]], *, skip_keys: bool = False
+        self, groups: Iterable[tuple[Any, Sequence[Any], Iterable[Any]]], *, skip_keys: bool = False
     ) -> Iterator[Any]:
         """Store initial states, and call the function for their keys as well.
 
@@ -146,19 +146,14 @@ class InputProcessor:
         """
         for key, values, initial in groups:
             states = list(initial)
-            values = iter(values)  # noqa: PLW2901 - read once
             if not states:
                 yield from self.call_function_and_update_state(self._stored(key), values)
                 continue
             self._require_one(key, states)
             self._store(self.store, key, states[0], NO_TIMESTAMP)
             data = StateData(key, states[0], NO_TIMESTAMP)
-            if skip_keys:
-                first = next(values, _NOTHING)
-                if first is _NOTHING:
-                    continue
-                values = _with_first(first, values)  # noqa: PLW2901
-            yield from self.call_function_and_update_state(data, values)
+            if not skip_keys or values:
+                yield from self.call_function_and_update_state(data, values)
 
     def process_timed_out_state(self) -> Iterator[Any]:
         """Call the function, without values, for each key whose timer is due.
@@ -305,14 +300,6 @@ def _on_objects(operator: ParentOperator) -> GroupFunction:
         return map(get_row, returned)
 
     return call
-
-
-_NOTHING: Any = object()
-
-
-def _with_first(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
 
 
 class _GuardedValues:

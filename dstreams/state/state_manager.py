@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from dstreams.errors import InvalidStreamError
-from dstreams.spark.blocks import shorten
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.group_state import NO_TIMESTAMP
 from dstreams.state.keyed_store import Rows, StoredRows, TimerIndex
@@ -62,88 +61,6 @@ class OneColumnEncoder:
 
 ONE_COLUMN = OneColumnEncoder()
 """The default encoder."""
-
-
-@dataclass(frozen=True)
-class FieldsEncoder:
-    """Stores a tuple, a named tuple or a dataclass by its fields, a column each.
-
-    >>> class Visits(NamedTuple):
-    ...     count: int
-    ...     last: str
-    >>> FieldsEncoder(Visits).columns(Visits(2, "home"))
-    (2, 'home')
-    >>> FieldsEncoder(Visits).state((2, "home"))
-    Visits(count=2, last='home')
-
-    Args:
-        kind: the class of all states: ``tuple``, a named tuple or a dataclass.
-
-    Raises:
-        InvalidStreamError: *kind* is another class, or a dataclass with a field that its
-            constructor does not take.
-    """
-
-    kind: type
-
-    def __post_init__(self) -> None:
-        kind = self.kind
-        if is_dataclass(kind):
-            unset = [field.name for field in fields(kind) if not field.init]
-            if unset:
-                raise InvalidStreamError(
-                    f"FieldsEncoder({kind.__name__}): the constructor does not take the field "
-                    f"{unset[0]!r}; remove init=False"
-                )
-        elif not (kind is tuple or self._is_named_tuple):
-            raise InvalidStreamError(
-                f"FieldsEncoder needs tuple, a named tuple or a dataclass, got {shorten(kind)}"
-            )
-
-    def columns(self, state: Any) -> tuple[Any, ...]:
-        """Return the fields of a state.
-
-        Raises:
-            NotStorableError: it is not an instance of *kind*.
-        """
-        if type(state) is not self.kind:
-            raise NotStorableError(
-                f"its fields are those of {self.kind.__name__}, got {shorten(state)} "
-                f"({type(state).__name__}); update the state with a {self.kind.__name__}"
-            )
-        if isinstance(state, tuple):
-            return tuple(state)
-        return tuple([getattr(state, name) for name in self._names])
-
-    def state(self, columns: tuple[Any, ...]) -> Any:
-        """Return the state with these fields.
-
-        Raises:
-            InvalidStreamError: *kind* has another number of fields.
-        """
-        if self.kind is tuple:
-            return columns
-        names = self._names
-        if len(names) != len(columns):
-            raise InvalidStreamError(
-                f"the stored state has {len(columns)} fields, {self.kind.__name__} has "
-                f"{len(names)} ({', '.join(names)}); go back to the fields it was stored with, or "
-                "start a new checkpoint"
-            )
-        return self.kind(**dict(zip(names, columns, strict=True)))
-
-    @property
-    def _is_named_tuple(self) -> bool:
-        return issubclass(self.kind, tuple) and hasattr(self.kind, "_fields")
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        kind: Any = self.kind
-        return (
-            tuple(kind._fields)
-            if self._is_named_tuple
-            else tuple([field.name for field in fields(kind)])
-        )
 
 
 class StateManager(ABC):

@@ -91,6 +91,9 @@ class StreamingAggregationStateManagerImplV2(StreamingAggregationStateManager):
     def row_of(self, key: Any, value: tuple[Any]) -> Row:
         return key, value[0]
 
+    def rows_of(self, keys: Iterable[Any], values: Iterable[Any]) -> list[Row]:
+        return [(key, value[0]) for key, value in zip(keys, values, strict=True)]
+
 
 _VERSIONS: dict[int, type[StreamingAggregationStateManager]] = {
     1: StreamingAggregationStateManagerImplV1,

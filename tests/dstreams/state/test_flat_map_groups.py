@@ -14,8 +14,7 @@ from dstreams.spark.failures import UserFunctionError
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.flat_map_groups import EventTime, FlatMapGroups
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
-from dstreams.state.state_manager import FieldsEncoder
-from tests.dstreams.state.stores import DictStore
+from tests.dstreams.state.stores import DictStore, FieldsEncoder
 
 SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
 

@@ -22,12 +22,11 @@ from dstreams.state.input_processor import InputProcessor
 from dstreams.state.keyed_store import DictStateStore
 from dstreams.state.state_manager import (
     ONE_COLUMN,
-    FieldsEncoder,
     StateData,
     StateEncoder,
     create_state_manager,
 )
-from tests.dstreams.state.stores import DictStore
+from tests.dstreams.state.stores import DictStore, FieldsEncoder
 from tests.support.group_functions import running_count
 
 NONE = GroupStateTimeout.NoTimeout

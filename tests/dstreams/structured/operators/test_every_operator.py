@@ -22,7 +22,6 @@ from dstreams.spark.placed_pairs import PlacedPairsRDD
 from dstreams.spark.shuffle import shuffle_pairs
 from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
-from dstreams.state.state_manager import FieldsEncoder
 from dstreams.state.state_versions import StateUpdate, StateVersions
 from dstreams.structured.operators.aggregation import (
     AggregateMode,
@@ -93,6 +92,7 @@ from dstreams.structured.operators.stateless import (
 )
 from dstreams.structured.operators.time_windows import TimeWindows, Window
 from dstreams.structured.plan.join_events import JoinedEventsExec, NestedEventsExec
+from tests.dstreams.state.stores import FieldsEncoder
 
 TWO = StablePartitioner(2)
 BY_LETTER = Grouping(str, name="letter")

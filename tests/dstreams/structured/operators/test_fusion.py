@@ -131,7 +131,8 @@ def test_aggregations(
         )
 
     def fused(late_ms: int | None, evict_ms: int | None) -> StoreFunction:
-        return AggregateIntoState(function, grouping, mode, late_ms, evict_ms)
+        save = SaveRows(create_aggregation_state_manager(2), grouping, mode, late_ms, evict_ms)
+        return AggregateIntoState(MergeRows(function, grouping), save)
 
     sides = [
         LocalQuery(lambda events: partial(0, events), side, 5_000) for side in (one_by_one, fused)
