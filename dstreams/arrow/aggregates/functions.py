@@ -156,13 +156,15 @@ class _OfValue:
         object.__setattr__(self, f"_get_{name}", get)
 
     def _value(self, record: Any) -> Any:
-        return record if self.of is None else self._get_of(record)  # type: ignore[attr-defined]
+        get = self._get_of  # type: ignore[attr-defined]
+        return record if get is None else get(record)
 
     def zero(self) -> Any:
         return None
 
     def reduce(self, buffer: Any, record: Any) -> Any:
-        value = record if self.of is None else self._get_of(record)  # type: ignore[attr-defined]
+        get = self._get_of  # type: ignore[attr-defined]
+        value = record if get is None else get(record)
         return buffer if value is None else self._add(buffer, value)
 
     def merge(self, first: Any, second: Any) -> Any:
@@ -347,7 +349,7 @@ class First(_OfColumn):
         if value is None and self.ignoreNulls:
             return buffer
         if self.by is None:
-            return self.merge(buffer, (value,))
+            return (value,) if buffer is None else self._merge(buffer, (value,))
         order = self._get_by(record)  # type: ignore[attr-defined]
         return buffer if order is None else self.merge(buffer, (value, order))
 
