@@ -64,12 +64,10 @@ ROWS: list[tuple[int, str, bool, Any]] = [
     (1, "one column", True, (7, 1000)),
     (1, "named tuple", False, (7, "home")),
     (1, "named tuple", True, (7, "home", 1000)),
-    (1, "dataclass", True, (7, "home", 1000)),
     (2, "one column", False, (7,)),
     (2, "one column", True, (7, 1000)),
     (2, "named tuple", False, ((7, "home"),)),
     (2, "named tuple", True, ((7, "home"), 1000)),
-    (2, "dataclass", True, ((7, "home"), 1000)),
 ]
 
 
