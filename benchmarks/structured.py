@@ -129,9 +129,11 @@ def run_dstreams(
     from checkpoint import open_files
     from checkpoint.state_store import LmdbBackend, StateStore
     from dstreams.state.state_versions import StateVersions
-    from dstreams.structured.operators.execution_context import ExecutionContext
+    from dstreams.structured.operators.execution_context import (
+        ExecutionContext,
+        StatefulOperatorStateInfo,
+    )
     from dstreams.structured.operators.fusion import fuse_stateful_operators
-    from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
     spark = start_tuned()
     store = StateStore(LmdbBackend(open_files(f"{directory}/files"), f"{directory}/local"))

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import RDD
 
-    from dstreams.arrow.aggregates.aggregate import Aggregate
     from dstreams.arrow.aggregates.by_key import AggregatesByKey
+    from dstreams.arrow.aggregates.functions import ColumnAggregate
     from dstreams.arrow.grouping import GroupedValues
     from dstreams.context import StreamingContext
     from dstreams.spark.partitioner import StablePartitioner
@@ -307,7 +307,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         self,
         key: str | Sequence[str],
         numPartitions: int | None = None,
-        **aggregates: Aggregate,
+        **aggregates: ColumnAggregate,
     ) -> BlockDStream:
         """Return the aggregates of each key in every batch, in blocks.
 
@@ -350,7 +350,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         windowDuration: float,
         slideDuration: float | None = None,
         numPartitions: int | None = None,
-        **aggregates: Aggregate,
+        **aggregates: ColumnAggregate,
     ) -> BlockDStream:
         """Return the aggregates of each key in every window, in blocks.
 
@@ -399,7 +399,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         *,
         outputMode: Literal["complete", "update"] = "complete",
         uid: str | None = None,
-        **aggregates: Aggregate,
+        **aggregates: ColumnAggregate,
     ) -> AggregateStateDStream:
         """Return the running aggregates of each key over all batches, in blocks.
 
@@ -468,7 +468,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         self,
         operation: str,
         key: str | Sequence[str],
-        aggregates: Mapping[str, Aggregate],
+        aggregates: Mapping[str, ColumnAggregate],
         numPartitions: int | None,
     ) -> tuple[AggregatesByKey, StablePartitioner]:
         from dstreams.arrow.aggregates.by_key import AggregatesByKey  # noqa: PLC0415 - needs numpy

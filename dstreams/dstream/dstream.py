@@ -74,14 +74,11 @@ from dstreams.spark.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.spark.spread import spread
 from dstreams.spark.totals import count_all, reduce_all
 from dstreams.spark.window_step import WindowFunctions
+from dstreams.state.flat_map_groups import TIMEOUTS, EventClock, FlatMapGroups, OneRow
 from dstreams.state.group_state import GroupState, OutputMode
-from dstreams.state.initial import initial_states
-from dstreams.state.operator_definitions import (
-    EventClock,
-    GroupsWithStateDefinition,
-    MapWithStateDefinition,
-)
-from dstreams.state.state_spec import StateSpec
+from dstreams.state.input_processor import GroupFunction
+from dstreams.state.map_with_state import MapRecords
+from dstreams.state.state_spec import StateSpec, initial_states
 from dstreams.state.update_function import UpdateFunction
 
 if TYPE_CHECKING:
@@ -1258,7 +1255,8 @@ class DStream(Generic[T_co]):
                 "StateSpec.function(f)"
             )
         timeouts = self._ssc._settings.map_with_state_timeouts
-        function = MapWithStateDefinition(spec.mapping, spec.idle_ms, timeouts)
+        at_checkpoints = timeouts == "checkpoint"
+        function = MapRecords(spec.mapping, idle_ms=spec.idle_ms, at_checkpoints=at_checkpoints)
         partitioner = self._partitioner(spec.partitions, spec.partition_func, operation)
         return self._with_stored_state(function, partitioner, spec.initial, operation, uid)
 
@@ -1325,8 +1323,7 @@ class DStream(Generic[T_co]):
             )
         clock = EventClock.checked(eventTime, watermark, timeout, operation)
         partitioner = self._partitioner(numPartitions, partitionFunc, operation)
-        skips = self._ssc._settings.skip_initial_keys
-        groups = GroupsWithStateDefinition.of(f, timeout, clock, operation, keepTimer, skips)
+        groups = self._groups(f, f, timeout, clock, operation, keepTimer)
         return self._with_stored_state(groups, partitioner, initialState, operation, uid, clock)
 
     def mapGroupsWithState(
@@ -1358,11 +1355,26 @@ class DStream(Generic[T_co]):
         operation = self._operation("mapGroupsWithState", f, "f(key, values, state) -> row", 3)
         clock = EventClock.checked(eventTime, watermark, timeout, operation)
         partitioner = self._partitioner(numPartitions, partitionFunc, operation)
-        skips = self._ssc._settings.skip_initial_keys
-        groups = GroupsWithStateDefinition.of(
-            f, timeout, clock, operation, keepTimer, skips, is_map=True
-        )
+        groups = self._groups(f, OneRow(f), timeout, clock, operation, keepTimer)
         return self._with_stored_state(groups, partitioner, initialState, operation, uid, clock)
+
+    def _groups(
+        self,
+        f: Callable[..., Any],
+        func: GroupFunction,
+        timeout: str,
+        clock: EventClock | None,
+        operation: str,
+        keep_timer: bool,
+    ) -> FlatMapGroups:
+        return FlatMapGroups(
+            func=func,
+            where=f"function {describe(f)} of {operation}",
+            timeoutConf=TIMEOUTS[timeout],
+            event_time=None if clock is None else clock.event_time,
+            keepTimer=bool(keep_timer),
+            skipEmittingInitialStateKeys=self._ssc._settings.skip_initial_keys,
+        )
 
     def _operation(self, name: str, f: Any = None, shape: str = "", count: int = 1) -> str:
         """Return the operation with its call site; with a *shape*, check its function."""
@@ -1499,7 +1511,7 @@ class DStream(Generic[T_co]):
 
     def _with_stored_state(
         self,
-        function: MapWithStateDefinition | GroupsWithStateDefinition,
+        function: MapRecords | FlatMapGroups,
         partitioner: StablePartitioner,
         initial: RDD[Any] | Iterable[tuple[Any, Any]] | None,
         operation: str,

@@ -15,7 +15,7 @@ from dstreams.engine.input_offsets import InputEnds
 from dstreams.engine.transaction_log import TransactionLog
 from dstreams.graph.history import History
 from dstreams.graph.plan import Plan
-from dstreams.state.moved_stores import delete_abandoned
+from dstreams.state.store_maintenance import delete_abandoned
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD
 
@@ -15,8 +15,13 @@ from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.placed_pairs import state_inputs
 from dstreams.spark.shuffle import shuffle_pairs
 from dstreams.spark.state_store_rdd import StoreFunction
-from dstreams.state.operator_definitions import StateBatch
 from dstreams.state.state_versions import StateUpdate
+
+
+class StateFunction(Protocol):
+    """A function over state, which makes the task of each batch."""
+
+    def in_batch(self, time_ms: int, watermark_ms: int, is_checkpoint: bool) -> StoreFunction: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +39,7 @@ class StateStoreDStream(ChildNode):
     is_stateful: ClassVar[bool] = True
 
     parent: Node
-    function: Callable[[StateBatch], StoreFunction]
+    function: StateFunction
     partitioner: StablePartitioner
     initial: RDD[Any] | None
     operation: str
@@ -49,7 +54,8 @@ class StateStoreDStream(ChildNode):
             inputs.append(self._blocks(self.initial, Side.STATE))
         if batch is not None:
             inputs.append(self._blocks(batch, Side.BATCH))
-        function = self.function(StateBatch(time_ms, before, rdds.checkpoint_due(self, time_ms)))
+        is_checkpoint = rdds.checkpoint_due(self, time_ms)
+        function = self.function.in_batch(time_ms, before.watermark_ms, is_checkpoint)
         nothing = empty_partitions(rdds.spark, self.partitioner)
         return StateUpdate(before, state_inputs(*(inputs or [nothing])), function, self.delay_ms)
 

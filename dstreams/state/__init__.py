@@ -1,1 +1,1 @@
-"""What a user's state function sees."""
+"""User functions over state, and their stored state."""

@@ -1,4 +1,4 @@
-"""Errors of a user's function over state, in his own words: operation, function and key."""
+"""Errors of user functions over state: they name the operation, the function and the key."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from dstreams.errors import StreamError
 from dstreams.spark.blocks import shorten
 from dstreams.spark.failures import UserFunctionError, failed
 
-# What codecs raise. Errors of the storage, some of which are ValueErrors, are none of these.
+# Raised by codecs. Errors of the storage, some of which are ValueErrors, are excluded below.
 _REFUSALS = (TypeError, ValueError, AttributeError, RecursionError, PickleError)
 
 
 PLAIN_ROWS = frozenset({list, tuple, GeneratorType, map, filter})
-"""What functions return as rows nearly always: of these :func:`require_rows` has nothing to say."""
+"""The usual types of returned rows, which :func:`require_rows` need not check."""
 
 _OF_TABLES = frozenset({"pandas", "numpy", "polars", "pyarrow"})
 
 
 class NotStorableError(TypeError):
-    """A state or a key cannot be in a store; the message names it."""
+    """A state or a key cannot be stored; the message names it."""
 
 
 def failed_with_state(where: str, key: Any, error: BaseException) -> UserFunctionError:
-    """Return the error for an *error* of a function that was called with the state of a *key*.
+    """Return the error of a function that was called with the state of a *key*.
 
-    Properties of the state are methods in Scala: where something that cannot be called was called,
-    the message says so.
+    It hints at properties of the state that are methods in Scala.
     """
     failure = failed(where, key, error)
     if not isinstance(error, TypeError) or "is not callable" not in str(error):
@@ -42,11 +41,10 @@ def failed_with_state(where: str, key: Any, error: BaseException) -> UserFunctio
 
 
 def require_rows(returned: Any, where: str, what: str, of: Any) -> None:
-    """Refuse what a function has returned in place of rows, where it is no series of rows.
+    """Raise UserFunctionError if a function returned something other than a series of rows.
 
-    Most of it can be iterated over and would pass silently: a text as its characters, a dict and a
-    table as the names of their columns, one record as its fields, a set in another order at each
-    attempt.
+    Most of these values are iterable and would pass silently: a text as its characters, a dict or a
+    table as its column names, a record as its fields, a set in a different order at each attempt.
     """
     remedy = _remedy(returned)
     if remedy is not None:
@@ -73,7 +71,7 @@ def _remedy(returned: Any) -> str | None:
 
 
 def raise_refused(where: str, what: str, key: Any, error: Exception) -> NoReturn:
-    """Raise NotStorableError if *error* says that a store refused something; else raise *error*."""
+    """Raise NotStorableError if a codec raised *error*, else raise *error*."""
     text = refusal(error)
     if text is None:
         raise error
@@ -83,14 +81,14 @@ def raise_refused(where: str, what: str, key: Any, error: Exception) -> NoReturn
 
 
 def refusal(error: Exception) -> str | None:
-    """Return why a codec refused a value, None if *error* has another reason."""
+    """Return the reason of a codec, None if *error* comes from elsewhere."""
     if isinstance(error, (CheckpointError, StreamError)) or not isinstance(error, _REFUSALS):
         return None
     return _not_plain(error) if isinstance(error, NotPlainError) else str(error)
 
 
 def _not_plain(error: NotPlainError) -> str:
-    """Return what keeps a state from being stored, and what helps where it is an operator's."""
+    """Return the reason for which a state is not plain data, and the remedy."""
     place = error.path.removeprefix("[0]")  # a row begins with the state
     text = f"it holds {error.what}{f' (in state{place})' if place else ''}, which {error.why}"
     if error.is_class_of_data:

@@ -1,4 +1,4 @@
-"""GroupState: what a user's function sees of the state of one key, and what it asks for.
+"""GroupState: the state of one key, as a user's function sees and changes it.
 
 >>> from dstreams.state.group_state import GroupStateTimeout, TestGroupState
 >>> def count(key, values, state):
@@ -20,17 +20,16 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from dstreams.common.durations import event_time_ms, parse_duration_ms
 from dstreams.errors import InvalidStateCallError, InvalidStreamError
-from dstreams.state.state_value import StateValue, require_state, require_storable
+from dstreams.state.keyed_state import StateValue, require_state, require_storable
 
-G = TypeVar("G", bound="GroupState[Any]")
 S = TypeVar("S")
 
 NO_TIMESTAMP: Final = -1
-"""Stands for "no timer" and "no watermark"."""
+"""The value without a timer or without a watermark."""
 
 
 class OutputMode(str, Enum):
-    """What reaches the output of a query: rows that are new, or rows that changed, or all."""
+    """The output of a query: new rows, changed rows, or all rows."""
 
     Append = "append"
     Update = "update"
@@ -38,24 +37,15 @@ class OutputMode(str, Enum):
 
 
 class GroupStateTimeout(str, Enum):
-    """Which clock ends a key that gets no data: none, the batch time, or the watermark."""
+    """The clock of timers: none, the batch time, or the watermark."""
 
     NoTimeout = "NoTimeout"
     ProcessingTimeTimeout = "ProcessingTimeTimeout"
     EventTimeTimeout = "EventTimeTimeout"
 
 
-class Effect(NamedTuple):
-    """What a call asked for: the state afterwards, update or removal, and the timer."""
-
-    state: Any
-    is_updated: bool
-    is_removed: bool
-    timeout_ms: int
-
-
 class GroupStateContext(NamedTuple):
-    """What is the same for all calls of a batch; times are milliseconds since the epoch."""
+    """The facts that all calls of a batch share; times are milliseconds since the epoch."""
 
     timeout: GroupStateTimeout
     processing_time_ms: int
@@ -71,7 +61,7 @@ class GroupStateContext(NamedTuple):
         *,
         has_timed_out: bool,
     ) -> GroupStateContext:
-        """Return the context, checked; None stands for no batch time and for no watermark."""
+        """Return the checked context; a time that the batch does not have is None."""
         if processing_time_ms is None:
             processing_time_ms = NO_TIMESTAMP
         elif processing_time_ms < 0:
@@ -83,7 +73,7 @@ class GroupStateContext(NamedTuple):
                 f"the event time watermark must be 0 or positive if present, got {watermark_ms} ms"
             )
         if has_timed_out and timeout is GroupStateTimeout.NoTimeout:
-            raise InvalidStateCallError("a state cannot time out where there is no timeout")
+            raise InvalidStateCallError("a state cannot time out with GroupStateTimeout.NoTimeout")
         shown_ms = NO_TIMESTAMP if watermark_ms is None else watermark_ms
         return cls(timeout, processing_time_ms, shown_ms, has_timed_out)
 
@@ -91,68 +81,50 @@ class GroupStateContext(NamedTuple):
 class GroupState(StateValue[S]):
     """The state of one key during one call of the user's function.
 
-    What the function asks for takes effect when its output has been read to the end. A timer that
-    was not set in a call is none afterwards, also if there was one before.
+    Changes take effect when the output of the function has been read to the end. A call that does
+    not set a timer clears it.
 
     Semantics: org.apache.spark.sql.streaming.GroupState (4.3), with the properties and methods of
-    pyspark.sql.streaming.state.GroupState. Unlike there the state may be any value but None, and
+    pyspark.sql.streaming.state.GroupState. In addition, the state may be any value except None, and
     ``setTimeoutDuration`` and ``setTimeoutTimestamp`` take intervals as text.
     """
 
     __slots__ = ("_facts", "_is_removed", "_is_updated", "_timeout_ms")
 
-    _require = staticmethod(require_state)  # the store says what else it does not take
+    _require = staticmethod(require_state)  # the store checks the rest
 
     def __init__(self, state: S | None, facts: GroupStateContext) -> None:
-        self._value = state  # faster than to ask the base, and made for each key
+        self._value = state  # faster than super().__init__, and called for each key
         self._facts = facts
         self._is_updated = False
         self._is_removed = False
         self._timeout_ms = NO_TIMESTAMP
 
     @property
-    def effect(self) -> Effect:
-        """What was asked for so far."""
-        return Effect(self._value, self._is_updated, self._is_removed, self._timeout_ms)
-
-    @classmethod
-    def for_streaming(
-        cls: type[G],
-        state: Any,
-        timeout: GroupStateTimeout,
-        processing_time_ms: int,
-        watermark_ms: int | None,
-        *,
-        has_timed_out: bool = False,
-    ) -> G:
-        """Return the handle of a call in a batch; the arguments are those of a checked context."""
-        return cls(
-            state,
-            GroupStateContext.of(
-                timeout, processing_time_ms, watermark_ms, has_timed_out=has_timed_out
-            ),
-        )
+    def effect(self) -> tuple[Any, bool, bool, int]:
+        """The changes so far: (state, is updated, is removed, timer in ms)."""
+        return self._value, self._is_updated, self._is_removed, self._timeout_ms
 
     @property
     def hasTimedOut(self) -> bool:
-        """Whether this call is made because the key's timer was due."""
+        """True if this call is made because the key's timer is due."""
         return self._facts.has_timed_out
 
     def update(self, newValue: S) -> None:
         """Set the state.
 
         Args:
-            newValue: the state, anything but None.
+            newValue: the state, any value except None.
 
         Raises:
-            InvalidStreamError: it is None.
+            InvalidStreamError: *newValue* is None.
         """
         self._require(newValue)
         self._value = newValue
         self._is_updated, self._is_removed = True, False
 
     def remove(self) -> None:
-        """Remove the state; that there is none is fine."""
+        """Remove the state, if there is one."""
         self._value = None
         self._is_updated, self._is_removed = False, True
 
@@ -165,7 +137,7 @@ class GroupState(StateValue[S]):
 
         Raises:
             InvalidStateCallError: the timeout is not ProcessingTimeTimeout.
-            InvalidStreamError: *durationMs* is not positive, or no duration.
+            InvalidStreamError: *durationMs* is not a positive duration.
         """
         duration_ms = parse_duration_ms(durationMs) if isinstance(durationMs, str) else durationMs
         if self._facts.timeout is not GroupStateTimeout.ProcessingTimeTimeout:
@@ -180,7 +152,7 @@ class GroupState(StateValue[S]):
     def setTimeoutTimestamp(
         self, timestampMs: int | datetime, additionalDuration: int | str | None = None
     ) -> None:
-        """Set the timer to a time of events.
+        """Set the timer to an event time.
 
         Args:
             timestampMs: milliseconds since the epoch, or a datetime (naive: local time); not
@@ -221,7 +193,7 @@ class GroupState(StateValue[S]):
         """
         if self._facts.watermark_ms == NO_TIMESTAMP:
             raise InvalidStateCallError(
-                "there is no event time watermark; set one upstream, with withWatermark or the "
+                "no event time watermark is defined; set one upstream, with withWatermark or the "
                 "watermark argument of the operation"
             )
         return self._facts.watermark_ms
@@ -229,7 +201,7 @@ class GroupState(StateValue[S]):
     def getCurrentProcessingTimeMs(self) -> int:
         """Return the batch time, milliseconds since the epoch; the same if the batch runs again.
 
-        It is -1 if the operator has no batch time, as in an experiment without batches.
+        It is -1 if the operator has no batch time.
         """
         return self._facts.processing_time_ms
 
@@ -241,15 +213,15 @@ class GroupState(StateValue[S]):
 
 
 class TestGroupState(GroupState[S]):
-    """A handle to test functions with, without Spark; it also tells what was asked for.
+    """A GroupState for tests without Spark, which also shows the changes of the function.
 
-    It takes the states that a store takes, plain data and classes of data, and refuses others as
-    the store does: those of classes that neither the function's module nor that of the test names.
+    It takes the states that a store takes: plain data, and classes of data that the module of the
+    function or of the test mentions.
 
     Semantics: org.apache.spark.sql.streaming.TestGroupState (4.3).
     """
 
-    __test__ = False  # no test class of pytest's
+    __test__ = False  # pytest must not collect it
 
     _require = staticmethod(require_storable)
 
@@ -262,38 +234,34 @@ class TestGroupState(GroupState[S]):
         eventTimeWatermarkMs: int | None = None,
         hasTimedOut: bool = False,
     ) -> TestGroupState[S]:
-        """Return a handle as an operator would make it.
+        """Return the state of a call.
 
         Args:
-            optionalState: the stored state, None for none.
-            timeoutConf: which timeout the operator has.
+            optionalState: the stored state, None without one.
+            timeoutConf: the timeout of the operator.
             batchProcessingTimeMs: the batch time, milliseconds since the epoch.
-            eventTimeWatermarkMs: the watermark, milliseconds since the epoch; None for none.
-            hasTimedOut: whether the call is made because the key's timer is due.
+            eventTimeWatermarkMs: the watermark, milliseconds since the epoch; None without one.
+            hasTimedOut: True for the call for a key whose timer is due.
 
         Raises:
             InvalidStreamError: a time is negative.
-            InvalidStateCallError: it timed out although there is no timeout.
-            NotStorableError: the state is none that a store takes.
+            InvalidStateCallError: *hasTimedOut* without a timeout.
+            NotStorableError: the store does not take the state.
         """
         if optionalState is not None:
             require_storable(optionalState)
-        return cls.for_streaming(
-            optionalState,
-            timeoutConf,
-            batchProcessingTimeMs,
-            eventTimeWatermarkMs,
-            has_timed_out=hasTimedOut,
-        )
+        times = batchProcessingTimeMs, eventTimeWatermarkMs
+        facts = GroupStateContext.of(timeoutConf, *times, has_timed_out=hasTimedOut)
+        return cls(optionalState, facts)
 
     @property
     def isUpdated(self) -> bool:
-        """Whether the last of the calls to update and remove was an update."""
+        """True if the last change of the state was an update."""
         return self._is_updated
 
     @property
     def isRemoved(self) -> bool:
-        """Whether the last of the calls to update and remove was a removal."""
+        """True if the last change of the state was a removal."""
         return self._is_removed
 
     @property

@@ -1,6 +1,6 @@
 """InputProcessor: calls a state function for the groups of one partition in one batch.
 
-It needs neither Spark nor files: any store, or a dict, and any iterator will do.
+It needs neither Spark nor files: any store, a dict, and any iterator will do.
 
     new rows -----> function, group by group -----> rows out
                        |  when a group's rows have gone out: state and timer -> store
@@ -10,7 +10,7 @@ It needs neither Spark nor files: any store, or a dict, and any iterator will do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NoReturn, Protocol
@@ -19,7 +19,6 @@ from dstreams.errors import InvalidStreamError
 from dstreams.spark.blocks import shorten
 from dstreams.spark.failures import UserFunctionError
 from dstreams.spark.state_metrics import StateMetrics
-from dstreams.state.batched_store import BatchedStore
 from dstreams.state.function_errors import (
     PLAIN_ROWS,
     failed_with_state,
@@ -32,7 +31,7 @@ from dstreams.state.group_state import (
     GroupStateContext,
     GroupStateTimeout,
 )
-from dstreams.state.keyed_store import DictStateStore, KeyedStore, Rows
+from dstreams.state.keyed_store import BatchedStore, DictStateStore, KeyedStore, Rows
 from dstreams.state.state_manager import StateData, StateManager
 
 GroupFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterable[Any]]
@@ -77,9 +76,8 @@ class ParentOperator(Protocol):
 class InputProcessor:
     """Calls a function for each group and each timed-out key, and stores their states.
 
-    All results are lazy: the function of a group runs when its rows are pulled, and its state is
-    written after the last of them, or with those of some groups after it. So pull everything, in
-    order.
+    Results are lazy: the function of a group runs when its rows are pulled, and its state is
+    written after the last of them, or later with that of other groups. Pull everything, in order.
 
     Semantics: FlatMapGroupsWithStateExec.InputProcessor (Spark 4.3), the Scala rules.
 
@@ -135,7 +133,7 @@ class InputProcessor:
         return self._call(calls, rows=batched)
 
     def process_new_data_with_initial_state(
-        self, groups: Iterable[tuple[Any, Iterable[Any], Iterable[Any]]], *, skip_keys: bool = False
+        self, groups: Iterable[tuple[Any, Sequence[Any], Iterable[Any]]], *, skip_keys: bool = False
     ) -> Iterator[Any]:
         """Store initial states, and call the function for their keys as well.
 
@@ -148,25 +146,20 @@ class InputProcessor:
         """
         for key, values, initial in groups:
             states = list(initial)
-            values = iter(values)  # noqa: PLW2901 - read once
             if not states:
                 yield from self.call_function_and_update_state(self._stored(key), values)
                 continue
             self._require_one(key, states)
             self._store(self.store, key, states[0], NO_TIMESTAMP)
             data = StateData(key, states[0], NO_TIMESTAMP)
-            if skip_keys:
-                first = next(values, _NOTHING)
-                if first is _NOTHING:
-                    continue
-                values = _with_first(first, values)  # noqa: PLW2901
-            yield from self.call_function_and_update_state(data, values)
+            if not skip_keys or values:
+                yield from self.call_function_and_update_state(data, values)
 
     def process_timed_out_state(self) -> Iterator[Any]:
         """Call the function, without values, for each key whose timer is due.
 
-        A timer is due when it is before the batch time, or before the watermark. What the store has
-        when the first row is pulled counts, so pull new data first.
+        A timer is due when it is before the batch time, or before the watermark. The store is read
+        when the first row is pulled, so pull new data first.
         """
         if self._threshold_ms is None:
             return
@@ -183,12 +176,12 @@ class InputProcessor:
     def on_iterator_completion(
         self, state_data: StateData, state: GroupState[Any], rows: Rows | None = None
     ) -> None:
-        """Write what a call asked for, if it asked for anything new.
+        """Write the changes of a call, if there are any.
 
         Args:
             state_data: the state and the timer before the call.
             state: the state that the function was called with.
-            rows: where it is written; None for the store.
+            rows: the rows to write to; None for the store.
         """
         key, _, stored_ms = state_data
         value, is_updated, is_removed, timeout_ms = state.effect
@@ -261,8 +254,8 @@ class InputProcessor:
             )
         if states[0] is None:
             raise InvalidStreamError(
-                f"{where}: the initial state of the key {shorten(key)} is None, which is no "
-                "state; leave the key out"
+                f"{where}: the initial state of the key {shorten(key)} is None; remove the key "
+                "from the initial state"
             )
 
     def _fail(self, key: Any, error: BaseException, values: Iterator[Any]) -> NoReturn:
@@ -287,13 +280,13 @@ def _threshold_ms(operator: ParentOperator) -> int | None:
         )
     if threshold_ms is None:
         raise InvalidStreamError(
-            f"{operator.where}: {timeout.value} needs {name}, got None; fill it in for each batch"
+            f"{operator.where}: {timeout.value} needs {name}, got None; set it for each batch"
         )
     return threshold_ms
 
 
 def _on_objects(operator: ParentOperator) -> GroupFunction:
-    """Return the function, with the declared converters of keys and output around it."""
+    """Return the function, wrapped in the converters of keys and output."""
     func, get_key, get_row = operator.func, operator.getKeyObj, operator.getOutputRow
     if get_key is None and get_row is None:
         return func
@@ -309,16 +302,8 @@ def _on_objects(operator: ParentOperator) -> GroupFunction:
     return call
 
 
-_NOTHING: Any = object()
-
-
-def _with_first(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
-
-
 class _GuardedValues:
-    """The values of a group; it remembers an error of theirs, which is none of the function's."""
+    """The values of a group; it keeps their error, to tell it from one of the function."""
 
     def __init__(self, values: Iterator[Any]) -> None:
         self._values = values

@@ -1,23 +1,22 @@
-"""What ``mapWithState`` does in one partition of one batch, record by record.
-
-It needs neither Spark nor files: any store and any iterator will do.
-"""
+"""``mapWithState``: one call of the function for each record. It needs neither Spark nor files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
+from checkpoint.state_store import StateWriter
 from dstreams.common.durations import batch_datetime
-from dstreams.state.batched_store import BatchedStore
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.state.flat_map_groups import Pairs, timed
 from dstreams.state.function_errors import failed_with_state, raise_refused
-from dstreams.state.group_state import NO_TIMESTAMP
-from dstreams.state.input_processor import InputProcessor, ParentOperator
+from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
+from dstreams.state.input_processor import InputProcessor
 from dstreams.state.keyed_state import State, StoredState
-from dstreams.state.keyed_store import Rows, StoredRows, TimerIndex
+from dstreams.state.keyed_store import BatchedStore, Rows, StoredRows, TimerIndex
 from dstreams.state.state_manager import StateData, StateManager
 
 
@@ -25,9 +24,9 @@ from dstreams.state.state_manager import StateData, StateManager
 class MappingFunction:
     """The user's function in one of its two forms.
 
-    ``f(time, key, value, state)`` emits what it returns unless that is None, ``f(key, value,
-    state)`` always emits what it returns. *classes* are classes of data of states, beside those
-    that the program names.
+    The result of ``f(time, key, value, state)`` is emitted unless it is None, that of ``f(key,
+    value, state)`` always. *classes* are classes of states, in addition to those that the program
+    mentions.
     """
 
     func: Callable[..., Any]
@@ -40,7 +39,7 @@ class MappingFunction:
 class TouchedStates(StateManager):
     """Rows ``(state, time it was last touched)``, and a timer *idle_ms* after that time.
 
-    Whatever is put is touched by the batch, so its timer follows from the batch time.
+    The batch touches every row that it puts, so the timer follows from the batch time.
     """
 
     batch_time_ms: int
@@ -52,7 +51,7 @@ class TouchedStates(StateManager):
 
     @property
     def due_ms(self) -> int | None:
-        """When a key that this batch touches is due."""
+        """The timer of a key that this batch touches."""
         return None if self.idle_ms is None else self.batch_time_ms + self.idle_ms
 
     def state_data(self, key: Any, row: Any) -> StateData:
@@ -66,8 +65,10 @@ class TouchedStates(StateManager):
         store.put(key, (state, self.batch_time_ms), self.due_ms)
 
     def timed_out_states(self, store: StoredRows, threshold_ms: int) -> Iterator[StateData]:
-        """Iterate over what is due; an index has the timers that were set when keys were touched,
-        also if the idle time is another one now.
+        """Iterate over the states that are due.
+
+        The timers of an index are from the batch that touched the key, even if the idle time has
+        changed since.
         """
         if not isinstance(store, TimerIndex):
             yield from super().timed_out_states(store, threshold_ms)
@@ -76,15 +77,56 @@ class TouchedStates(StateManager):
             yield StateData(key, row[0], due_ms)
 
 
-class MappingOperator(ParentOperator, Protocol):
-    """The facts of ``mapWithState`` in one batch; *func* is that of *mapping*."""
+@dataclass(frozen=True)
+class MapRecords:
+    """``mapWithState`` as one value: definition, task and parent operator of its processor.
+
+    Each record is one call; keys that are due are called last: in every batch, or *at_checkpoints*
+    in the batches at the stream's checkpoint interval, as in Spark.
+    """
+
+    mapping: MappingFunction
+    batchTimestampMs: int = 0
+    idle_ms: int | None = None
+    at_checkpoints: bool = False
+    expires_keys: bool = True
+
+    eventTimeWatermark: ClassVar[None] = None
+    keepTimer: ClassVar[bool] = False
+    getKeyObj: ClassVar[None] = None
+    getValueObj: ClassVar[None] = None
+    getOutputRow: ClassVar[None] = None
 
     @property
-    def mapping(self) -> MappingFunction: ...
+    def func(self) -> Callable[..., Any]:
+        return self.mapping.func
+
     @property
-    def batchTimestampMs(self) -> int: ...
+    def where(self) -> str:
+        return self.mapping.where
+
     @property
-    def stateManager(self) -> TouchedStates: ...
+    def timeoutConf(self) -> GroupStateTimeout:
+        timeouts = GroupStateTimeout
+        return timeouts.NoTimeout if self.idle_ms is None else timeouts.ProcessingTimeTimeout
+
+    @cached_property
+    def stateManager(self) -> TouchedStates:
+        return TouchedStates(self.batchTimestampMs, self.idle_ms)
+
+    def in_batch(self, time_ms: int, watermark_ms: int, is_checkpoint: bool) -> MapRecords:
+        """Return the task of a batch."""
+        expires = is_checkpoint or not self.at_checkpoints
+        return replace(self, batchTimestampMs=time_ms, expires_keys=expires)
+
+    def __call__(
+        self, store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
+    ) -> Iterator[Any]:
+        processor = RecordProcessor(store, self, metrics)
+        processor.put_initial_states(initial)
+        yield from processor.process_new_data(records)
+        if self.expires_keys:
+            yield from timed(processor.process_timed_out_state(), metrics)
 
 
 class RecordProcessor(InputProcessor):
@@ -93,11 +135,10 @@ class RecordProcessor(InputProcessor):
     A key is touched when its state is set and, with a timeout, whenever a record of it comes while
     it has a state.
 
-    Semantics: MapWithStateRDDRecord (Spark Streaming 4.3). There keys time out in the batches that
-    write a checkpoint; here in every batch that is asked to look.
+    Semantics: MapWithStateRDDRecord (Spark Streaming 4.3).
     """
 
-    operator: MappingOperator
+    operator: MapRecords
 
     def put_initial_states(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         """Store states as if this batch had touched them; a later one of a key wins."""
@@ -106,13 +147,13 @@ class RecordProcessor(InputProcessor):
             self._store(self.store, key, state, NO_TIMESTAMP)
 
     def process_new_data(self, rows: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
-        """Call the function for each record, in order; yields what it emits."""
+        """Call the function for each record, in order, and yield its output."""
         mapping, time, manager = self.operator.mapping, self._time, self.operator.stateManager
         batched = BatchedStore(self.store, mapping.where)
         func, takes_time, put = mapping.func, mapping.takes_time, batched.put
         time_ms, due_ms = manager.batch_time_ms, manager.due_ms
         out = updated = removed = 0
-        # Written out, without a call for each step: what is done here is done for each record.
+        # Inlined, because this runs for each record.
         try:
             for key, value, stored in batched.of(rows):
                 state: State[Any] = StoredState(None if stored is None else stored[0])

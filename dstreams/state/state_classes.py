@@ -1,18 +1,17 @@
-"""Which classes of data a program names: those of its functions, of their modules, and a list.
+"""The classes of data that state may contain: those that the program mentions or lists.
 
-State is read without running code that a checkpoint chose (:mod:`checkpoint.state_store`): only
-instances of classes of data that the program names are made. That are the classes
+A checkpoint must not choose code to run, so reading state only makes instances of classes of data
+(:mod:`checkpoint.state_store`)
 
-- of the modules of its functions, and of those in which it starts and defines things, ``__main__``
-  among them;
-- of the modules that these import, where they are of the program: of the same package, or neither
-  of Python's library nor installed; of others what is imported of them;
-- that its functions have in closures, defaults and annotations, with the classes of their fields;
-- that it lists, by ``stateClasses`` of a context, a session, a StateSpec or an operator.
+- in the modules of the program's functions, and in the modules that call dstreams, such as
+  ``__main__``;
+- in the modules that these import, if they belong to the program: same package, or neither in
+  Python's library nor installed; from other modules, the imported names;
+- in closures, defaults and annotations of its functions, and in the fields of such classes;
+- in ``stateClasses`` of a context, a session, a StateSpec or an operator.
 
-All of it is found on the driver, when a stream or a query starts, and goes to the workers with
-their tasks: names of modules, and the classes themselves where another process does not find them
-by name.
+The driver collects them when a stream or a query starts, and sends them with the tasks: names of
+modules, and the classes that other processes cannot import.
 """
 
 from __future__ import annotations
@@ -45,28 +44,28 @@ _ATOMS = (str, bytes, int, float, type(None))
 
 
 class _Namespace(typing.NamedTuple):
-    """What is in a module."""
+    """The contents of a module."""
 
     name: str
 
 
 class AllowedClasses(typing.NamedTuple):
-    """Classes that a program lists, and what it does with those that have changed.
+    """The classes that a program lists, and its upgrade of stored instances.
 
-    *upgrade* is ``f(name, fields) -> value``, None to refuse what does not fit.
+    *upgrade* is ``f(name, fields) -> value``; with None, instances that do not fit are rejected.
     """
 
     classes: tuple[type, ...] = ()
     upgrade: Upgrade | None = None
 
     def and_more(self, classes: Iterable[type], upgrade: Upgrade | None) -> AllowedClasses:
-        """Return these and more."""
+        """Return a copy with more classes."""
         more = require_classes(classes, "stateClasses")
         return AllowedClasses((*self.classes, *more), upgrade or self.upgrade)
 
 
 def require_classes(classes: Iterable[type], where: str) -> tuple[type, ...]:
-    """Return *classes*, or refuse one that is no class of data; *where* got them."""
+    """Return *classes*, or raise InvalidStreamError if one is not a class of data."""
     found = tuple(classes)
     for kind in found:
         if not isinstance(kind, type) or not is_class_of_data(kind):
@@ -79,12 +78,11 @@ def require_classes(classes: Iterable[type], where: str) -> tuple[type, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramClasses(Classes):
-    """The classes that a program names; pickled once, whatever number of tasks they go with."""
+    """The classes that a program mentions; pickled once for all tasks."""
 
     @cached_property
     def _pickled(self) -> bytes:
-        # The same pickler that PySpark has for functions: it gives a class that it sends by value
-        # one identity in each worker.
+        # PySpark's pickler gives a class that is sent by value one identity in each worker.
         from pyspark import cloudpickle  # noqa: PLC0415  # the rest of this module needs no Spark
 
         def can_be_sent(kind: type) -> bool:
@@ -112,9 +110,9 @@ def _unpickled(pickled: bytes) -> ProgramClasses:
 def classes_of_program(
     *parts: object, allowed: AllowedClasses | None = None, depth: int = 1
 ) -> ProgramClasses:
-    """Return the classes that the program names in its *parts* and in its list.
+    """Return the classes that the program mentions in its *parts* and in its list.
 
-    *depth* is that of the caller whose frame is the first of the program's that are searched.
+    The search of calling modules starts at the frame at *depth*.
     """
     allowed = allowed or AllowedClasses()
     search = _Search()
@@ -133,7 +131,7 @@ def classes_of_program(
 
 
 def classes_of_callers() -> ProgramClasses:
-    """Return the classes that the modules of the functions name that are being called."""
+    """Return the classes that the modules of the calling functions mention."""
     names = []
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -155,7 +153,7 @@ def _classes_of_modules(modules: tuple[tuple[str, int], ...]) -> ProgramClasses:
 
 @lru_cache(maxsize=4096)
 def _is_installed(name: str) -> bool:
-    """Whether a module is of Python's library or of an installed package."""
+    """Return whether a module is in Python's library or installed."""
     if name.partition(".")[0] in _LIBRARIES:
         return True
     found = sys.modules.get(name)
@@ -170,7 +168,7 @@ def _is_installed(name: str) -> bool:
 
 
 class _Search:
-    """Searches what a program has defined: names of modules, and classes without one."""
+    """Searches a program for modules, and for classes that cannot be imported."""
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
@@ -181,7 +179,7 @@ class _Search:
         self._rest: list[object] = []
 
     def look_at(self, value: object) -> None:
-        """Look for classes in what is part of the program."""
+        """Search a part of the program."""
         self._rest.append(value)
         while self._rest:
             part = self._rest.pop()
@@ -190,7 +188,7 @@ class _Search:
                 self._rest += self._parts_of(part)
 
     def module(self, name: str, *, is_of_program: bool = True) -> None:
-        """Name the classes of a module, and those of the modules of the program that it imports."""
+        """Add the classes of a module, and of the program's modules that it imports."""
         package = name.partition(".")[0]
         if package in _LIBRARIES or name not in sys.modules:
             return
@@ -216,7 +214,7 @@ class _Search:
             self._reexported(module)
 
     def _reexported(self, module: types.ModuleType) -> None:
-        """Name the classes that an installed package hands out from modules inside of it."""
+        """Add the classes that an installed package re-exports from its modules."""
         package = module.__name__.partition(".")[0]
         if package in _LIBRARIES:
             return
@@ -289,7 +287,7 @@ def _found(module: str, name: str) -> object:
 
 
 def _annotated(thing: Any) -> list[object]:
-    """Return what annotations say, as far as that can be found."""
+    """Return the annotated types, unresolved if they cannot be evaluated."""
     try:
         return list(typing.get_type_hints(thing).values())
     except Exception:  # names for type checkers alone, for example

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from dstreams.errors import InvalidStreamError
-from dstreams.spark.blocks import shorten
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.group_state import NO_TIMESTAMP
 from dstreams.state.keyed_store import Rows, StoredRows, TimerIndex
@@ -49,7 +48,7 @@ class StateEncoder(Protocol):
 
 @dataclass(frozen=True)
 class OneColumnEncoder:
-    """Stores a state as it is, as one column."""
+    """Stores a state unchanged, as one column."""
 
     def columns(self, state: Any) -> tuple[Any, ...]:
         """Return the columns of a state."""
@@ -61,89 +60,7 @@ class OneColumnEncoder:
 
 
 ONE_COLUMN = OneColumnEncoder()
-"""The encoder of states for which none is declared."""
-
-
-@dataclass(frozen=True)
-class FieldsEncoder:
-    """Stores a tuple, a named tuple or a dataclass by its fields, a column each.
-
-    >>> class Visits(NamedTuple):
-    ...     count: int
-    ...     last: str
-    >>> FieldsEncoder(Visits).columns(Visits(2, "home"))
-    (2, 'home')
-    >>> FieldsEncoder(Visits).state((2, "home"))
-    Visits(count=2, last='home')
-
-    Args:
-        kind: the class of all states: ``tuple``, a named tuple or a dataclass.
-
-    Raises:
-        InvalidStreamError: *kind* is another class, or a dataclass with a field that its
-            constructor does not take.
-    """
-
-    kind: type
-
-    def __post_init__(self) -> None:
-        kind = self.kind
-        if is_dataclass(kind):
-            unset = [field.name for field in fields(kind) if not field.init]
-            if unset:
-                raise InvalidStreamError(
-                    f"FieldsEncoder({kind.__name__}): the constructor does not take the field "
-                    f"{unset[0]!r}; remove init=False"
-                )
-        elif not (kind is tuple or self._is_named_tuple):
-            raise InvalidStreamError(
-                f"FieldsEncoder needs tuple, a named tuple or a dataclass, got {shorten(kind)}"
-            )
-
-    def columns(self, state: Any) -> tuple[Any, ...]:
-        """Return the fields of a state.
-
-        Raises:
-            NotStorableError: it is not an instance of *kind*.
-        """
-        if type(state) is not self.kind:
-            raise NotStorableError(
-                f"its fields are those of {self.kind.__name__}, got {shorten(state)} "
-                f"({type(state).__name__}); update the state with a {self.kind.__name__}"
-            )
-        if isinstance(state, tuple):
-            return tuple(state)
-        return tuple([getattr(state, name) for name in self._names])
-
-    def state(self, columns: tuple[Any, ...]) -> Any:
-        """Return the state with these fields.
-
-        Raises:
-            InvalidStreamError: *kind* has another number of fields.
-        """
-        if self.kind is tuple:
-            return columns
-        names = self._names
-        if len(names) != len(columns):
-            raise InvalidStreamError(
-                f"the stored state has {len(columns)} fields, {self.kind.__name__} has "
-                f"{len(names)} ({', '.join(names)}); go back to the fields it was stored with, or "
-                "start a new checkpoint"
-            )
-        return self.kind(**dict(zip(names, columns, strict=True)))
-
-    @property
-    def _is_named_tuple(self) -> bool:
-        return issubclass(self.kind, tuple) and hasattr(self.kind, "_fields")
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        kind: Any = self.kind
-        return (
-            tuple(kind._fields)
-            if self._is_named_tuple
-            else tuple([field.name for field in fields(kind)])
-        )
+"""The default encoder."""
 
 
 class StateManager(ABC):
@@ -151,33 +68,33 @@ class StateManager(ABC):
 
     @property
     def has_columns(self) -> bool:
-        """Whether a row begins with the columns of a state, and not with the state itself."""
+        """True if a row begins with the columns of a state, False if it begins with the state."""
         return True
 
     @abstractmethod
     def state_data(self, key: Any, row: Any) -> StateData:
-        """Return the state of *key* in a row of the store, which is None if it is missing."""
+        """Return the state of *key* in a row of the store; the row is None if it is missing."""
 
     @abstractmethod
     def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
         """Store a state, or None, and a timer, or :data:`NO_TIMESTAMP`."""
 
     def get_state(self, store: Rows | StoredRows, key: Any) -> StateData:
-        """Return the stored state of *key*, whose state is None if it is missing."""
+        """Return the stored data of *key*, with a state of None if it is missing."""
         return self.state_data(key, store.get(key))
 
     def remove_state(self, store: Rows, key: Any) -> None:
-        """Remove the row of *key*, if it is there."""
+        """Remove the row of *key*, if there is one."""
         store.remove(key)
 
     def get_all_state(self, store: StoredRows) -> Iterator[StateData]:
-        """Iterate over all states of the store, which is read to its end."""
+        """Iterate over all states of the store."""
         return (self.state_data(key, row) for key, row in store.items())
 
     def timed_out_states(self, store: StoredRows, threshold_ms: int) -> Iterator[StateData]:
         """Iterate over the states whose timer is before *threshold_ms*, the earliest first.
 
-        A store without an index of timers is read to its end.
+        A store without an index of timers is read completely.
         """
         if isinstance(store, TimerIndex):
             found = (self.state_data(key, row) for key, row, _ in store.due(threshold_ms))
@@ -194,7 +111,7 @@ class StateManager(ABC):
 class StateManagerImplV1(StateManager):
     """State format 1: flat rows, which cannot have a timer without a state.
 
-    A state whose columns are all None is read as no state.
+    A state whose columns are all None is read as a missing state.
     """
 
     encoder: StateEncoder
@@ -216,7 +133,7 @@ class StateManagerImplV1(StateManager):
     def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
         if state is None:
             raise NotStorableError(
-                "state format 1 has no row for a key without a state, such as a timer alone; "
+                "state format 1 cannot store a key without a state, such as a timer alone; "
                 f"set a state as well, or give {STATE_FORMAT}=2 to a new checkpoint"
             )
         columns = self.encoder.columns(state)
@@ -229,9 +146,9 @@ class StateManagerImplV1(StateManager):
 
 @dataclass(frozen=True)
 class StateManagerImplV2(StateManager):
-    """State format 2: the state is one nullable column, and so differs from no state.
+    """State format 2: the state is one nullable column, so a timer needs no state.
 
-    Without an *encoder* that column is the state as it is.
+    Without an *encoder* that column is the state itself.
     """
 
     encoder: StateEncoder | None
@@ -270,7 +187,7 @@ def create_state_manager(
         state_format_version: 1 or 2.
 
     Raises:
-        InvalidStreamError: there is no such format.
+        InvalidStreamError: the format is unknown.
     """
     if state_format_version == 1:
         return StateManagerImplV1(encoder, is_timeout_enabled)

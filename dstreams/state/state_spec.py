@@ -1,4 +1,4 @@
-"""StateSpec: what ``mapWithState`` is to do, said step by step."""
+"""StateSpec: the specification of ``mapWithState``, and the check of initial states."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 
 from dstreams.common.callables import call_site, describe, require_arity, require_picklable
 from dstreams.common.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError
+from dstreams.spark.blocks import shorten
 from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.shuffle import explain_key
 from dstreams.state.map_with_state import MappingFunction
 from dstreams.state.state_classes import require_classes
 
@@ -20,7 +22,7 @@ _SHAPE = "f(key, value, state) or f(time, key, value, state)"
 
 @dataclass(frozen=True)
 class StateSpec:
-    """A specification that each method returns with one thing more.
+    """A specification; each method returns a copy with one more option.
 
     >>> def count(key, value, state):
     ...     state.update((state.getOption or 0) + 1)
@@ -33,10 +35,10 @@ class StateSpec:
 
     Args:
         mapping: the user's function.
-        initial: pairs of key and state to begin with, None for none.
+        initial: pairs of key and state to start with.
         partitions: partitions of the state, None for the default parallelism.
-        partition_func: where a key belongs, None for the stable hash.
-        idle_ms: how long a key may be without a record, in milliseconds; None for ever.
+        partition_func: ``key -> partition``, None for the stable hash.
+        idle_ms: time after which a key without records is removed; None for never.
     """
 
     mapping: MappingFunction
@@ -50,10 +52,10 @@ class StateSpec:
         """Return a specification with the function that is called for each record.
 
         Args:
-            mappingFunction: ``f(key, value, state)``, which emits whatever it returns; or
-                ``f(time, key, value, state)`` with the batch time as a datetime, which emits what
-                it returns unless that is None. *state* is a :class:`~dstreams.State`. When a key
-                times out, *value* is None and ``state.isTimingOut`` is true.
+            mappingFunction: ``f(key, value, state)``, whose result is always emitted; or
+                ``f(time, key, value, state)`` with the batch time as a datetime, whose result is
+                emitted unless it is None. *state* is a :class:`~dstreams.State`. When a key times
+                out, *value* is None and ``state.isTimingOut`` is true.
 
         Raises:
             InvalidStreamError: the function takes other arguments, or cannot be sent to workers.
@@ -65,13 +67,13 @@ class StateSpec:
         return cls(MappingFunction(mappingFunction, count == 4, where))
 
     def initialState(self, rdd: RDD[Any] | Iterable[tuple[Any, Any]]) -> StateSpec:
-        """Return the specification with pairs of key and state to begin with.
+        """Return the specification with pairs of key and state to start with.
 
         Args:
             rdd: an RDD or a collection of pairs, each key once.
 
         Raises:
-            InvalidStreamError: it is neither.
+            InvalidStreamError: *rdd* is neither.
         """
         if isinstance(rdd, (str, bytes)) or not isinstance(rdd, RDD | Iterable):
             raise InvalidStreamError(
@@ -81,13 +83,13 @@ class StateSpec:
         return replace(self, initial=rdd)
 
     def stateClasses(self, *classes: type) -> StateSpec:
-        """Return the specification with classes of data that states may be of.
+        """Return the specification with more classes of data for states.
 
-        They are beside those that the function, its module and what that imports name; see
-        :meth:`dstreams.StreamingContext.stateClasses`.
+        Classes that the function, its module and the imports of that mention are known without it;
+        see :meth:`dstreams.StreamingContext.stateClasses`.
 
         Raises:
-            InvalidStreamError: one of them is no class of data.
+            InvalidStreamError: one of them is not a class of data.
         """
         more = require_classes(classes, "stateClasses")
         return replace(self, mapping=replace(self.mapping, classes=(*self.mapping.classes, *more)))
@@ -108,12 +110,47 @@ class StateSpec:
         """Return the specification with a timeout.
 
         Args:
-            idleDuration: seconds that a key may be without a record; in the first batch after it
-                was longer, the function is called once more for the key, and the key is removed.
-                Where ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``, that is the first
-                such batch at the stream's checkpoint interval, as in Spark.
+            idleDuration: seconds that a key may be without a record; in the first batch after
+                that, the function is called once more for the key, and the key is removed. If
+                ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``, this happens in the
+                first such batch at the stream's checkpoint interval, as in Spark.
 
         Raises:
-            InvalidStreamError: *idleDuration* is no positive duration.
+            InvalidStreamError: *idleDuration* is not a positive duration.
         """
         return replace(self, idle_ms=require_duration_ms(idleDuration, "idleDuration"))
+
+
+def initial_states(
+    initial: RDD[Any] | Iterable[tuple[Any, Any]] | None, spark: SparkContext, operation: str
+) -> RDD[Any] | None:
+    """Return an RDD of the user's pairs of key and state, None without any."""
+    if initial is None or isinstance(initial, RDD):
+        return initial
+    if isinstance(initial, (str, bytes)) or not isinstance(initial, Iterable):
+        raise InvalidStreamError(
+            f"initialRDD of {operation} must be an RDD or a collection of (key, state) pairs, "
+            f"got {type(initial).__name__}"
+        )
+    pairs = list(initial.items()) if isinstance(initial, dict) else list(initial)
+    _require_states(pairs, f"initialRDD of {operation}")
+    return spark.parallelize(pairs)
+
+
+def _require_states(pairs: list[Any], where: str) -> None:
+    keys: set[Any] = set()
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InvalidStreamError(
+                f"{where} must hold (key, state) pairs, got {shorten(pair)} ({type(pair).__name__})"
+            )
+        try:
+            is_known = pair[0] in keys
+        except TypeError as error:
+            raise InvalidStreamError(str(explain_key(pair[0], error, where))) from error
+        if is_known:
+            raise InvalidStreamError(
+                f"{where} has the key {shorten(pair[0])} twice; a key has one state, so reduce the "
+                "pairs by key first"
+            )
+        keys.add(pair[0])

@@ -1,11 +1,11 @@
-"""The state versions of a stream or a query: which there are, and the one place that makes them.
+"""The state versions of a stream or a query, by operator and batch.
 
-A batch has a :class:`StateUpdate` for each operator, which runs nothing. The runner of the batch
-makes a version of it, in one job, before anything asks for its rows (:meth:`StateVersions.make`). A
-version counts when a commit record names it; a restart begins with the newest that does
+A :class:`StateUpdate` describes the change of an operator's state in a batch.
+:meth:`StateVersions.make` makes a version of it in one job, before its rows are used. A version is
+committed when a commit record names it, and a restart begins with the newest committed one
 (:meth:`StateVersions.restore`).
 
-Batches are known by a number that grows: the batch time of a stream, the batch id of a query.
+Batches have increasing numbers: the batch time of a stream, the batch id of a query.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from dstreams.state.store_maintenance import StoreUpkeep, maintain_stores
 logger = logging.getLogger(__name__)
 
 ReadStore = Callable[[StateReader], Iterator[tuple[Any, ...]]]
-"""What a task reads of the store of a partition."""
+"""Reads rows from the store of a partition."""
 
 
 @dataclass(frozen=True)
 class StateUpdate:
-    """What a batch does to the state of an operator.
+    """The change of an operator's state in a batch.
 
-    *delay_ms* is how far the watermark is behind the latest event time, None for no watermark.
+    *delay_ms* is the delay of the watermark, None without one.
     """
 
     before: StateVersion
@@ -60,14 +60,14 @@ class StateUpdate:
 
 
 class _Known(NamedTuple):
-    """A version, and the RDD that made it; None if another run did."""
+    """A version, and the RDD that made it; None if an earlier run made it."""
 
     version: StateVersion
     rdd: StateStoreRDD | None = None
 
 
 class _Temporary(NamedTuple):
-    """A version that no record names: its stores go with the rows that are made from it."""
+    """A version that no record names; its stores are deleted with the rows made from it."""
 
     uid: str
     batch: int
@@ -77,7 +77,7 @@ class _Temporary(NamedTuple):
 class StateVersions:
     """The state versions of the operators of a stream or a query, by uid and batch.
 
-    *is_local_temporary* says that nobody has chosen the directory of local replicas.
+    *is_local_temporary* means that local replicas are in the default temporary directory.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class StateVersions:
         self._known: dict[str, dict[int, _Known]] = {}
         self._upkeep: defaultdict[str, StoreUpkeep] = defaultdict(StoreUpkeep)
         self._temporary: list[_Temporary] = []
-        # Who looks at a state from a notebook does so in another thread than that of the batches.
+        # A notebook reads state in another thread than that of the batches.
         self._lock = Lock()
 
     @property
     def local_directory(self) -> str | None:
-        """Path at which each host keeps its replicas; None where they are not on disk."""
+        """The path of the replicas on each host; None if they are not on disk."""
         backend = self.store.backend
         return backend.local_directory if isinstance(backend, LmdbBackend) else None
 
@@ -114,7 +114,7 @@ class StateVersions:
     def make(self, uid: str, batch: int, update: StateUpdate) -> RDD[Any]:
         """Make the version of a batch, in one job, and return the batch's rows.
 
-        If the version was restored, the rows are made again and the version stays what it is.
+        If the version was restored, only the rows are made again.
         """
         rdd = StateStoreRDD(update.data, self.store, update.before, update.function)
         try:
@@ -136,10 +136,10 @@ class StateVersions:
     def restore(
         self, uid: str, batch: int, version: StateVersion, *, is_temporary: bool = False
     ) -> None:
-        """Set the version that a batch of an earlier run made; its rows are not there.
+        """Set the version that a batch of an earlier run made; its rows are missing.
 
-        No record will ever name a version that *is_temporary*. Its stores are deleted when the rows
-        of the next batch, which are made from it, are forgotten.
+        No record names a version that *is_temporary*. Its stores are deleted when the rows of the
+        next batch, which are made from it, are forgotten.
         """
         with self._lock:
             if is_temporary:
@@ -147,7 +147,7 @@ class StateVersions:
             self._known.setdefault(uid, {})[batch] = _Known(version)
 
     def reuse(self, uid: str, made: int, batch: int) -> None:
-        """Let the version of one batch stand for that of a later one, before which none ran."""
+        """Use the version of one batch for a later one; no batch ran in between."""
         with self._lock:
             known = self._known.get(uid, {})
             if made in known and batch not in known:
@@ -164,14 +164,14 @@ class StateVersions:
         return None if known is None else known.version
 
     def batches(self, uid: str) -> list[int]:
-        """Return the batches of which the version is known, sorted."""
+        """Return the batches with a known version, sorted."""
         with self._lock:
             return sorted(self._known.get(uid, ()))
 
     def newest(self, upto: int | None = None) -> dict[str, tuple[int, StateVersion]]:
         """Return the newest version of each operator that has one, with the batch that made it.
 
-        Batches after *upto* do not count: one that was cut off may have made a version.
+        Batches after *upto* are ignored: an interrupted batch may have made a version.
         """
         found: dict[str, tuple[int, StateVersion]] = {}
         with self._lock:
@@ -182,8 +182,9 @@ class StateVersions:
         return found
 
     def entries(self, uid: str, operation: str, batch: int | None = None) -> RDD[Any] | None:
-        """Return the RDD of (key, value, timeout in ms) after a batch or the newest one, None for
-        none.
+        """Return the RDD of (key, value, timeout in ms) after a batch, by default the newest.
+
+        None if no version is known.
 
         Raises:
             InvalidStreamError: the state after that batch is not kept.
@@ -197,10 +198,9 @@ class StateVersions:
         return None if found is None else self._read(found, _entries)
 
     def look(self, uid: str, upto: int, read: ReadStore) -> tuple[int, RDD[Any]] | None:
-        """Return the batch of the newest version up to one, and the RDD of what is read of it.
+        """Return the batch of the newest version up to *upto*, and the RDD of what *read* reads.
 
-        The RDD has the partitioner that has placed the keys, where this run knows it. None where no
-        version is known.
+        The RDD has the partitioner of the keys if this run knows it. None if no version is known.
         """
         with self._lock:
             known = self._known.get(uid, {})
@@ -220,20 +220,19 @@ class StateVersions:
         return rdd
 
     def pairs(self, uid: str, batch: int, partitioner: StablePartitioner) -> RDD[Any]:
-        """Return the RDD of all keys and values of a version, placed by *partitioner* as it is."""
+        """Return the RDD of all keys and values of a version, which *partitioner* has placed."""
         task = _ReadState(self.store, self._known[uid][batch].version, StateReader.items)
         pairs: RDD[Any] = PipelinedRDD(empty_partitions(self._spark, partitioner), task, True)
         return pairs
 
     def maintain(self, rule: SnapshotRule | None = None) -> int:
-        """Write snapshots that are due, shrink local replicas, and return how many snapshots there
-        were.
+        """Write snapshots that are due, shrink local replicas, and return the number of snapshots.
 
-        It takes one job for each operator that has something due, on the hosts that have its
-        replicas, and runs between two batches.
+        It runs between two batches: one job for each operator with work that is due, on the hosts
+        of its replicas.
         """
         newest = {uid: known[max(known)] for uid, known in self._known.items() if known}
-        label_jobs("upkeep of state")
+        label_jobs("state maintenance")
         return sum(
             maintain_stores(
                 self.store,
@@ -247,7 +246,7 @@ class StateVersions:
         )
 
     def forget(self, uid: str, upto: int) -> None:
-        """Give up the rows and versions of batches up to *upto*, the newest version excepted."""
+        """Drop the rows and versions of batches up to *upto*, except the newest version."""
         with self._lock:
             known = self._known.get(uid, {})
             batches = sorted(known)
@@ -262,10 +261,10 @@ class StateVersions:
         self._delete(passed)
 
     def close(self, *, is_scratch: bool = False, in_order: bool = False) -> None:
-        """Delete what was for this run alone, and local replicas that are not worth their room.
+        """Delete the temporary versions, and local replicas that the next run need not find.
 
-        These are the replicas of a scratch checkpoint and, if the run has ended *in_order*, those
-        in a temporary directory, which is often small: the next run makes them again.
+        These are the replicas of a scratch checkpoint and, if the run ended *in_order*, those in a
+        temporary directory, which is often small; the next run makes them again.
         """
         with self._lock:
             passed, self._temporary = self._temporary, []
@@ -275,7 +274,7 @@ class StateVersions:
             delete_local(self.store.backend, self._stream_id)
 
     def release(self) -> None:
-        """Give up the rows of all batches."""
+        """Unpersist the rows of all batches."""
         with self._lock:
             known = [known for batches in self._known.values() for known in batches.values()]
         _unpersist(one.rdd for one in known)
@@ -296,7 +295,7 @@ class StateVersions:
         )
 
     def _delete(self, passed: Iterable[_Temporary]) -> None:
-        """Delete the stores of versions, which have them for themselves."""
+        """Delete the stores of temporary versions, which share them with no other version."""
         backend = self.store.backend
         if not isinstance(backend, LmdbBackend):
             return
@@ -306,11 +305,11 @@ class StateVersions:
                     for name in backend.files.list(f"{commit.file.name.rpartition('/')[0]}/"):
                         backend.files.delete(name)
         except CheckpointError as error:
-            logger.warning("state of an earlier batch could not be deleted: %s", error)
+            logger.warning("failed to delete the state of an earlier batch: %s", error)
 
 
 def _unpersist(rdds: Iterable[StateStoreRDD | None]) -> None:
-    """Give up rows; where Spark has stopped, nothing is kept any more."""
+    """Unpersist RDDs; after Spark has stopped, nothing is left to unpersist."""
     with suppress(Py4JError, OSError):
         for rdd in rdds:
             if rdd is not None:
@@ -319,7 +318,7 @@ def _unpersist(rdds: Iterable[StateStoreRDD | None]) -> None:
 
 @dataclass(frozen=True)
 class _ReadState:
-    """Task: what *read* finds in the store of a partition."""
+    """Task: yields what *read* reads from the store of a partition."""
 
     store: StateStore
     version: StateVersion
@@ -327,7 +326,7 @@ class _ReadState:
 
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
         settle_worker()
-        for _ in frames:  # a worker whose input is left unread is not used again
+        for _ in frames:  # Spark reuses a worker only after it has read its input
             pass
         with self.version.open(self.store, split) as reader:
             yield from self.read(reader)

@@ -1,8 +1,9 @@
-"""State stores on the hosts: how they are opened, and what is done for them between batches."""
+"""State stores on the hosts: opening, maintenance between batches, and moved state."""
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
-from checkpoint import CheckpointError, Files, require_trusted
+from checkpoint import CheckpointError, CommitLog, Files, require_trusted
 from checkpoint.state_store import (
     EMPTY,
     STORE_PREFIX,
@@ -40,7 +41,7 @@ _IO_ENCRYPTION = "spark.io.encryption.enabled"
 def open_store(
     files: Files, epoch: int, settings: StateSettings, classes: Classes | None = None
 ) -> StateStore:
-    """Return the state stores of a checkpoint; now and then, delete replicas that nobody uses."""
+    """Return the state stores of a checkpoint; sometimes delete unused replicas first."""
     directory = settings.state_local_directory
     if directory is None:
         directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
@@ -48,26 +49,26 @@ def open_store(
     codec = PickleValues() if is_pickled else DataValues(classes or Classes())
     local = LocalSettings(unused_ms=_LOCAL_RETENTION_MS)
     backend = LmdbBackend(files, directory, epoch, local)
-    with suppress(CheckpointError):  # then the tasks say what is wrong there
+    with suppress(CheckpointError):  # the tasks report the problem
         sweep_local_once(backend)
     return StateStore(backend, codec, checksums=settings.state_checksums)
 
 
 def require_trusted_values(files: Files, settings: StateSettings) -> Files:
-    """Return the files of state, unless somebody else could have written values that run code.
+    """Return the files of state, if their values can be trusted not to run code.
 
     Raises:
-        UntrustedFileError: values are pickles of any kind, and others can write the checkpoint.
+        UntrustedFileError: values are arbitrary pickles, and others can write the checkpoint.
     """
     return require_trusted(files, STORE_PREFIX) if settings.state_values == "pickle" else files
 
 
 def require_encrypted(spark: SparkContext, settings: StateSettings) -> None:
-    """Refuse stored state if Spark is to encrypt local files and nothing encrypts those of state.
+    """Reject stored state if Spark encrypts local files, and nothing encrypts those of state.
 
     Raises:
-        InvalidStreamError: ``spark.io.encryption.enabled`` is set, and the program does not say
-            that the disks are encrypted.
+        InvalidStreamError: ``spark.io.encryption.enabled`` is set, and the setting that declares
+            the disks encrypted is not.
     """
     is_asked = spark.getConf().get(_IO_ENCRYPTION, "false").lower() == "true"
     if is_asked and not settings.state_local_encrypted:
@@ -81,10 +82,10 @@ def require_encrypted(spark: SparkContext, settings: StateSettings) -> None:
 
 
 class StoreUpkeep:
-    """Decides on the driver when a job is worth it that maintains the stores of an operator.
+    """Decides on the driver when to run a job that maintains the stores of an operator.
 
-    Commits tell how many changelogs there are since the last snapshot. Only the hosts know the size
-    of their local replicas: they are asked every *ask_every* times, and after a restart.
+    Commits count the changelogs since the last snapshot. Only the hosts know the size of their
+    local replicas, so the job also runs every *ask_every* times, and after a restart.
     """
 
     def __init__(self, rule: SnapshotRule | None = None, ask_every: int = 10) -> None:
@@ -94,7 +95,7 @@ class StoreUpkeep:
         self._times = 0
 
     def made(self, version: StateVersion) -> None:
-        """A batch made *version*."""
+        """Record a new version."""
         first = ReplicaMeta(EMPTY) if version.version == 1 else None
         known = self._progress or [first] * len(version.commits)
         self._progress = [
@@ -105,15 +106,15 @@ class StoreUpkeep:
         ]
 
     def is_due(self) -> bool:
-        """Whether to run :func:`maintain_stores` now; called now and then."""
+        """Return whether to run :func:`maintain_stores` now."""
         self._times += 1
         return self._times % self._ask_every == 0 or any(
             progress is None or self._rule.is_due(progress) for progress in self._progress
         )
 
-    def done(self, told: Sequence[ReplicaMeta | None]) -> None:
-        """The hosts said where their replicas stand."""
-        self._progress = list(told)
+    def done(self, progress: Sequence[ReplicaMeta | None]) -> None:
+        """Record the progress of the replicas that the hosts reported."""
+        self._progress = list(progress)
 
 
 def maintain_stores(
@@ -123,9 +124,9 @@ def maintain_stores(
     upkeep: StoreUpkeep,
     rule: SnapshotRule | None = None,
 ) -> int:
-    """Write snapshots and shrink replicas of a version, in one job; return how many snapshots.
+    """Write snapshots and shrink replicas of a version, in one job; return the number of snapshots.
 
-    *partitions* has a partition on each host that has the replica of one.
+    *partitions* has each partition on the host of its replica.
     """
     if not isinstance(store.backend, LmdbBackend):
         return 0
@@ -137,10 +138,10 @@ def maintain_stores(
 
 @dataclass(frozen=True)
 class _Maintain:
-    """Task: what is due for the store of a partition.
+    """Task: maintains the store of a partition.
 
-    It yields the partition, how many snapshots it wrote, and where the local replica stands then;
-    None where that is at another version, or there is none.
+    It yields the partition, the number of snapshots, and the progress of the local replica; None if
+    that is missing or at another version.
     """
 
     backend: LmdbBackend
@@ -151,11 +152,51 @@ class _Maintain:
         self, split: int, frames: Iterable[bytes]
     ) -> Iterator[tuple[int, int, ReplicaMeta | None]]:
         settle_worker()
-        for _ in frames:  # a worker whose input is left unread is not used again
+        for _ in frames:  # Spark reuses a worker only after it has read its input
             pass
         store_id = replace(self.version.store_id, partition=split)
         version_id = self.version.version_ids[split]
         count = int(maintain_store(self.backend, store_id, version_id, self.rule) is not None)
         progress = self.backend.replica(store_id).meta()
-        stands_here = progress is not None and progress.version_id == version_id
-        yield split, count, progress if stands_here else None
+        is_current = progress is not None and progress.version_id == version_id
+        yield split, count, progress if is_current else None
+
+
+_FILE = re.compile(rf"{re.escape(STORE_PREFIX)}[^/]+/epoch-(?P<epoch>\d+)-\d+/")
+
+
+def moved_store(epoch: int, time_ms: int) -> str:
+    """Return the name of the store that a restart moves the state of a batch into.
+
+    State moves if it gets another number of partitions or another partitioner. Each version has its
+    own store: two in one would both be its version 1.
+    """
+    return f"epoch-{epoch}-{time_ms}"
+
+
+def delete_abandoned(files: Files, epoch: int) -> int:
+    """Delete the stores of moved state that earlier drivers left; return the number of files.
+
+    A driver that is killed before the commit leaves stores that no record names, not even a void
+    one, which a rewind may restore. Stores of this *epoch* are kept.
+
+    Raises:
+        CheckpointError: a file cannot be read or deleted; a later call deletes the rest.
+    """
+    old: dict[str, list[str]] = {}
+    for name in files.list(STORE_PREFIX):
+        match = _FILE.match(name)
+        if match is not None and int(match["epoch"]) < epoch:
+            old.setdefault(match[0], []).append(name)
+    if not old:
+        return 0
+    log = CommitLog(files)
+    for record_id in log.all_ids():
+        for name in log.read_record(record_id).file_names():
+            match = _FILE.match(name)
+            if match is not None:
+                old.pop(match[0], None)
+    names = [name for group in old.values() for name in group]
+    for name in names:
+        files.delete(name)
+    return len(names)

@@ -19,7 +19,7 @@ from dstreams.spark.partitioner import StablePartitioner
 
 
 class UpdateForm(str, Enum):
-    """How an update function is called."""
+    """The form in which an update function is called."""
 
     VALUES = "values"
     KEYED = "keyed"
@@ -73,7 +73,7 @@ class UpdateFunction:
 
 @dataclass(frozen=True)
 class _UpdateByColumns:
-    """Calls the function with values and state or, at a *time*, with that and the key as well."""
+    """Calls the function with values and state and, if *time* is set, with time and key."""
 
     func: Callable[..., Any]
     where: str

@@ -1,4 +1,4 @@
-"""Windows of event time: what records are grouped by.
+"""Windows of event time to group by.
 
 >>> from dstreams.structured.window_function import window
 >>> window("timestamp", "10 seconds", "5 seconds")
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dstreams.common.configuration import duration
 from dstreams.errors import InvalidStreamError
-from dstreams.structured.selectors import Spec, show
+from dstreams.spark.selectors import Spec, show
 
 _LENGTH = duration()
 
@@ -45,13 +45,14 @@ def window(eventTime: Spec, size: str, slide: str | None = None) -> TimeWindow:
     Semantics: pyspark.sql.functions.window. Records without an event time are in no window.
 
     Args:
-        eventTime: name of a field, or a function of a record, that is a datetime or milliseconds
-            since the epoch. The one that ``withWatermark`` was given makes windows end.
+        eventTime: name of a field (the key of a dict), or a function of a record; a datetime or
+            milliseconds since the epoch. The watermark ends the windows only if ``withWatermark``
+            has the same field or function.
         size: interval, such as ``"10 minutes"``.
         slide: interval, at most *size*; None for *size*, windows that do not overlap.
 
     Raises:
-        InvalidStreamError: an interval cannot be read, or is no length of a window.
+        InvalidStreamError: an interval cannot be parsed, or is not the length of a window.
     """
     size_ms = _length_ms(size, "size", "window")
     slide_ms = size_ms if slide is None else _length_ms(slide, "slide", "window")

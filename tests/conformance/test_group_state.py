@@ -20,8 +20,8 @@ from dstreams import (
     NoStateError,
     TestGroupState,
 )
+from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.input_processor import InputProcessor
-from dstreams.state.partition_tasks import FlatMapGroups
 from dstreams.state.state_manager import ONE_COLUMN, create_state_manager
 from tests.dstreams.state.stores import DictStore
 

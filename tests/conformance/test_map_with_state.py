@@ -15,8 +15,7 @@ from pyspark import SparkContext
 
 from dstreams import Settings, State, StateSpec, StreamingContext
 from dstreams.graph.output import OutputOperation
-from dstreams.state.map_with_state import MappingFunction, RecordProcessor
-from dstreams.state.partition_tasks import MapRecords
+from dstreams.state.map_with_state import MappingFunction, MapRecords, RecordProcessor
 from dstreams.testing import BatchDriver, ManualClock
 from tests.conformance.tables import Table
 from tests.dstreams.state.stores import DictStore

@@ -1,12 +1,11 @@
-"""Aggregates of blocks by key: what is computed of columns, and what is kept of it on the way.
+"""Aggregates of blocks by key.
 
 >>> from dstreams.arrow.aggregates import Count, Mean, Sum
 >>> totals = sales.aggregateByKey("shop", total=Sum("cents"), mean=Mean("cents"), sales=Count())
 
-One set of aggregates serves three operations of a
-:class:`~dstreams.dstream.block_dstream.BlockDStream`:
-``aggregateByKey`` of each batch, ``aggregateByKeyAndWindow`` and ``aggregateStateByKey``. Rows of a
-key become partial columns, partial columns are merged, and results are made of merged ones.
+They serve ``aggregateByKey``, ``aggregateByKeyAndWindow`` and ``aggregateStateByKey`` of a
+:class:`~dstreams.dstream.block_dstream.BlockDStream`. Those that queries have as well are the same
+classes (:mod:`dstreams.arrow.aggregates.functions`).
 """
 
 from __future__ import annotations
@@ -16,28 +15,30 @@ from typing import TYPE_CHECKING, Any
 from dstreams.common.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from dstreams.arrow.aggregates.approx_distinct import ApproxDistinct as ApproxDistinct
-    from dstreams.arrow.aggregates.numbers import Count as Count
-    from dstreams.arrow.aggregates.numbers import Mean as Mean
-    from dstreams.arrow.aggregates.numbers import Sum as Sum
-    from dstreams.arrow.aggregates.numbers import Variance as Variance
-    from dstreams.arrow.aggregates.values import First as First
-    from dstreams.arrow.aggregates.values import Last as Last
-    from dstreams.arrow.aggregates.values import Max as Max
-    from dstreams.arrow.aggregates.values import Min as Min
-    from dstreams.arrow.aggregates.values import TopK as TopK
+    from dstreams.arrow.aggregates.block_only import ApproxDistinct as ApproxDistinct
+    from dstreams.arrow.aggregates.block_only import TopK as TopK
+    from dstreams.arrow.aggregates.block_only import Variance as Variance
+    from dstreams.arrow.aggregates.functions import Average as Average
+    from dstreams.arrow.aggregates.functions import Count as Count
+    from dstreams.arrow.aggregates.functions import First as First
+    from dstreams.arrow.aggregates.functions import Last as Last
+    from dstreams.arrow.aggregates.functions import Max as Max
+    from dstreams.arrow.aggregates.functions import Mean as Mean
+    from dstreams.arrow.aggregates.functions import Min as Min
+    from dstreams.arrow.aggregates.functions import Sum as Sum
 
 _HOMES = {
-    "ApproxDistinct": "dstreams.arrow.aggregates.approx_distinct",
-    "Count": "dstreams.arrow.aggregates.numbers",
-    "First": "dstreams.arrow.aggregates.values",
-    "Last": "dstreams.arrow.aggregates.values",
-    "Max": "dstreams.arrow.aggregates.values",
-    "Mean": "dstreams.arrow.aggregates.numbers",
-    "Min": "dstreams.arrow.aggregates.values",
-    "Sum": "dstreams.arrow.aggregates.numbers",
-    "TopK": "dstreams.arrow.aggregates.values",
-    "Variance": "dstreams.arrow.aggregates.numbers",
+    "ApproxDistinct": "dstreams.arrow.aggregates.block_only",
+    "Average": "dstreams.arrow.aggregates.functions",
+    "Count": "dstreams.arrow.aggregates.functions",
+    "First": "dstreams.arrow.aggregates.functions",
+    "Last": "dstreams.arrow.aggregates.functions",
+    "Max": "dstreams.arrow.aggregates.functions",
+    "Mean": "dstreams.arrow.aggregates.functions",
+    "Min": "dstreams.arrow.aggregates.functions",
+    "Sum": "dstreams.arrow.aggregates.functions",
+    "TopK": "dstreams.arrow.aggregates.block_only",
+    "Variance": "dstreams.arrow.aggregates.block_only",
 }
 
 __all__ = list(_HOMES)

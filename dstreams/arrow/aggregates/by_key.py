@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from dstreams.arrow.aggregates.aggregate import Aggregate
+from dstreams.arrow.aggregates.functions import ColumnAggregate
 from dstreams.arrow.block_rdd import ROUTED_ROWS, blocks_rdd, gathered, side_of, together
 from dstreams.arrow.block_serializer import BlockSerializer, block_of_bytes
 from dstreams.arrow.buckets import sizes_of
@@ -63,7 +63,7 @@ class AggregatesByKey:
 
     operation: str
     keys: pa.Schema
-    aggregates: Mapping[str, Aggregate]
+    aggregates: Mapping[str, ColumnAggregate]
     parts: pa.Schema
     results: pa.Schema
 
@@ -108,7 +108,7 @@ class AggregatesByKey:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether it counts in which order the records came."""
+        """True if results depend on the order of the records."""
         return any(aggregate.is_ordered for aggregate in self.aggregates.values())
 
     def partial(self, block: pa.RecordBatch, by_row: bool = False) -> pa.RecordBatch:
@@ -139,11 +139,13 @@ class AggregatesByKey:
         for name, aggregate in self.aggregates.items():
             start = len(made)
             with _Naming(self, name, keys):
-                made += aggregate.merge(groups, parts[start : start + len(aggregate.part_names)])
+                made += aggregate.merge_parts(
+                    groups, parts[start : start + len(aggregate.part_names)]
+                )
         return made
 
     def results_of(self, block: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the results of a block of partial columns; other columns are left out."""
+        """Return the results of a block of partial columns; other columns are ignored."""
         columns = [block.column(name) for name in self.keys.names]
         for name, aggregate in self.aggregates.items():
             parts = [block.column(each) for each in _part_names(name, aggregate)]
@@ -166,7 +168,7 @@ class AggregatesByKey:
         return keys, Groups(numbers.of_rows, numbers.count)
 
 
-def _part_names(name: str, aggregate: Aggregate) -> list[str]:
+def _part_names(name: str, aggregate: ColumnAggregate) -> list[str]:
     return [f"{name}.{part}" for part in aggregate.part_names]
 
 
@@ -175,10 +177,16 @@ def _of_nothing(
 ) -> tuple[list[pa.Field], pa.Field]:
     """Return the partial columns and the result of an aggregate, by what it makes of no rows."""
     where = f"{name}={aggregate!r} of {operation}"
-    if not isinstance(aggregate, Aggregate):
-        raise InvalidStreamError(f"{where} must be an aggregate, as Sum('cents') of "
-                                 "dstreams.arrow.aggregates")  # fmt: skip
-    for column in aggregate.inputs:
+    if not isinstance(aggregate, ColumnAggregate):
+        raise InvalidStreamError(
+            f"{where} must be an aggregate of columns, such as Sum('cents') of "
+            "dstreams.arrow.aggregates"
+        )
+    try:
+        inputs = aggregate.inputs
+    except TypeError as error:
+        raise InvalidStreamError(f"{where}: {error}") from None
+    for column in inputs:
         if column not in records.names:
             raise InvalidStreamError(
                 f"{where} needs the column {column!r}; the blocks have {', '.join(records.names)}"
@@ -191,9 +199,9 @@ def _of_nothing(
         )
     groups = Groups(np.zeros(0, np.int64), 0)
     try:
-        columns = [pa.array([], _decoded(records.field(each)).type) for each in aggregate.inputs]
+        columns = [pa.array([], _decoded(records.field(each)).type) for each in inputs]
         parts = aggregate.partial(groups, columns)
-        result = aggregate.result(aggregate.merge(groups, parts))
+        result = aggregate.result(aggregate.merge_parts(groups, parts))
     except TypeError as error:
         raise InvalidStreamError(f"{where}: {error}") from None
     fields = [pa.field(each, part.type) for each, part in zip(names, parts, strict=True)]
@@ -331,7 +339,7 @@ def merged_rdd(
 ) -> RDD[pa.RecordBatch]:
     """Return partial blocks as blocks in which each key is once, or the results if *final*.
 
-    What *partitioner* has placed already is not moved.
+    Blocks that *partitioner* has placed are not moved.
     """
     in_place = rdd.partitioner == partitioner or not rdd.getNumPartitions()
     if not in_place:
@@ -346,8 +354,8 @@ def merged_rdd(
 class _Partial:
     """Task: blocks -> partial blocks, one for each that would fill a frame.
 
-    Where nearly every record has a key of its own, there is little to put together: after the first
-    block records become partial rows one by one, which costs a third, and all is left to the merge.
+    If nearly every record of the first block has its own key, later records become partial rows one
+    by one, which costs a third, and the merge does the rest.
     """
 
     aggregates: AggregatesByKey

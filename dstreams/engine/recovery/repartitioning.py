@@ -1,8 +1,8 @@
 """State in the state store in another number of partitions, or placed by another function.
 
-A restart moves it into new stores (:mod:`dstreams.state.moved_stores`). They count when a commit
-record names them. Stores for the rows of earlier batches alone are named by no record, and the run
-that has made them deletes them.
+A restart moves it into new stores (:func:`~dstreams.state.store_maintenance.moved_store`), which
+count when a commit record names them. No record names stores that only the rows of earlier batches
+need; the run that made them deletes them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dstreams.spark.shuffle import shuffle_pairs
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.state_store_rdd import Pairs, StateStoreRDD
 from dstreams.spark.state_version import StateVersion
-from dstreams.state.moved_stores import moved_store
 from dstreams.state.state_versions import StateVersions
+from dstreams.state.store_maintenance import moved_store
 
 
 def repartitioned(

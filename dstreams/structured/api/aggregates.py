@@ -1,11 +1,11 @@
-"""Aggregators for ``agg``, and what one has to be.
+"""Aggregators for ``agg``.
 
 >>> from dstreams.structured.api.aggregates import Average, aggregate
 >>> aggregate(Average(), [1, 2, 6])
 3.0
 """
 
-from dstreams.structured.operators.aggregate_functions import (
+from dstreams.arrow.aggregates.functions import (
     AggregateFunction,
     Average,
     CollectList,
@@ -16,6 +16,7 @@ from dstreams.structured.operators.aggregate_functions import (
     Last,
     Max,
     MaxBy,
+    Mean,
     Min,
     MinBy,
     Reduce,
@@ -35,6 +36,7 @@ __all__ = [
     "Last",
     "Max",
     "MaxBy",
+    "Mean",
     "Min",
     "MinBy",
     "Reduce",

@@ -9,9 +9,11 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from pyspark import RDD
 
+from dstreams.arrow.aggregates.functions import AggregateFunction, Count, Reduce
 from dstreams.common.callables import require_function
 from dstreams.common.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
+from dstreams.spark.selectors import Spec, as_specs, key_selector, selector, show
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.structured.api.api_hints import OF_DATASETS, OF_GROUPS, Instead
 from dstreams.structured.api.joins import join_plan
@@ -22,7 +24,6 @@ from dstreams.structured.api.writer import (
     output_mode,
 )
 from dstreams.structured.execution.graph_nodes import plan_nodes
-from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count, Reduce
 from dstreams.structured.plan.logical import (
     Aggregate,
     Deduplicate,
@@ -37,7 +38,6 @@ from dstreams.structured.plan.logical import (
     Union,
 )
 from dstreams.structured.plan.planning import plan_query
-from dstreams.structured.selectors import Spec, as_specs, key_selector, selector, show
 from dstreams.structured.trees import explanation
 from dstreams.structured.window_function import SessionWindow, TimeWindow, time_spec
 

@@ -9,8 +9,8 @@ from typing import Any, get_args
 from dstreams.common.callables import require_function
 from dstreams.common.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
+from dstreams.spark.selectors import Fields, key_selector
 from dstreams.structured.plan.logical import Join, JoinType, LogicalPlan
-from dstreams.structured.selectors import Fields, key_selector
 
 _SYNONYMS = {
     "left": "left_outer",

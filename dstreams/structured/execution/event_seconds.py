@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timezone
 
+from dstreams.spark.selectors import show
 from dstreams.structured.plan.logical import EventTimeWatermark
-from dstreams.structured.selectors import show
 
 logger = logging.getLogger(__name__)
 

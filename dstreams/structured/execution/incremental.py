@@ -11,12 +11,11 @@ from pyspark import RDD
 from dstreams.structured.execution.batch_records import QueryBatch
 from dstreams.structured.operators.aggregation import HashAggregateExec, StateStoreSaveExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.execution_context import StatefulOperatorStateInfo
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.grouping import EVENT_TIME
-from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
-from dstreams.structured.operators.join_state import JoinType
+from dstreams.structured.operators.join import JoinType, StreamingSymmetricHashJoinExec
 from dstreams.structured.operators.physical_operator import PhysicalOperator
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.operators.stateless import StreamingRelationExec, WindowTimeExec
 from dstreams.structured.operators.time_windows import TimeWindows
@@ -62,7 +61,8 @@ class IncrementalExecution:
             self._states[number], self._late[number].late_ms, self._evicting[number].evict_ms
         )
         if isinstance(filled, FlatMapGroupsWithStateExec):
-            return replace(filled, batchTimestampMs=self.batch.timestamp_ms)
+            groups = replace(filled.groups, batchTimestampMs=self.batch.timestamp_ms)
+            return replace(filled, groups=groups)
         return filled
 
     def stateful(self) -> list[StateStoreWriter]:

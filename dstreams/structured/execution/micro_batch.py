@@ -84,9 +84,11 @@ from dstreams.structured.execution.query_checkpoint import QueryCheckpoint, Reco
 from dstreams.structured.execution.restart_checks import describe_operators, require_same_query
 from dstreams.structured.execution.state_reader import ShownState
 from dstreams.structured.execution.watermarks import WatermarkRule, Watermarks
-from dstreams.structured.operators.event_time_stats import EventTimeStats
-from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+from dstreams.structured.operators.execution_context import (
+    EventTimeStats,
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+)
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.plan import logical
 from dstreams.structured.plan.planning import PlannedQuery, plan_query, watermark_name

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from dstreams.errors import RestartError
+from dstreams.spark.selectors import Field, Fields
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
 from dstreams.structured.execution.batch_records import QueryBatch
@@ -26,27 +27,17 @@ from dstreams.structured.plan.aggregate_names import are_same, names_of, value_n
 from dstreams.structured.plan.join_events import OfNested
 from dstreams.structured.plan.logical import LogicalPlan
 from dstreams.structured.plan.planning import PlannedQuery, plan_query
-from dstreams.structured.selectors import Field, Fields
 
 Facts = Mapping[str, Any]
 
-_COMPARED = (
-    "outputMode",
-    "timeoutConf",
-    "rowsAreEvents",
-    "joinType",
-    "isMap",
-    "withEventTime",
-)
-"""Fields of a stateful operator that decide what stands in its store."""
+_COMPARED = ("outputMode", "joinType", "withEventTime")
+"""Fields of a stateful operator that decide the contents of its store."""
 
 _SHOWN = {
     "operatorName": "is the operator",
     "outputMode": "has output mode",
     "timeoutConf": "has timeout",
-    "rowsAreEvents": "keeps rows with event times",
     "joinType": "is a join of type",
-    "isMap": "returns one row for each key",
     "grouping": "groups by",
     "withEventTime": "has keys with event times",
     "aggregates": "computes",
@@ -55,8 +46,8 @@ _SHOWN = {
     "rightKeys": "has the right keys",
 }
 
-# May change: what stands in the store is the same.
-_HARMLESS = {"isMap", "rowsAreEvents", "outputMode"}
+# May change: the contents of the store are the same.
+_HARMLESS = {"outputMode"}
 
 # Known by name only, so the user may know better.
 _BY_NAME = ("aggregates", "keys", "leftKeys", "rightKeys")
@@ -80,6 +71,8 @@ def _facts_of(operator: StateStoreWriter) -> dict[str, Any]:
             facts[name] = (
                 value if isinstance(value, (int, bool)) else str(getattr(value, "name", value))
             )
+    if isinstance(operator, FlatMapGroupsWithStateExec):
+        facts["timeoutConf"] = operator.groups.timeoutConf.name
     if isinstance(operator, SavingOperator):
         facts["grouping"] = _window_of(operator.keyExpressions)
     facts |= {name: _parts_of(key) for name, key in _keys_of(operator)}

@@ -31,7 +31,7 @@ from dstreams.structured.operators.grouping import EVENT_TIME
 from dstreams.structured.operators.streaming_aggregation_state_manager import (
     AGGREGATION_STATE_FORMAT,
 )
-from dstreams.structured.operators.window_keys import split_time
+from dstreams.structured.operators.time_windows import split_time
 
 
 class StateRow(NamedTuple):

@@ -26,17 +26,19 @@ from typing import Any, ClassVar
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
+from dstreams.arrow.aggregates.functions import (
+    AggregateFunction,
+    Count,
+    is_count_of_records,
+    is_finished,
+    may_change_records,
+    private_records,
+)
 from dstreams.spark.failures import failed
 from dstreams.spark.pair_columns import Columns, PairColumns, columns_of
 from dstreams.spark.shuffle import ROUTED_ROWS
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import (
-    AggregateFunction,
-    Count,
-    is_count_of_records,
-    is_finished,
-)
 from dstreams.structured.operators.aggregation_state import (
     MergeRows,
     Report,
@@ -44,9 +46,8 @@ from dstreams.structured.operators.aggregation_state import (
     SaveRows,
     require_output_mode,
 )
-from dstreams.structured.operators.copied_records import may_change_records, private_records
 from dstreams.structured.operators.exchange import ensure_requirements
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import ExecutionContext, describe_state_info
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.partitioning import (
     BY_KEY,
@@ -64,15 +65,14 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
-from dstreams.structured.operators.state_info import describe_state_info
 from dstreams.structured.operators.stateful_operator import SavingOperator, StateStoreReader
 from dstreams.structured.operators.streaming_aggregation_state_manager import (
-    StateManagerImpl,
+    StreamingAggregationStateManager,
     create_aggregation_state_manager,
 )
 
 _MOST_KEYS = 100_000
-"""Keys that are held back before the shuffle; then they go out and others come."""
+"""The most keys that are aggregated before the shuffle."""
 
 
 class AggregateMode(Enum):
@@ -189,7 +189,7 @@ class AggregateRecords:
         try:
             total.update(keys)  # a Counter
         except Exception:
-            for key in keys:  # one of them cannot be looked up; the error says which
+            for key in keys:  # find the key that fails
                 try:
                     total.get(key)
                 except Exception as error:
@@ -250,7 +250,7 @@ class StateStoreRestoreExec(StateStoreReader, UnaryExec):
     stateFormatVersion: int = 2
 
     @property
-    def stateManager(self) -> StateManagerImpl:
+    def stateManager(self) -> StreamingAggregationStateManager:
         """The manager that reads rows of the store."""
         return create_aggregation_state_manager(self.stateFormatVersion)
 
@@ -300,7 +300,7 @@ class StateStoreSaveExec(SavingOperator):
         return "stateStoreSave"
 
     @property
-    def stateManager(self) -> StateManagerImpl:
+    def stateManager(self) -> StreamingAggregationStateManager:
         """The manager that writes rows to the store."""
         return create_aggregation_state_manager(self.stateFormatVersion)
 

@@ -5,7 +5,7 @@ All of it runs without Spark. Restoring, merging and saving by hand:
 >>> from checkpoint.state_store import EMPTY
 >>> from dstreams.spark.state_metrics import StateMetrics
 >>> from dstreams.state.group_state import OutputMode
->>> from dstreams.structured.operators.aggregate_functions import Count
+>>> from dstreams.arrow.aggregates.functions import Count
 >>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
 >>> from dstreams.structured.operators.grouping import Grouping
 >>> from dstreams.structured.operators.streaming_aggregation_state_manager import (
@@ -34,15 +34,17 @@ from time import perf_counter
 from typing import Any
 
 from checkpoint.state_store import StateReader, StateWriter
+from dstreams.arrow.aggregates.functions import AggregateFunction
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import failed
 from dstreams.spark.ordered_groups import reduce_by_key
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.grouping import Grouping
-from dstreams.structured.operators.streaming_aggregation_state_manager import StateManagerImpl
+from dstreams.structured.operators.streaming_aggregation_state_manager import (
+    StreamingAggregationStateManager,
+)
 
 Row = tuple[Any, Any]
 Rows = Iterator[Row]
@@ -83,7 +85,7 @@ class MergeRows:
 class RestoreRows:
     """Function of a read-only store: the stored row of its key in front of each row."""
 
-    manager: StateManagerImpl
+    manager: StreamingAggregationStateManager
     is_global: bool
     report: Report | None = None
 
@@ -108,7 +110,7 @@ class SaveRows:
     See :class:`~dstreams.structured.operators.aggregation.StateStoreSaveExec`.
     """
 
-    manager: StateManagerImpl
+    manager: StreamingAggregationStateManager
     grouping: Grouping
     mode: OutputMode
     late_ms: int | None = None
@@ -119,18 +121,23 @@ class SaveRows:
     ) -> Rows:
         emitted: Iterable[Row]
         if self.mode is OutputMode.Update:
-            emitted = chain(self._saved(store, records, metrics), self._evicted(store, metrics))
+            evicted = chain.from_iterable(self.evicted(store, metrics))
+            emitted = chain(self._saved(store, records, metrics), evicted)
         else:
             deque(self._saved(store, records, metrics), maxlen=0)
-            is_append = self.mode is OutputMode.Append
-            emitted = self._evicted(store, metrics) if is_append else self.manager.values(store)
+            emitted = (
+                chain.from_iterable(self.evicted(store, metrics))
+                if self.mode is OutputMode.Append
+                else self.manager.values(store)
+            )
         for row in emitted:
             metrics.numOutputRows += 1
             yield row
 
     def _saved(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
         """Save the rows that are not late, and iterate over them."""
-        is_late = self._is_late()
+        late_ms = self.drops_ms
+        is_late = None if late_ms is None else self.grouping.is_passed(late_ms)
         for row in rows:
             if is_late is not None and is_late(self.manager.get_key(row)):
                 metrics.numRowsDroppedByWatermark += 1
@@ -139,14 +146,14 @@ class SaveRows:
             metrics.numUpdatedStateRows += 1
             yield row
 
-    def _is_late(self) -> Callable[[Any], bool] | None:
-        late_ms = self.late_ms
-        if self.mode is OutputMode.Complete or late_ms is None or not self.grouping.hasWatermark:
-            return None
-        return self.grouping.is_passed(late_ms)
+    @property
+    def drops_ms(self) -> int | None:
+        """The watermark of late rows, None if no row is dropped."""
+        drops = self.mode is not OutputMode.Complete and self.grouping.hasWatermark
+        return self.late_ms if drops else None
 
-    def _evicted(self, store: StateWriter, metrics: StateMetrics) -> Rows:
-        """Remove what the watermark has passed; iterate over it in mode append."""
+    def evicted(self, store: StateWriter, metrics: StateMetrics) -> Iterator[list[Row]]:
+        """Evict the rows that the watermark has passed, and yield them in mode append."""
         if self.evict_ms is None:
             return
         started = perf_counter()
@@ -156,18 +163,18 @@ class SaveRows:
             for keys, values in self.grouping.take_passed(store, self.evict_ms):
                 rows = self.manager.rows_of(keys, values)
                 metrics.numRemovedStateRows += len(rows)
-                yield from rows
+                yield rows
         metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
 
 
 def require_output_mode(mode: OutputMode | None, grouping: Grouping) -> OutputMode:
     """Return the output mode of an aggregation, or raise InvalidStreamError if it has none."""
     if mode is None:
-        raise InvalidStreamError("StateStoreSave: fill in outputMode before execution")
+        raise InvalidStreamError("StateStoreSave: outputMode is None; set it before execution")
     if mode is OutputMode.Append and not grouping.hasWatermark:
         raise InvalidStreamError(
-            "append mode needs an aggregation by windows of an event time with a watermark, or "
-            "no row would ever be final; use withWatermark and window, or mode update"
+            "append mode needs windows of an event time with a watermark, which makes rows final; "
+            "use withWatermark and window, or mode update"
         )
     return mode
 
@@ -176,17 +183,11 @@ def require_output_mode(mode: OutputMode | None, grouping: Grouping) -> OutputMo
 class AggregateIntoState:
     """Function of a store: merging, restoring, merging and saving in one walk over the store.
 
-    It does what MergeRows, RestoreRows, MergeRows and SaveRows do one after the other, with state
-    format 2.
+    It does the work of MergeRows, RestoreRows, MergeRows and SaveRows, with state format 2.
     """
 
-    aggregate: AggregateFunction
-    grouping: Grouping
-    mode: OutputMode
-    late_ms: int | None = None
-    evict_ms: int | None = None
-    where: str = "agg"
-    memory_mb: float = 512
+    merge: MergeRows
+    save: SaveRows
 
     def __call__(
         self, store: StateWriter, initial: Iterable[Row], records: Rows, metrics: StateMetrics
@@ -199,13 +200,13 @@ class AggregateIntoState:
         self, store: StateWriter, written: Iterator[list[Row]], metrics: StateMetrics
     ) -> Iterator[list[Row]]:
         """Return the rows to emit; *written* are stored as they are pulled."""
-        if self.mode is OutputMode.Update:
+        mode = self.save.mode
+        if mode is OutputMode.Update:
             yield from written
-            self._evict(store, metrics)
-            return
-        deque(written, maxlen=0)
-        if self.mode is OutputMode.Append:
-            yield from self._evicted(store, metrics)
+        else:
+            deque(written, maxlen=0)
+        if mode is not OutputMode.Complete:
+            yield from self.save.evicted(store, metrics)
             return
         rows = store.items()
         while chunk := list(islice(rows, _CHUNK_KEYS)):
@@ -214,7 +215,7 @@ class AggregateIntoState:
     def _written(
         self, store: StateWriter, records: Rows, metrics: StateMetrics
     ) -> Iterator[list[Row]]:
-        merged = self._merge_rows.merged(records)
+        merged = self.merge.merged(records)
         if isinstance(merged, dict):
             yield from self._write_in_order(store, merged, metrics)
             return
@@ -227,7 +228,7 @@ class AggregateIntoState:
     ) -> Iterator[list[Row]]:
         """Write in the order of the store, which is faster; rows come in that of *total*."""
         ordered = sorted(total) if set(map(type, total)) == {str} else list(total)
-        emits = self.mode is OutputMode.Update
+        emits = self.save.mode is OutputMode.Update
         take = total.__getitem__ if emits else total.pop
         for start in range(0, len(ordered), _CHUNK_KEYS):
             keys = ordered[start : start + _CHUNK_KEYS]
@@ -261,46 +262,24 @@ class AggregateIntoState:
     def _merged_into(
         self, keys: list[Any], buffers: list[Any], start: int, values: Iterable[Any]
     ) -> Iterator[tuple[Any]]:
-        merge = self.aggregate.merge
+        merge = self.merge.aggregate.merge
         for place, old in enumerate(values, start):
             if old is not None:
                 try:
                     buffers[place] = merge(old[0], buffers[place])
                 except Exception as error:
-                    raise self._merge_rows.failed(keys[place], error) from error
+                    raise self.merge.failed(keys[place], error) from error
             yield (buffers[place],)
-
-    @property
-    def _merge_rows(self) -> MergeRows:
-        return MergeRows(self.aggregate, self.grouping, self.where, self.memory_mb)
 
     def _on_time(
         self, keys: list[Any], buffers: list[Any], metrics: StateMetrics
     ) -> tuple[list[Any], list[Any]]:
-        late_ms = self.late_ms
-        if self.mode is OutputMode.Complete or late_ms is None or not self.grouping.hasWatermark:
+        late_ms = self.save.drops_ms
+        if late_ms is None:
             return keys, buffers
-        is_late = self.grouping.passed_of(keys, late_ms)
+        is_late = self.save.grouping.passed_of(keys, late_ms)
         if True not in is_late:
             return keys, buffers
         metrics.numRowsDroppedByWatermark += is_late.count(True)
         on_time = list(map(not_, is_late))
         return list(compress(keys, on_time)), list(compress(buffers, on_time))
-
-    def _evicted(self, store: StateWriter, metrics: StateMetrics) -> Iterator[list[Row]]:
-        """Evict rows, and return them."""
-        if self.evict_ms is None:
-            return
-        started = perf_counter()
-        for keys, values in self.grouping.take_passed(store, self.evict_ms):
-            rows = [(key, value[0]) for key, value in zip(keys, values, strict=True)]
-            metrics.numRemovedStateRows += len(rows)
-            yield rows
-        metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
-
-    def _evict(self, store: StateWriter, metrics: StateMetrics) -> None:
-        if self.evict_ms is None:
-            return
-        started = perf_counter()
-        metrics.numRemovedStateRows += self.grouping.remove_passed(store, self.evict_ms)
-        metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)

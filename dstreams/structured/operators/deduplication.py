@@ -1,4 +1,4 @@
-"""Deduplication: the first row of each key goes out, those that come later do not."""
+"""Deduplication: emits the first row of each key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dstreams.structured.operators.physical_operator import (
     UnaryExec,
 )
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
-from dstreams.structured.operators.window_keys import join_time, remove_passed
+from dstreams.structured.operators.time_windows import join_time, remove_passed
 
 Row = tuple[Any, Event]
 
@@ -36,10 +36,10 @@ _SEEN = True
 
 @dataclass(frozen=True)
 class DropDuplicates:
-    """Function of a task: lets the first event of each key pass.
+    """Function of a store: emits the first event of each key.
 
-    Only keys that have their event time in front (*by_event_time*) are ever forgotten. Rows go out
-    as events or, unless *are_events*, as records.
+    Only keys that begin with their event time (*by_event_time*) are evicted. Rows are emitted as
+    events or, unless *are_events*, as records.
 
     Semantics: StreamingDeduplicateExec (Spark 4.3).
     """
@@ -70,7 +70,7 @@ class DropDuplicates:
         metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
 
     def _first_of_each(self, store: StateWriter, chunk: _Chunk) -> _Chunk:
-        """Return the first event of each key that the state does not have, and remember the key."""
+        """Return the first event of each new key, and store the key."""
         found = chunk.distinct()
         there = store.has_many(found.keys)
         new = found.without(there)
@@ -82,13 +82,13 @@ class DropDuplicates:
         store.put_many(dict.fromkeys(first.keys, _SEEN))
 
     def _forget(self, store: StateWriter, watermark_ms: int) -> int:
-        """Remove the keys that the watermark has passed, and return how many."""
+        """Evict the keys that the watermark has passed, and return their number."""
         return remove_passed(store, watermark_ms * 1000) if self.by_event_time else 0
 
 
 @dataclass(frozen=True)
 class DropDuplicatesWithinWatermark(DropDuplicates):
-    """Function of a task: as above, with keys forgotten *delay_ms* after their first event.
+    """Function of a store: as above, with keys evicted *delay_ms* after their first event.
 
     Semantics: StreamingDeduplicateWithinWatermarkExec (Spark 4.3).
     """
@@ -107,7 +107,7 @@ class DropDuplicatesWithinWatermark(DropDuplicates):
 
 
 class _Chunk(NamedTuple):
-    """Some rows (key, event), in columns; the records as a block has them."""
+    """Rows (key, event) in columns."""
 
     keys: list[Any]
     times_us: list[int | None]
@@ -124,7 +124,7 @@ class _Chunk(NamedTuple):
         return zip(self.times_us, self.records(), strict=True)
 
     def on_time(self, late_ms: int | None, metrics: StateMetrics) -> _Chunk:
-        """Return the rows that are not late; those without a time never are."""
+        """Return the rows that are not late; rows without a time never are."""
         if late_ms is None:
             return self
         late_us = late_ms * 1000
@@ -148,7 +148,7 @@ class _Chunk(NamedTuple):
         )
 
     def without(self, is_out: list[bool]) -> _Chunk:
-        """Return the rows that are not to be out."""
+        """Return the rows whose flag is False."""
         if True not in is_out:
             return self
         if False not in is_out:
@@ -279,7 +279,7 @@ def plan_deduplication(
 ) -> PhysicalOperator:
     """Return the operators that drop duplicates of records or events.
 
-    Without *withinMs* for ever; else for so many milliseconds of event time.
+    Keys are kept for *withinMs* milliseconds of event time; None for ever.
 
     Semantics: StreamingDeduplicationStrategy (Spark 4.3).
     """
@@ -295,7 +295,7 @@ def plan_deduplication(
 
 @dataclass(frozen=True)
 class KeyEvents:
-    """Task: records or events -> (key, event), the key with its event time if asked for."""
+    """Task: records or events -> (key, event), with the event time in the key if set."""
 
     key: Callable[[Any], Any] | None
     are_events: bool
@@ -324,7 +324,7 @@ class KeyEvents:
         try:
             return mapped(self.key, records)
         except Exception:
-            for record in records:  # one of them is to blame; the error says which
+            for record in records:  # find the record that fails
                 try:
                     self.key(record)
                 except Exception as error:

@@ -1,4 +1,4 @@
-"""EventTimeWatermarkExec: from here on records travel with their event times."""
+"""EventTimeWatermarkExec: gives records their event times."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any
 from dstreams.spark.failures import failed, mapped
 from dstreams.spark.pair_columns import CHUNK_ROWS, Columns, PairColumns
 from dstreams.spark.worker_gc import settle_worker
-from dstreams.state.partition_tasks import EventTime
-from dstreams.structured.operators.event_time_stats import EventTimeStats
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.state.flat_map_groups import EventTime
+from dstreams.structured.operators.execution_context import EventTimeStats, ExecutionContext
 from dstreams.structured.operators.physical_operator import NarrowExec, Task
 
 _second = itemgetter(1)
@@ -22,7 +21,7 @@ _second = itemgetter(1)
 
 @dataclass(frozen=True)
 class EventTimeWatermarkExec(NarrowExec):
-    """Gives each record its event time, and gathers the times for the next watermark.
+    """Makes events of records, and collects their times for the next watermark.
 
     The times come with the batch's own jobs: ``context.event_times()[name]``. A record without an
     event time counts as one of the epoch there, and travels with None.
@@ -84,7 +83,7 @@ class MarkEvents:
                 return self.event_time.of_all(records)
             return mapped(self.event_time, records)
         except Exception:
-            for record in records:  # one of them is to blame; the error says which
+            for record in records:  # find the record that fails
                 try:
                     self.event_time(record)
                 except Exception as error:

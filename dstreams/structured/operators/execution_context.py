@@ -1,4 +1,4 @@
-"""The context of a batch: what the operators of a plan run with, and what they have made.
+"""The context of a batch: the environment of its operators, and their results.
 
 Two batches of a streaming count, by hand, with ``store`` a
 :class:`checkpoint.state_store.StateStore` of files that the workers reach:
@@ -10,7 +10,7 @@ Two batches of a streaming count, by hand, with ``store`` a
 >>> from dstreams.structured.operators.execution_context import ExecutionContext
 >>> from dstreams.structured.operators.grouping import Grouping
 >>> from dstreams.structured.operators.physical_operator import RDDScanExec
->>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+>>> from dstreams.structured.operators.execution_context import StatefulOperatorStateInfo
 >>> states = StateVersions(spark, store)
 >>> info = StatefulOperatorStateInfo.empty(numPartitions=2)
 >>> for batch, words in enumerate((["a", "b", "a"], ["b", "c"])):
@@ -29,19 +29,118 @@ Two batches of a streaming count, by hand, with ``store`` a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyspark import RDD, SparkContext
 
+from checkpoint.state_store import StoreId
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.empty_partitions import no_records
 from dstreams.spark.job_labels import label_jobs
+from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.state_version import StateVersion
 from dstreams.spark.task_reports import TaskReport, TaskReports
 from dstreams.state.state_versions import StateUpdate, StateVersions
-from dstreams.structured.operators.event_time_stats import EventTimeStats
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+
+
+@dataclass(frozen=True)
+class EventTimeStats:
+    """Event times that one operator has seen, in milliseconds since the epoch.
+
+    The mean is a running one, so that no sum gets large. Semantics: EventTimeStats (Spark 4.3).
+    """
+
+    max_ms: int
+    min_ms: int
+    avg_ms: float
+    count: int
+
+    @classmethod
+    def of(cls, times_us: Iterable[int]) -> EventTimeStats | None:
+        """Return the stats of some times in microseconds, None for none."""
+        times = list(times_us)
+        if not times:
+            return None
+        avg_ms = sum(times) / len(times) / 1000
+        return cls(max(times) // 1000, min(times) // 1000, avg_ms, len(times))
+
+    def merge(self, other: EventTimeStats | None) -> EventTimeStats:
+        if other is None:
+            return self
+        count = self.count + other.count
+        avg_ms = self.avg_ms + (other.avg_ms - self.avg_ms) * (other.count / count)
+        return EventTimeStats(
+            max(self.max_ms, other.max_ms), min(self.min_ms, other.min_ms), avg_ms, count
+        )
+
+    @classmethod
+    def of_all(cls, parts: Iterable[EventTimeStats | None]) -> EventTimeStats | None:
+        """Return the stats of several parts, None for none."""
+        total: EventTimeStats | None = None
+        for stats in parts:
+            if stats is not None:
+                total = stats.merge(total)
+        return total
+
+
+@dataclass(frozen=True)
+class StatefulOperatorStateInfo:
+    """The state that an operator begins a batch with; *checkpointLocation* is for people to read.
+
+    Semantics: StatefulOperatorStateInfo (Spark 4.3); the references in *before* are its
+    ``stateStoreCkptIds``.
+    """
+
+    checkpointLocation: str
+    queryRunId: str
+    operatorId: int
+    before: StateVersion
+
+    @classmethod
+    def empty(cls, numPartitions: int, operatorId: int = 0) -> StatefulOperatorStateInfo:
+        """Return the info of an operator before its first batch, by hand; its uid is its number."""
+        store_id = StoreId("stream", str(operatorId), "default", 0, numPartitions)
+        before = StateVersion.empty(store_id, StablePartitioner(numPartitions))
+        return cls("", "", operatorId, before)
+
+    @property
+    def storeVersion(self) -> int:
+        """The number of batches that made the state."""
+        return self.before.version
+
+    @property
+    def numPartitions(self) -> int:
+        return len(self.before.version_ids)
+
+    @property
+    def partitioner(self) -> StablePartitioner:
+        """The partitioner of the state."""
+        return StablePartitioner(self.numPartitions)
+
+    def __str__(self) -> str:
+        return _shown(
+            self.checkpointLocation,
+            self.queryRunId,
+            str(self.operatorId),
+            str(self.storeVersion),
+            str(self.numPartitions),
+        )
+
+
+def describe_state_info(info: StatefulOperatorStateInfo | None) -> str:
+    """Return the text of ``explain`` for a state, which is unknown before the first batch."""
+    return _shown(*["<unknown>"] * 5) if info is None else str(info)
+
+
+def _shown(location: str, run: str, operator: str, version: str, partitions: str) -> str:
+    return (
+        f"state info [ checkpoint = {location}, runId = {run}, opId = {operator}, "
+        f"ver = {version}, numPartitions = {partitions}]"
+    )
+
 
 Counts = dict[str, int]
 
@@ -53,12 +152,12 @@ class HasState(Protocol):
 
 
 class ExecutionContext:
-    """One batch of a plan: what ``plan.execute(context)`` runs with, and what it has made.
+    """One batch of a plan: the environment of ``plan.execute(context)``, and its results.
 
     Args:
-        spark: where the plan runs.
+        spark: the SparkContext of the plan.
         states: the states of the plan; None if no operator has state.
-        batch: number of the batch, which grows from batch to batch.
+        batch: number of the batch, which increases.
 
     Attributes:
         versions: the version that each operator made, by operator id.

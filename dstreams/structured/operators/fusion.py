@@ -35,7 +35,7 @@ from dstreams.structured.operators.aggregation import (
     StateStoreRestoreExec,
     StateStoreSaveExec,
 )
-from dstreams.structured.operators.aggregation_state import AggregateIntoState, require_output_mode
+from dstreams.structured.operators.aggregation_state import AggregateIntoState, MergeRows
 from dstreams.structured.operators.exchange import LocalSortExec
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
@@ -117,15 +117,8 @@ def chain_of(top: PhysicalOperator, size: int) -> list[Any]:
 
 def _aggregation(operators: Operators, memory_mb: float) -> AggregateIntoState:
     save, merge, _, _ = operators
-    return AggregateIntoState(
-        merge.aggregate,
-        save.keyExpressions,
-        require_output_mode(save.outputMode, save.keyExpressions),
-        save.eventTimeWatermarkForLateEvents,
-        save.eventTimeWatermarkForEviction,
-        merge.where,
-        memory_mb,
-    )
+    merged = MergeRows(merge.aggregate, merge.grouping, merge.where, memory_mb)
+    return AggregateIntoState(merged, save.function())
 
 
 def _aggregation_applies(operators: Operators) -> bool:
@@ -148,9 +141,8 @@ def _sessions(operators: Operators, memory_mb: float) -> SessionsIntoState:
 
 
 def _groups(operators: Operators, memory_mb: float) -> StoreFunction:
-    groups, _ = operators
-    function: StoreFunction = groups.store_function(memory_mb)
-    return function
+    groups: FlatMapGroupsWithStateExec = operators[0]
+    return groups.function(memory_mb, is_sorted=False)
 
 
 FUSIONS: list[Fusion] = [

@@ -7,11 +7,11 @@ nothing          ``()``                   ``()``
 a key            ``key``                  ``key``
 windows          ``end``                  ``Window``
 windows, a key   ``end, key``             ``(Window, key)``
-event time       ``time, key``            ``key``, in which it is
+event time       ``time, key``            ``key``, which has the time
 ===============  =======================  =======================
 
 Ends are milliseconds since the epoch, times microseconds; a time and a key are one key by
-:mod:`dstreams.structured.operators.window_keys`.
+:mod:`dstreams.structured.operators.time_windows`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
 from dstreams.spark.failures import failed, mapped
 from dstreams.spark.pair_columns import columns_of
-from dstreams.structured.operators.time_windows import TimeWindows, Window
-from dstreams.structured.operators.window_keys import (
+from dstreams.structured.operators.time_windows import (
     TIME_CHARS,
     Taken,
+    TimeWindows,
+    Window,
     are_all_after,
     join_time,
     passed_by,
@@ -44,11 +45,11 @@ EVENT_TIME = "event time"
 
 @dataclass(frozen=True)
 class Grouping:
-    """What records are grouped by.
+    """The grouping of records by key and time.
 
-    *windows* are windows of event time, :data:`EVENT_TIME` where the event time is part of the key,
-    or None. *time* gives another time, in microseconds, than the one with the watermark; state is
-    then kept for ever. A key is hashable and equal to itself for ever.
+    *windows* are windows of event time, :data:`EVENT_TIME` if the event time is part of the key, or
+    None. *time* returns another time than the one with the watermark, in microseconds; state is
+    then never evicted. Keys are hashable and equal to themselves in every process.
     """
 
     key: Callable[[Any], Any] | None = None
@@ -58,18 +59,18 @@ class Grouping:
 
     @property
     def isGlobal(self) -> bool:
-        """Whether all records are one group."""
+        """True if all records are one group."""
         return self.key is None and self.windows is None
 
     @property
     def overlaps(self) -> bool:
-        """Whether a record may be in several groups."""
+        """True if a record may be in several groups."""
         windows = self.windows
         return isinstance(windows, TimeWindows) and windows.step_ms < windows.size_ms
 
     @property
     def hasWatermark(self) -> bool:
-        """Whether keys have a time that the watermark passes."""
+        """True if keys have a time that the watermark passes."""
         return self.windows is not None and self.time is None
 
     def assign(self, rows: Iterable[Any], are_events: bool) -> Iterator[tuple[Any, Any]]:
@@ -88,7 +89,7 @@ class Grouping:
     def assign_columns(
         self, rows: Iterable[Any], are_events: bool
     ) -> Iterator[tuple[list[Any], list[Any]]]:
-        """Iterate over what :meth:`assign` gives in columns; windows must not overlap."""
+        """Iterate over the pairs of :meth:`assign` in columns; windows must not overlap."""
         windows = self.windows
         for times, column in columns_of(rows if are_events else ((None, row) for row in rows)):
             records = rows_of_fields(column)
@@ -135,7 +136,7 @@ class Grouping:
         try:
             return mapped(self.key, records)
         except Exception:
-            for record in records:  # one of them is to blame; the error says which
+            for record in records:  # find the record that fails
                 self.key_of(record)
             raise
 
@@ -183,7 +184,7 @@ class Grouping:
         return self.result_keys()(key)
 
     def result_keys(self) -> Callable[[Any], Any]:
-        """Return the function that gives keys as they stand in the result."""
+        """Return the function from a key between operators to a key of the result."""
         windows, has_key = self.windows, self.key is not None
         if windows is None:
             return _same
@@ -212,19 +213,19 @@ class Grouping:
         return name_both if has_key else name
 
     def take_passed(self, store: StateWriter, watermark_ms: int) -> Iterator[Taken]:
-        """Remove what a watermark has passed, and iterate over keys and values; without a scan."""
+        """Remove the keys that a watermark has passed, and iterate over keys and values."""
         return take_passed(store, self._in_unit(watermark_ms)) if self.hasWatermark else iter(())
 
     def remove_passed(self, store: StateWriter, watermark_ms: int) -> int:
-        """Remove what a watermark has passed, and return how many; without a scan."""
+        """Remove the keys that a watermark has passed, and return their number."""
         return remove_passed(store, self._in_unit(watermark_ms)) if self.hasWatermark else 0
 
     def is_passed(self, watermark_ms: int) -> Callable[[Any], bool]:
-        """Return the function that says whether a watermark has passed a key."""
+        """Return a predicate: has a watermark passed a key?"""
         return passed_by(self._in_unit(watermark_ms))
 
     def passed_of(self, keys: list[Any], watermark_ms: int) -> list[bool]:
-        """Return which keys a watermark has passed; empty for none of them."""
+        """Return a flag for each key that a watermark has passed; empty if it has passed none."""
         last = self._in_unit(watermark_ms)
         return [] if are_all_after(keys, last) else list(map(passed_by(last), keys))
 

@@ -1,29 +1,338 @@
-"""StreamingSymmetricHashJoinExec: two streams joined, row by row as they come."""
+"""Joins of two streams: each row meets the rows of the other side so far.
+
+::
+
+    left rows of the batch  --- meet --- right rows of the state  \\
+    left rows of the batch  --- meet --- right rows of the batch   >  pairs out
+    left rows of the state  --- meet --- right rows of the batch  /
+    then all rows of the batch are stored, and those that no later row can meet are evicted
+
+A row is evicted when the watermark has passed all rows that could meet it, because those would be
+late. Only then does an outer join emit a row without a match.
+
+The key of a stored row is (side, key, batch, number), its timeout the time of its eviction. A
+prefix finds the rows of a key, and the index of timeouts finds the rows to evict.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from time import perf_counter
+from typing import Any, NamedTuple
 
 from pyspark import RDD
 
+from checkpoint.state_store import StateWriter
+from dstreams.common.durations import ms_upto
+from dstreams.errors import InvalidStreamError
+from dstreams.spark.failures import failed
+from dstreams.spark.ordered_groups import GroupsInOrder
 from dstreams.spark.placed_pairs import state_inputs
 from dstreams.spark.shuffle import shuffle_pairs
+from dstreams.spark.spill_buffer import SpillBuffer
+from dstreams.spark.state_metrics import StateMetrics
 from dstreams.structured.operators.deduplication import KeyEventsExec
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.join_state import (
-    LEFT,
-    RIGHT,
-    JoinCondition,
-    JoinRows,
-    JoinType,
-    require_joinable,
-)
 from dstreams.structured.operators.partitioning import Distribution
-from dstreams.structured.operators.physical_operator import PhysicalOperator
+from dstreams.structured.operators.physical_operator import Event, PhysicalOperator
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
+
+LEFT, RIGHT = 0, 1
+Pair = tuple[Any, Any]
+
+
+class JoinType(str, Enum):
+    """The rows that are emitted, in addition to matching pairs."""
+
+    Inner = "inner"
+    LeftOuter = "left_outer"
+    RightOuter = "right_outer"
+    FullOuter = "full_outer"
+    LeftSemi = "left_semi"
+
+    def keeps(self, side: int) -> bool:
+        """Return whether rows of a side without a match are emitted."""
+        outer = JoinType.LeftOuter if side == LEFT else JoinType.RightOuter
+        return self in (outer, JoinType.FullOuter)
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """The range of ``time of the right row - time of the left row``, both ends included.
+
+    *least_ms* is negative if the right row may come first. Rows without an event time never match.
+    """
+
+    least_ms: int
+    most_ms: int
+
+    def __post_init__(self) -> None:
+        if self.least_ms > self.most_ms:
+            raise InvalidStreamError(
+                f"time range of a join from {self.least_ms} ms to {self.most_ms} ms is empty; give "
+                "the least difference first"
+            )
+
+    def holds(self, left_us: int | None, right_us: int | None) -> bool:
+        """Return whether two times in microseconds are in the range."""
+        if left_us is None or right_us is None:
+            return False
+        return self.least_ms * 1000 <= right_us - left_us <= self.most_ms * 1000
+
+
+@dataclass(frozen=True)
+class JoinCondition:
+    """The condition for two rows of one key to match."""
+
+    time_range: TimeRange | None = None
+    matches: Callable[[Any, Any], bool] | None = None
+    where: str = "join"
+
+    def meet(self, key: Any, left: Event, right: Event) -> bool:
+        """Return whether two rows match."""
+        if self.time_range is not None and not self.time_range.holds(left[0], right[0]):
+            return False
+        if self.matches is None:
+            return True
+        try:
+            return bool(self.matches(left[1], right[1]))
+        except Exception as error:
+            raise failed(self.where, key, error) from error
+
+    def last_ms(self, side: int, time_us: int | None) -> int | None:
+        """Return the watermark after which no row can match this one, None for never."""
+        if self.time_range is None or time_us is None:
+            return None
+        after_ms = self.time_range.most_ms if side == LEFT else -self.time_range.least_ms
+        return ms_upto(time_us) + after_ms
+
+
+class StoredRow(NamedTuple):
+    """A stored row; *place* is its key in the store, *matched* is True after its first match."""
+
+    place: tuple[Any, ...]
+    event: Event
+    matched: bool
+
+
+@dataclass(frozen=True)
+class SymmetricHashJoinStateManager:
+    """The rows of both sides in one store; Spark has four.
+
+    The version in a key makes numbers unique, so the store keeps no counters.
+    """
+
+    store: StateWriter
+
+    def rows(self, side: int, key: Any) -> Iterator[StoredRow]:
+        for place, (time_us, record, matched) in self.store.prefix((side, key)):
+            yield StoredRow(place, (time_us, record), matched)
+
+    def append(
+        self, side: int, key: Any, number: int, event: Event, matched: bool, last_ms: int | None
+    ) -> None:
+        """Store a row; *number* is its place among the rows of its side and key in this batch.
+
+        The watermark *last_ms* evicts it; None for never.
+        """
+        self._put((side, key, self.store.version_id.version, number), event, matched, last_ms)
+
+    def set_matched(self, place: tuple[Any, ...], event: Event) -> None:
+        """Mark a stored row as matched."""
+        self.store.put(place, (*event, True), self.store.timeout_ms(place))
+
+    def remove(self, place: tuple[Any, ...]) -> None:
+        self.store.remove(place)
+
+    def take_passed(self, watermark_ms: int) -> Iterator[StoredRow]:
+        """Evict the rows that no later row can match, and iterate over them."""
+        for place, (time_us, record, matched), _ in self.store.take_due(watermark_ms + 1):
+            yield StoredRow(place, (time_us, record), matched)
+
+    def _put(
+        self, place: tuple[Any, ...], event: Event, matched: bool, last_ms: int | None
+    ) -> None:
+        timeout_ms = None if last_ms is None else max(last_ms, 0)
+        self.store.put(place, (*event, matched), timeout_ms)
+
+
+class _JoinChanges:
+    """The changes of a batch, written after all reads, which costs less."""
+
+    def __init__(self, memory_mb: float) -> None:
+        self._kept, self._matched, self._removed = (SpillBuffer(memory_mb) for _ in range(3))
+
+    def keep(self, *row: Any) -> None:
+        """Store a row of the batch: the arguments of the manager's ``append``."""
+        self._kept.add(row)
+
+    def match(self, stored: StoredRow) -> None:
+        """Mark a stored row as matched."""
+        self._matched.add((stored.place, stored.event))
+
+    def remove(self, stored: StoredRow) -> None:
+        """Evict a stored row."""
+        self._removed.add(stored.place)
+
+    def write(self, manager: SymmetricHashJoinStateManager, metrics: StateMetrics) -> None:
+        for row in self._kept.rows():
+            manager.append(*row)
+            metrics.numUpdatedStateRows += 1
+        for place, event in self._matched.rows():
+            manager.set_matched(place, event)  # which Spark does not count as an update
+        for place in self._removed.rows():
+            manager.remove(place)
+            metrics.numRemovedStateRows += 1
+
+
+@dataclass(frozen=True)
+class JoinRows:
+    """Function of a store: rows (key, (side, event)) of both sides -> pairs of records.
+
+    A key of None never matches, as in SQL.
+
+    Semantics: StreamingSymmetricHashJoinExec (Spark 4.3).
+    """
+
+    join_type: JoinType
+    condition: JoinCondition
+    late_ms: int | None = None
+    evict_ms: int | None = None
+    memory_mb: float = 512
+
+    def __call__(
+        self,
+        store: StateWriter,
+        initial: Iterable[Any],
+        records: Iterator[tuple[Any, tuple[int, Event]]],
+        metrics: StateMetrics,
+    ) -> Iterator[Pair]:
+        manager = SymmetricHashJoinStateManager(store)
+        groups = GroupsInOrder(self.memory_mb, has_sides=True)
+        groups.add(self._on_time(records, metrics))
+        changes = _JoinChanges(self.memory_mb)
+        for key, sides in groups.items():
+            for pair in self._of_key(manager, key, sides, changes):
+                metrics.numOutputRows += 1
+                yield pair
+        changes.write(manager, metrics)
+        if self.evict_ms is not None:
+            started = perf_counter()
+            for pair in self._evicted(manager, self.evict_ms, metrics):
+                metrics.numOutputRows += 1
+                yield pair
+            metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
+
+    def _on_time(self, records: Iterator[Any], metrics: StateMetrics) -> Iterator[Any]:
+        late_us = None if self.late_ms is None else self.late_ms * 1000
+        for row in records:
+            time_us = row[1][1][0]
+            if late_us is not None and time_us is not None and time_us <= late_us:
+                metrics.numRowsDroppedByWatermark += 1
+            else:
+                yield row
+
+    def _of_key(
+        self,
+        manager: SymmetricHashJoinStateManager,
+        key: Any,
+        sides: tuple[list[Event], list[Event]],
+        changes: _JoinChanges,
+    ) -> Iterator[Pair]:
+        left, right = sides
+        met = ([False] * len(left), [False] * len(right))
+        if key is not None:
+            yield from self._new_with_stored(manager, key, LEFT, left, met[LEFT], changes)
+            yield from self._new_with_stored(manager, key, RIGHT, right, met[RIGHT], changes)
+            yield from self._new_with_new(key, left, right, met)
+        for side, events in enumerate(sides):
+            for number, (event, matched) in enumerate(zip(events, met[side], strict=True)):
+                last_ms = self.condition.last_ms(side, event[0])
+                if self._is_kept(side, key, matched, last_ms):
+                    changes.keep(side, key, number, event, matched, last_ms)
+                elif not matched and self.join_type.keeps(side):
+                    yield _alone(side, event)
+
+    def _is_kept(self, side: int, key: Any, matched: bool, last_ms: int | None) -> bool:
+        if key is None or (matched and side == LEFT and self.join_type is JoinType.LeftSemi):
+            return False
+        if self.condition.time_range is not None and last_ms is None:
+            return False  # without an event time it meets none
+        return last_ms is None or self.evict_ms is None or last_ms > self.evict_ms
+
+    def _new_with_stored(
+        self,
+        manager: SymmetricHashJoinStateManager,
+        key: Any,
+        side: int,
+        events: list[Event],
+        met: list[bool],
+        changes: _JoinChanges,
+    ) -> Iterator[Pair]:
+        if not events:
+            return
+        is_semi = self.join_type is JoinType.LeftSemi
+        for stored in manager.rows(1 - side, key):
+            found = False
+            for number, event in enumerate(events):
+                if is_semi and (found if side == RIGHT else met[number]):
+                    continue
+                left, right = (event, stored.event) if side == LEFT else (stored.event, event)
+                if self.condition.meet(key, left, right):
+                    found = met[number] = True
+                    yield left[1] if is_semi else (left[1], right[1])
+            if found and is_semi and side == RIGHT:
+                changes.remove(stored)
+            elif found and not stored.matched and self.join_type.keeps(1 - side):
+                changes.match(stored)
+
+    def _new_with_new(
+        self,
+        key: Any,
+        left: list[Event],
+        right: list[Event],
+        met: tuple[list[bool], list[bool]],
+    ) -> Iterator[Pair]:
+        is_semi = self.join_type is JoinType.LeftSemi
+        for i, one in enumerate(left):
+            for j, other in enumerate(right):
+                if is_semi and met[LEFT][i]:
+                    break
+                if self.condition.meet(key, one, other):
+                    met[LEFT][i] = met[RIGHT][j] = True
+                    yield one[1] if is_semi else (one[1], other[1])
+
+    def _evicted(
+        self, manager: SymmetricHashJoinStateManager, evict_ms: int, metrics: StateMetrics
+    ) -> Iterator[Pair]:
+        for row in manager.take_passed(evict_ms):
+            metrics.numRemovedStateRows += 1
+            side = row.place[0]
+            if not row.matched and self.join_type.keeps(side):
+                yield _alone(side, row.event)
+
+
+def _alone(side: int, event: Event) -> Pair:
+    return (event[1], None) if side == LEFT else (None, event[1])
+
+
+def require_joinable(join_type: JoinType, condition: JoinCondition, has_watermarks: bool) -> None:
+    """Raise InvalidStreamError if a join lacks the event times or watermarks that it needs."""
+    where = condition.where
+    if condition.time_range is not None and not has_watermarks:
+        raise InvalidStreamError(
+            f"{where}: a join with a time range needs event times on both sides; call "
+            "withWatermark on both"
+        )
+    if join_type is not JoinType.Inner and (condition.time_range is None or not has_watermarks):
+        raise InvalidStreamError(
+            f"{where}: a {join_type.value} join of two streams needs watermarks on both sides and "
+            "a time range, which decide when a row can have no match; use withWatermark and a time "
+            "range, or join inner"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
-"""StreamingGlobalLimitExec: the first rows of a stream, over all its batches."""
+"""Limits: the first rows of a stream over all its batches, and the first rows of a result."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
+
+from pyspark import RDD
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
@@ -13,7 +15,12 @@ from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.partitioning import Distribution
+from dstreams.structured.operators.partitioning import (
+    Distribution,
+    Ordering,
+    Partitioning,
+    SinglePartition,
+)
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,
     PhysicalOperator,
@@ -27,7 +34,7 @@ _COUNT = ()
 
 @dataclass(frozen=True)
 class LimitRows:
-    """Function of a task: lets rows pass until so many have, in this batch and those before."""
+    """Function of a store: emits rows until the limit, over all batches."""
 
     limit: int
 
@@ -70,7 +77,7 @@ class StreamingLocalLimitExec(NarrowExec):
 
 @dataclass(frozen=True)
 class StreamingGlobalLimitExec(StateStoreWriter, UnaryExec):
-    """The first rows of a stream, over all its batches; all of them pass one task.
+    """The first rows of a stream, over all its batches, in one task.
 
     Rows of the child are ``((), row)``.
 
@@ -107,7 +114,7 @@ class StreamingGlobalLimitExec(StateStoreWriter, UnaryExec):
 
 
 def plan_limit(child: PhysicalOperator, limit: int, *, numPartitions: int) -> PhysicalOperator:
-    """Return the operators that let the first rows of a stream pass.
+    """Return the operators of a limit.
 
     Semantics: StreamingGlobalLimitStrategy (Spark 4.3).
     """
@@ -117,13 +124,48 @@ def plan_limit(child: PhysicalOperator, limit: int, *, numPartitions: int) -> Ph
 
 @dataclass(frozen=True)
 class _LocalLimit:
-    """Task: rows -> no more of them than can go out, under one key."""
+    """Task: rows -> as many as may be emitted, under one key."""
 
     limit: int
 
     def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         settle_worker()
         for place, row in enumerate(rows):
-            # Read to the end: what is below may count or gather as it goes.
+            # Read to the end: operators below may count rows.
             if place < self.limit:
                 yield _COUNT, row
+
+
+@dataclass(frozen=True)
+class LimitExec(UnaryExec):
+    """The first rows, in the order of the child."""
+
+    count: int
+
+    @property
+    def arguments(self) -> list[str]:
+        return [str(self.count)]
+
+    @property
+    def outputPartitioning(self) -> Partitioning:
+        return SinglePartition()
+
+    @property
+    def outputOrdering(self) -> Ordering:
+        return self.child.outputOrdering
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        first = self.child.execute(context).mapPartitions(_First(self.count))
+        return first.coalesce(1).mapPartitions(_First(self.count))
+
+
+@dataclass(frozen=True)
+class _First:
+    count: int
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
+        remaining = iter(rows)
+        first = [row for _, row in zip(range(self.count), remaining, strict=False)]
+        for _ in remaining:  # Spark reuses a worker only after it has read its input
+            pass
+        return chain(first)

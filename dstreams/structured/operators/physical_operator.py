@@ -1,4 +1,4 @@
-"""Physical operators: what a plan is made of, and how records travel between them.
+"""Physical operators: the nodes of a plan, and the rows between them.
 
 An operator is a frozen value with children, and makes an RDD of the RDDs of its children. The facts
 of a batch (state info, watermarks, batch time) are fields that ``dataclasses.replace`` fills in, so
@@ -28,7 +28,10 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import (
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+)
 from dstreams.structured.operators.partitioning import (
     UNKNOWN,
     UNORDERED,
@@ -39,7 +42,6 @@ from dstreams.structured.operators.partitioning import (
     Partitioning,
     SinglePartition,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.trees import tree_lines
 
 Event = tuple["int | None", Any]
@@ -79,7 +81,7 @@ class PhysicalOperator:
 
     @property
     def output(self) -> tuple[str, ...]:
-        """The names of what a row consists of."""
+        """The names of the parts of a row."""
         return ("value",)
 
     @property
@@ -209,7 +211,7 @@ class RDDScanExec(PhysicalOperator):
         name: for ``explain``.
         events: whether the rows are events, or keyed rows hold events.
         ordering: the order of the rows of each partition.
-        columns: the names of what a row consists of.
+        columns: the names of the parts of a row.
     """
 
     rdd: RDD[Any] | None

@@ -1,4 +1,4 @@
-"""The functions of session windows in one partition: drop late ones, restore, merge, save.
+"""The functions of session windows in one partition: drop late sessions, restore, merge, save.
 
 ::
 
@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from checkpoint.state_store import StateReader, StateWriter
+from dstreams.arrow.aggregates.functions import AggregateFunction
 from dstreams.common.durations import ms_upto
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import failed
@@ -29,12 +30,11 @@ from dstreams.spark.spill_buffer import SpillBuffer
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.aggregation_state import Report
 from dstreams.structured.operators.time_windows import Window
 
 _MOST_SESSIONS = 100_000
-"""Sessions that are held back before the shuffle; then they go out and others come."""
+"""The most sessions that are merged before the shuffle."""
 _first = itemgetter(0)
 
 
@@ -61,7 +61,7 @@ class SessionGrouping:
     name: str = "key, session"
 
     def key_of(self, record: Any) -> Any:
-        """Return the user's key of a record, ``()`` without one."""
+        """Return the key of a record, ``()`` without a key function."""
         try:
             return () if self.key is None else self.key(record)
         except Exception as error:
@@ -71,7 +71,7 @@ class SessionGrouping:
 def merge_sessions(
     sessions: Iterable[Session], merge: Callable[[Any, Any], Any]
 ) -> Iterator[Session]:
-    """Iterate over sessions of one key, given in order, with those that touch made one."""
+    """Merge sessions of one key that touch; they come in the order of their starts."""
     current: Session | None = None
     for session in sessions:
         if current is None:
@@ -93,7 +93,7 @@ def merge_sessions(
 
 @dataclass(frozen=True)
 class AggregateSessions:
-    """Task: events -> (key, session), those that touch made one where they are.
+    """Task: events -> (key, session), merged if they touch.
 
     Late sessions are not merged, so that the operator with the state can drop and count them.
     """
@@ -163,7 +163,7 @@ class RestoreSessions:
 
 @dataclass(frozen=True)
 class MergeTouching:
-    """Task: sessions of a key in the order of their starts -> those that touch made one."""
+    """Task: (key, session) in the order of starts -> the same, merged if they touch."""
 
     aggregate: AggregateFunction
     where: str = "agg"
@@ -282,7 +282,7 @@ def with_stored(
 def merged_sessions(
     key: Any, sessions: Iterable[Session], aggregate: AggregateFunction, where: str
 ) -> list[Session]:
-    """Return what the sessions of a key come to, which are in the order of their starts."""
+    """Return the merged sessions of a key, in the order of their starts."""
     try:
         return list(merge_sessions(sessions, aggregate.merge))
     except Exception as error:
@@ -290,7 +290,7 @@ def merged_sessions(
 
 
 def removed_starts(before: list[Session], after: list[Session]) -> list[int]:
-    """Return the starts of the sessions that are gone."""
+    """Return the starts of the sessions that were merged into others."""
     starts = {session.start_us for session in after} if before else set()
     return [session.start_us for session in before if session.start_us not in starts]
 
@@ -299,7 +299,7 @@ def removed_starts(before: list[Session], after: list[Session]) -> list[int]:
 class FinishSessions:
     """Task: (key, session) -> (``(Window, key)`` or, without a key, the window; result).
 
-    The window is in whole milliseconds, and no event is outside of it.
+    Windows are rounded to milliseconds so that they contain all events.
     """
 
     aggregate: AggregateFunction
@@ -314,7 +314,7 @@ class FinishSessions:
 
 
 def stored_sessions(store: StateReader, key: Any) -> list[Session]:
-    """Return the sessions that the state has of a key, in the order of their starts."""
+    """Return the stored sessions of a key, in the order of their starts."""
     return [
         Session(start_us, end_us, buffer)
         for (_, start_us), (end_us, buffer) in store.prefix((key,))
@@ -326,6 +326,6 @@ def require_session_mode(mode: OutputMode | None) -> OutputMode:
     if mode is OutputMode.Append or mode is OutputMode.Complete:
         return mode
     raise InvalidStreamError(
-        f"output mode {None if mode is None else mode.value} of session windows must be append or "
-        "complete, because a session that grows would take back one that was put out; use append"
+        f"session windows: output mode must be append or complete, got "
+        f"{None if mode is None else mode.value}, because emitted sessions may grow; use append"
     )

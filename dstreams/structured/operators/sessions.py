@@ -18,13 +18,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from dstreams.arrow.aggregates.functions import AggregateFunction, Count
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
 from dstreams.structured.operators.aggregation_state import Report
 from dstreams.structured.operators.exchange import ensure_requirements
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import (
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+    describe_state_info,
+)
 from dstreams.structured.operators.partitioning import (
     BY_KEY_AND_START,
     Distribution,
@@ -46,13 +50,12 @@ from dstreams.structured.operators.session_state import (
     SessionGrouping,
     require_session_mode,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
 from dstreams.structured.operators.stateful_operator import SavingOperator, StateStoreReader
 
 
 @dataclass(frozen=True)
 class UpdatingSessionsExec(NarrowExec):
-    """Makes a session of each event, and one of those that touch; late ones stay apart.
+    """Makes a session of each event, and merges those that touch, except late ones.
 
     Semantics: UpdatingSessionsExec (Spark 4.3).
     """
@@ -143,7 +146,7 @@ class SessionWindowStateStoreRestoreExec(StateStoreReader, UnaryExec):
 
 @dataclass(frozen=True)
 class MergingSessionsExec(NarrowExec):
-    """Makes one of sessions that touch; those of a key come together, in the order of starts.
+    """Merges sessions that touch; rows of a key come together, in the order of their starts.
 
     Semantics: MergingSessionsExec (Spark 4.3).
     """
@@ -176,7 +179,7 @@ class MergingSessionsExec(NarrowExec):
 
 @dataclass(frozen=True)
 class SessionWindowStateStoreSaveExec(SavingOperator):
-    """Replaces the stored sessions of each key, and emits what the output mode asks for.
+    """Replaces the stored sessions of each key, and emits rows by output mode.
 
     Semantics: SessionWindowStateStoreSaveExec (Spark 4.3).
     """

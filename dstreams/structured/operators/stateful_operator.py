@@ -17,10 +17,13 @@ from dstreams.spark.state_store_rdd import ReadFunction, ReadStateStoreRDD, Stor
 from dstreams.state.group_state import OutputMode
 from dstreams.state.state_versions import StateUpdate
 from dstreams.structured.operators.exchange import ShuffleExchangeExec
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import (
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+    describe_state_info,
+)
 from dstreams.structured.operators.partitioning import Partitioning, StatefulOpClusteredDistribution
 from dstreams.structured.operators.physical_operator import PhysicalOperator, UnaryExec
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
 
 _O = TypeVar("_O", bound="StatefulOperator")
 
@@ -34,7 +37,7 @@ class Named(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class StatefulOperator(PhysicalOperator):
-    """An operator with state; *stateInfo* is None until the state rule fills it in."""
+    """An operator with state; *stateInfo* is None until the state rule sets it."""
 
     stateInfo: StatefulOperatorStateInfo | None = None
 

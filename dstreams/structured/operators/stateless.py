@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
@@ -12,8 +11,10 @@ from pyspark.rdd import PipelinedRDD
 from pyspark.shuffle import ExternalSorter
 
 from dstreams.common.callables import describe
+from dstreams.common.sql_values import sort_key
 from dstreams.spark.element_tasks import Filter, FlatMap, Map
 from dstreams.spark.failures import UserFunctionError, failed
+from dstreams.spark.selectors import show
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.function_errors import PLAIN_ROWS, require_rows
 from dstreams.structured.operators.execution_context import ExecutionContext
@@ -24,8 +25,6 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
-from dstreams.structured.operators.sql_values import sort_key
-from dstreams.structured.selectors import show
 
 if TYPE_CHECKING:
     from dstreams.structured.plan.logical import ElementKind
@@ -65,7 +64,7 @@ class StreamingRelationExec(PhysicalOperator):
 
 @dataclass(frozen=True)
 class ElementsExec(NarrowExec):
-    """A function of each record; what comes of an event has its time."""
+    """A function of each record; rows of an event keep its time."""
 
     func: Callable[[Any], Any]
     kind: ElementKind
@@ -148,7 +147,7 @@ class _OfEvents:
 
 @dataclass(frozen=True)
 class UnionExec(PhysicalOperator):
-    """The rows of both children; where one has event times, the rows of the other have None."""
+    """The rows of both children; if one lacks event times, its rows get None."""
 
     left: PhysicalOperator
     right: PhysicalOperator
@@ -178,7 +177,7 @@ def _without_time(_: int, rows: Iterable[Any]) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class WindowTimeExec(NarrowExec):
-    """Gives rows of an aggregation the event time in their key: of a window its last millisecond.
+    """Gives rows of an aggregation the event time of their key: for a window its last millisecond.
 
     Semantics: pyspark.sql.functions.window_time.
     """
@@ -195,7 +194,7 @@ class WindowTimeExec(NarrowExec):
 
 @dataclass(frozen=True)
 class TimedExec(NarrowExec):
-    """Gives rows an event time that no watermark follows."""
+    """Gives rows an event time without a watermark."""
 
     time: Callable[[Any], int | None]
 
@@ -220,7 +219,7 @@ class _Timed:
 
 @dataclass(frozen=True)
 class AppendKeyExec(NarrowExec):
-    """Puts its key before each row: ``(key, row)``, where a row is a record or an event."""
+    """Pairs each row with its key: ``(key, row)``; a row is a record or an event."""
 
     key: Callable[[Any], Any]
     name: str
@@ -256,7 +255,7 @@ class _AppendKey:
 
 @dataclass(frozen=True)
 class RecordsExec(NarrowExec):
-    """Leaves the event times behind: the last step of a query."""
+    """Removes the event times: the last step of a query."""
 
     @property
     def nodeName(self) -> str:
@@ -280,7 +279,7 @@ def _unchanged(_: int, rows: Iterable[Any]) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class SortExec(UnaryExec):
-    """All rows in order, in one partition: results that are shown are small."""
+    """All rows in order, in one partition."""
 
     key: Callable[[Any], Any]
     ascending: bool = True
@@ -310,7 +309,7 @@ class SortExec(UnaryExec):
 
 @dataclass(frozen=True)
 class _SortRows:
-    """Task: rows -> the same in order, on the local disk where there are many."""
+    """Task: rows -> the same in order; spills beyond the memory limit."""
 
     key: Callable[[Any], Any]
     ascending: bool
@@ -335,38 +334,3 @@ class _SortRows:
         except Exception as error:
             raise failed(f"orderBy({describe(self.key)})", record, error, "record") from error
         return sort_key(key)
-
-
-@dataclass(frozen=True)
-class LimitExec(UnaryExec):
-    """The first rows, in the order of the child."""
-
-    count: int
-
-    @property
-    def arguments(self) -> list[str]:
-        return [str(self.count)]
-
-    @property
-    def outputPartitioning(self) -> Partitioning:
-        return SinglePartition()
-
-    @property
-    def outputOrdering(self) -> Ordering:
-        return self.child.outputOrdering
-
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
-        first = self.child.execute(context).mapPartitions(_First(self.count))
-        return first.coalesce(1).mapPartitions(_First(self.count))
-
-
-@dataclass(frozen=True)
-class _First:
-    count: int
-
-    def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
-        remaining = iter(rows)
-        first = [row for _, row in zip(range(self.count), remaining, strict=False)]
-        for _ in remaining:  # a worker whose input is left unread is not used again
-            pass
-        return chain(first)

@@ -16,95 +16,53 @@ Semantics: StreamingAggregationStateManager and its ImplV1 and ImplV2 (Spark 4.3
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from dstreams.errors import InvalidStreamError
+from dstreams.state.keyed_store import Rows, StoredRows
 
 Row = tuple[Any, Any]
 
 AGGREGATION_STATE_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
 
 
-class ReadableStore(Protocol):
-    """A state store that is open for reading, for one partition and version."""
-
-    def get(self, key: Any) -> Any: ...
-
-    def items(self) -> Iterator[tuple[Any, Any]]: ...
-
-
-class WritableStore(ReadableStore, Protocol):
-    """A state store that is open for an attempt to make the next version."""
-
-    def put(self, key: Any, value: Any) -> None: ...
-
-    def remove(self, key: Any) -> None: ...
-
-
-class StreamingAggregationStateManager(Protocol):
+class StreamingAggregationStateManager(ABC):
     """Reads and writes the rows of an aggregation in a state store."""
 
+    @abstractmethod
     def value_of(self, row: Row) -> Any:
         """Return the value that the store has for a row."""
-        ...
 
+    @abstractmethod
     def row_of(self, key: Any, value: Any) -> Row:
         """Return the row of a key and its value in the store."""
-        ...
 
     def get_key(self, row: Row) -> Any:
         """Return the key of a row."""
-        ...
-
-    def get(self, store: ReadableStore, key: Any) -> Row | None:
-        """Return the stored row of a key, None if it is missing."""
-        ...
-
-    def put(self, store: WritableStore, row: Row) -> None:
-        """Store a row under its key."""
-        ...
-
-    def remove(self, store: WritableStore, key: Any) -> None:
-        """Remove the row of a key, if it is stored."""
-        ...
-
-    def iterator(self, store: ReadableStore) -> Iterator[tuple[Any, Row]]:
-        """Iterate over all keys and their rows, in the order of the store."""
-        ...
-
-    def values(self, store: ReadableStore) -> Iterator[Row]:
-        """Iterate over all rows, in the order of the store."""
-        ...
-
-
-class _Rows:
-    """The base of both versions."""
-
-    def value_of(self, row: Row) -> Any:
-        raise NotImplementedError
-
-    def row_of(self, key: Any, value: Any) -> Row:
-        raise NotImplementedError
-
-    def get_key(self, row: Row) -> Any:
         return row[0]
 
-    def get(self, store: ReadableStore, key: Any) -> Row | None:
+    def get(self, store: StoredRows, key: Any) -> Row | None:
+        """Return the stored row of a key, None if it is missing."""
         value = store.get(key)
         return None if value is None else self.row_of(key, value)
 
-    def put(self, store: WritableStore, row: Row) -> None:
+    def put(self, store: Rows, row: Row) -> None:
+        """Store a row under its key."""
         store.put(row[0], self.value_of(row))
 
-    def remove(self, store: WritableStore, key: Any) -> None:
+    def remove(self, store: Rows, key: Any) -> None:
+        """Remove the row of a key, if it is stored."""
         store.remove(key)
 
-    def iterator(self, store: ReadableStore) -> Iterator[tuple[Any, Row]]:
+    def iterator(self, store: StoredRows) -> Iterator[tuple[Any, Row]]:
+        """Iterate over all keys and their rows, in the order of the store."""
         return ((key, self.row_of(key, value)) for key, value in store.items())
 
-    def values(self, store: ReadableStore) -> Iterator[Row]:
+    def values(self, store: StoredRows) -> Iterator[Row]:
+        """Iterate over all rows, in the order of the store."""
         return (self.row_of(key, value) for key, value in store.items())
 
     def rows_of(self, keys: Iterable[Any], values: Iterable[Any]) -> list[Row]:
@@ -113,7 +71,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class StreamingAggregationStateManagerImplV1(_Rows):
+class StreamingAggregationStateManagerImplV1(StreamingAggregationStateManager):
     """The value is the whole row."""
 
     def value_of(self, row: Row) -> Row:
@@ -124,7 +82,7 @@ class StreamingAggregationStateManagerImplV1(_Rows):
 
 
 @dataclass(frozen=True)
-class StreamingAggregationStateManagerImplV2(_Rows):
+class StreamingAggregationStateManagerImplV2(StreamingAggregationStateManager):
     """The value is the row without its key."""
 
     def value_of(self, row: Row) -> tuple[Any]:
@@ -133,16 +91,17 @@ class StreamingAggregationStateManagerImplV2(_Rows):
     def row_of(self, key: Any, value: tuple[Any]) -> Row:
         return key, value[0]
 
+    def rows_of(self, keys: Iterable[Any], values: Iterable[Any]) -> list[Row]:
+        return [(key, value[0]) for key, value in zip(keys, values, strict=True)]
 
-StateManagerImpl = StreamingAggregationStateManagerImplV1 | StreamingAggregationStateManagerImplV2
 
-_VERSIONS: dict[int, type[StateManagerImpl]] = {
+_VERSIONS: dict[int, type[StreamingAggregationStateManager]] = {
     1: StreamingAggregationStateManagerImplV1,
     2: StreamingAggregationStateManagerImplV2,
 }
 
 
-def create_aggregation_state_manager(state_format_version: int) -> StateManagerImpl:
+def create_aggregation_state_manager(state_format_version: int) -> StreamingAggregationStateManager:
     """Return the state manager of a version of the state format.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Windows of event time: which of them a moment belongs to.
+"""Windows of event time, and keys that begin with an event time.
 
 >>> from dstreams.structured.operators.time_windows import TimeWindows
 >>> TimeWindows(10_000).ends(12_000)
@@ -13,19 +13,33 @@
     [ 5 s ------------------- 15 s )|         in
               [ 10 s ---------------+-- 20 s )    in
                         [ 15 s ------------------- 25 s )   not
+
+A store keeps its keys in order, so keys that begin with a time are found without a scan when the
+watermark passes them. A text is prefixed with the time, as one text; other keys make a pair with
+it. The time of a key that no watermark passes is None. Times are integers of one unit in a store:
+milliseconds of the ends of windows, or microseconds of events, which from 2041 on do not fit into
+prefixes.
+
+>>> from dstreams.structured.operators.time_windows import join_time, split_time
+>>> join_time(1000, "spark"), join_time(1000, 7)
+('80000000003e8spark', (1000, 7))
+>>> split_time(join_time(1000, "spark"))
+(1000, 'spark')
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
 
 
 class Window(NamedTuple):
-    """A span of event time, its end excluded.
+    """A span of event time, without its end.
 
     Args:
         start_ms: milliseconds since the epoch.
@@ -37,12 +51,12 @@ class Window(NamedTuple):
 
     @property
     def start(self) -> datetime:
-        """When it begins, in UTC."""
+        """The start in UTC."""
         return datetime.fromtimestamp(self.start_ms / 1000, timezone.utc)
 
     @property
     def end(self) -> datetime:
-        """When it ends, in UTC."""
+        """The end in UTC."""
         return datetime.fromtimestamp(self.end_ms / 1000, timezone.utc)
 
 
@@ -62,19 +76,96 @@ class TimeWindows:
         if not 0 < self.step_ms <= self.size_ms:
             raise InvalidStreamError(
                 f"window slide of {self.slide_ms} ms must be greater than 0 ms, and at most the "
-                f"size of {self.size_ms} ms; a larger one would leave records out"
+                f"size of {self.size_ms} ms; a larger one would skip records"
             )
 
     @property
     def step_ms(self) -> int:
-        """How far apart windows begin."""
+        """The time between the starts of two windows."""
         return self.size_ms if self.slide_ms is None else self.slide_ms
 
     def ends(self, time_ms: int) -> tuple[int, ...]:
-        """Return the ends of the windows that a moment is in, the latest first."""
+        """Return the ends of the windows that contain a moment, the latest first."""
         step_ms = self.step_ms
         latest_ms = time_ms - time_ms % step_ms + self.size_ms
         return tuple(range(latest_ms, time_ms, -step_ms))
 
     def at(self, end_ms: int) -> Window:
         return Window(end_ms - self.size_ms, end_ms)
+
+
+Taken = tuple[list[Any], Iterable[Any]]
+"""Removed keys and their values."""
+
+TIME_CHARS = 13
+_BIAS = 1 << (4 * TIME_CHARS - 1)
+
+
+def time_prefix(moment: int) -> str | None:
+    """Return the prefix for a text, None for a time that does not fit."""
+    return f"{moment + _BIAS:013x}" if -_BIAS <= moment < _BIAS else None
+
+
+def join_time(moment: int, key: Any) -> Any:
+    """Return the key for a time and a key."""
+    if isinstance(key, str):  # an enum of texts equals its text
+        prefix = time_prefix(moment)
+        if prefix is not None:
+            return prefix + key
+    return (moment, key)
+
+
+def split_time(joined: Any) -> tuple[int | None, Any]:
+    """Return the time and the key of a joined key."""
+    if type(joined) is str:
+        return int(joined[:TIME_CHARS], 16) - _BIAS, joined[TIME_CHARS:]
+    return joined  # type: ignore[no-any-return]
+
+
+def time_of(joined: Any) -> int | None:
+    """Return the time that a key begins with, or is; None without one."""
+    return joined if type(joined) is int else split_time(joined)[0]
+
+
+def passed_by(last: int) -> Callable[[Any], bool]:
+    """Return a predicate: is the time of a key at or before a watermark?"""
+    # Times in texts have one length, so texts compare as their times do; a text is after the time
+    # that it begins with.
+    bound = _text_bound(last + 1)
+
+    def is_passed(joined: Any) -> bool:
+        if type(joined) is str:
+            return joined < bound
+        moment = time_of(joined)
+        return moment is not None and moment <= last
+
+    return is_passed
+
+
+def take_passed(store: StateWriter, last: int) -> Iterator[Taken]:
+    """Remove the keys with a time at or before a watermark, and iterate over keys and values."""
+    for stop in _stops(last):
+        yield from store.take_range(None, stop)
+
+
+def remove_passed(store: StateWriter, last: int) -> int:
+    """Remove the keys with a time at or before a watermark, and return how many."""
+    return sum(store.remove_range(None, stop) for stop in _stops(last))
+
+
+def _stops(last: int) -> tuple[Any, ...]:
+    """Return the ends of the ranges of passed keys, one for each kind of key."""
+    after = last + 1
+    return after, _text_bound(after), (after,)
+
+
+def are_all_after(keys: list[Any], last: int) -> bool:
+    """Return True if keys are texts and none was passed; False if each must be checked."""
+    return set(map(type, keys)) == {str} and min(keys) >= _text_bound(last + 1)
+
+
+def _text_bound(moment: int) -> str:
+    """Return the least text that follows all texts with an earlier time."""
+    if moment >= _BIAS:
+        return "g"  # after every hexadecimal digit
+    return time_prefix(moment) or ""

@@ -2,8 +2,8 @@
 
 >>> from operator import itemgetter
 >>> from dstreams.structured.api.aggregates import Count, First, Sum
->>> [name_of(one) for one in (Count(), Sum(itemgetter("price")), First(ignore_none=True))]
-['Count()', "Sum(of=operator.itemgetter('price'))", 'First(ignore_none=True)']
+>>> [name_of(one) for one in (Count(), Sum(itemgetter("price")), First(ignoreNulls=True))]
+['Count()', "Sum(of=operator.itemgetter('price'))", 'First(ignoreNulls=True)']
 
 A function that can be imported, or that the program defines at its top, goes by its name: its code
 may be mended. A lambda or nested function goes by a digest of its code and of the plain values that
@@ -21,10 +21,9 @@ from operator import attrgetter, itemgetter, methodcaller
 from types import FunctionType
 from typing import Any
 
+from dstreams.arrow.aggregates.functions import Several, UserAggregator
 from dstreams.spark.function_fingerprint import digest_of
-from dstreams.structured.operators import aggregate_functions
-from dstreams.structured.operators.aggregate_functions import Several, UserAggregator
-from dstreams.structured.selectors import Field
+from dstreams.spark.selectors import Field
 
 _DIGEST = re.compile(r"#(\d+\.\d+)-[0-9a-f]+")
 
@@ -38,7 +37,7 @@ def names_of(aggregate: Any) -> list[str]:
 def name_of(aggregate: Any) -> str:
     """Return the name of an aggregate function: with parameters for those of this package."""
     kind = type(aggregate)
-    if kind.__module__ != aggregate_functions.__name__ or not is_dataclass(aggregate):
+    if kind.__module__ != UserAggregator.__module__ or not is_dataclass(aggregate):
         return _qualified(kind)
     # What becomes of a buffer at the end does not matter to the state.
     left_out = ("finish",) if isinstance(aggregate, UserAggregator) else ()

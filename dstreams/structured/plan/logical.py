@@ -23,9 +23,9 @@ from pyspark import RDD
 from dstreams.common.durations import event_time_us
 from dstreams.errors import InvalidStreamError
 from dstreams.sources.source import Source
+from dstreams.spark.selectors import Spec, show
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.structured.operators.time_windows import Window
-from dstreams.structured.selectors import Spec, show
 from dstreams.structured.trees import tree_lines
 from dstreams.structured.window_function import SessionWindow, TimeWindow, time_spec
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from pyspark import RDD
 
+from dstreams.arrow.aggregates.functions import Several
 from dstreams.common.callables import describe
 from dstreams.errors import InvalidStreamError
+from dstreams.spark.selectors import Fields, selector, show
+from dstreams.state.flat_map_groups import EventTime, FlatMapGroups, OneRow
 from dstreams.state.group_state import OutputMode
-from dstreams.state.partition_tasks import EventTime
 from dstreams.structured.conf import QueryConf
-from dstreams.structured.operators.aggregate_functions import Several
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import plan_deduplication
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
@@ -24,9 +25,8 @@ from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.fusion import fuse_stateful_operators
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
-from dstreams.structured.operators.join import plan_join
-from dstreams.structured.operators.join_state import JoinCondition, JoinType, TimeRange
-from dstreams.structured.operators.limit import plan_limit
+from dstreams.structured.operators.join import JoinCondition, JoinType, TimeRange, plan_join
+from dstreams.structured.operators.limit import LimitExec, plan_limit
 from dstreams.structured.operators.physical_operator import (
     LocalTableScanExec,
     PhysicalOperator,
@@ -37,7 +37,6 @@ from dstreams.structured.operators.sessions import plan_sessions
 from dstreams.structured.operators.stateless import (
     AppendKeyExec,
     ElementsExec,
-    LimitExec,
     RecordsExec,
     SortExec,
     StreamingRelationExec,
@@ -53,7 +52,6 @@ from dstreams.structured.plan.join_events import (
     NestedEventsExec,
     OfNested,
 )
-from dstreams.structured.selectors import Fields, selector, show
 from dstreams.structured.window_function import SessionWindow
 
 
@@ -176,17 +174,17 @@ def flat_map_groups_with_state_strategy(
     keyed = AppendKeyExec(child, step.key, step.key_text)
     groups = FlatMapGroupsWithStateExec(
         keyed,
-        step.func,
+        FlatMapGroups(
+            func=OneRow(step.func) if step.is_map else step.func,
+            where=f"{operation}({describe(step.func)})",
+            timeoutConf=step.timeout,
+            keepTimer=step.keep_timer,
+            skipEmittingInitialStateKeys=planner.conf.skip_initial_keys,
+            stateFormatVersion=planner.conf.flat_map_groups_state_format,
+        ),
         step.key_text,
         step.mode,
-        step.timeout,
-        child.hasEventTime,
-        f"{operation}({describe(step.func)})",
-        step.is_map,
-        initialState=_initial_state(step.initial),
-        keepTimer=step.keep_timer,
-        skipEmittingInitialStateKeys=planner.conf.skip_initial_keys,
-        stateFormatVersion=planner.conf.flat_map_groups_state_format,
+        _initial_state(step.initial),
     )
     return ensure_requirements(groups, planner.partitions)
 

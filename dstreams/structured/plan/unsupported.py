@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from dstreams.errors import InvalidStreamError
+from dstreams.spark.selectors import show
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.structured.plan.logical import (
     Aggregate,
@@ -21,7 +22,6 @@ from dstreams.structured.plan.logical import (
     Sort,
     StreamingRelation,
 )
-from dstreams.structured.selectors import show
 
 _WATERMARK = "call withWatermark(eventTime, delay) before it"
 
@@ -120,23 +120,21 @@ def _check_mode(aggregates: list[Aggregate], mode: OutputMode) -> None:
         )
     endless = [step for step in aggregates if not step.has_event_time_key]
     if mode is OutputMode.Append and endless:
+        window, marked = endless[0].window or endless[0].session, endless[0].child.event_time
+        if window is not None and marked is not None:
+            _refuse(
+                13,
+                f"{window!r} and withWatermark({show(marked)}) use two different event times, so "
+                "the watermark does not end the windows; give both the same field or the same "
+                "function, or use output mode update or complete",
+            )
         _refuse(
             13,
-            "output mode append is not supported for an aggregation whose keys no watermark ends: "
-            "a result would never be final; group by a window of the event time that "
-            f"withWatermark(eventTime, delay) names, or use update or complete{_two(endless[0])}",
+            "output mode append is not supported for an aggregation without a window of the event "
+            "time with a watermark, because a result would never be final; call "
+            "withWatermark(eventTime, delay) and group by window(eventTime, ...), or use output "
+            "mode update or complete",
         )
-
-
-def _two(step: Aggregate) -> str:
-    """Say that a window goes by another event time than the watermark, if it does."""
-    window, marked = step.window or step.session, step.child.event_time
-    if window is None or marked is None:
-        return ""
-    return (
-        f"; the window is of {show(window.spec)}, the watermark of {show(marked)}: give both the "
-        "same field or the same function"
-    )
 
 
 def _check_step(step: LogicalPlan, mode: OutputMode, aggregates: list[Aggregate]) -> None:

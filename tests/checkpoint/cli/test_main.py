@@ -160,7 +160,7 @@ def test_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     """A place that is no checkpoint is not made one."""
     missing = tmp_path / "missing"
     assert main(["show", str(missing)]) == 2
-    assert "is no directory" in capsys.readouterr().err
+    assert "is not a directory" in capsys.readouterr().err
     assert not missing.exists()
     assert main(["show", str(tmp_path)]) == 2
     assert "holds no commit record" in capsys.readouterr().err

@@ -20,7 +20,6 @@ from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.state_version import NO_EVENT_TIME, StateVersion
-from dstreams.state.operator_definitions import StateBatch
 from dstreams.state.state_versions import StateVersions
 from tests.support.jobs import count_jobs
 
@@ -67,8 +66,11 @@ class Count:
             yield key, count, self.watermark_ms
 
 
-def counting(batch: StateBatch) -> Count:
-    return Count(batch.before.watermark_ms)
+class Counting:
+    """Counts the records of each key, and emits the watermark of the batch."""
+
+    def in_batch(self, time_ms: int, watermark_ms: int, is_checkpoint: bool) -> Count:
+        return Count(watermark_ms)
 
 
 @dataclass
@@ -115,7 +117,7 @@ def run_of(
 ) -> Run:
     node = StateStoreDStream(
         Letters(texts),
-        counting,
+        Counting(),
         StablePartitioner(partitions),
         initial,
         "count at a.py:2",

@@ -1,8 +1,9 @@
-"""State stores in memory: what operators are tested on without files."""
+"""State stores in memory, and an encoder of states."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from dstreams.state.keyed_store import DictStateStore
@@ -48,3 +49,16 @@ class DictStore(CountingStore):
         due = [key for key, time_ms in self.timeouts.items() if time_ms < until_ms]
         for key in sorted(due, key=self.timeouts.__getitem__):
             yield key, self.rows[key], self.timeouts[key]
+
+
+@dataclass(frozen=True)
+class FieldsEncoder:
+    """A state encoder with a column for each field of a tuple or named tuple."""
+
+    kind: type
+
+    def columns(self, state: Any) -> tuple[Any, ...]:
+        return tuple(state)
+
+    def state(self, columns: tuple[Any, ...]) -> Any:
+        return columns if self.kind is tuple else self.kind(*columns)

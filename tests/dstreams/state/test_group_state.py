@@ -19,8 +19,8 @@ from dstreams.state import group_state
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.group_state import (
     NO_TIMESTAMP,
-    Effect,
     GroupState,
+    GroupStateContext,
     GroupStateTimeout,
     TestGroupState,
 )
@@ -77,7 +77,7 @@ def test_what_is_empty_is_a_state(value: Any) -> None:
 def test_none_is_refused_and_changes_nothing() -> None:
     """A state of None would be no state; the message says what to call instead."""
     state = handle(7)
-    with pytest.raises(InvalidStreamError, match=r"None is no state; call state\.remove\(\)"):
+    with pytest.raises(InvalidStreamError, match=r"must not be None; call state\.remove\(\)"):
         state.update(None)
     assert (state.get, state.isUpdated) == (7, False)
 
@@ -102,7 +102,7 @@ def test_the_last_call_decides(before: Any, calls: list[str]) -> None:
     expected = {"": before, "remove": None}.get(last, last.removeprefix("update "))
     assert state.getOption == expected
     assert (state.isUpdated, state.isRemoved) == (last.startswith("update"), last == "remove")
-    assert state.effect == Effect(expected, state.isUpdated, state.isRemoved, NO_TIMESTAMP)
+    assert state.effect == (expected, state.isUpdated, state.isRemoved, NO_TIMESTAMP)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_without_a_watermark_any_positive_time_will_do() -> None:
     [
         ((None, NONE, -100), InvalidStreamError, "must be 0 or positive, got -100 ms"),
         ((None, EVENT, 100, -1000), InvalidStreamError, "0 or positive if present, got -1000"),
-        ((None, NONE, 100, None, True), InvalidStateCallError, "no timeout"),
+        ((None, NONE, 100, None, True), InvalidStateCallError, "with GroupStateTimeout.NoTimeout"),
     ],
 )
 def test_handles_that_cannot_be(arguments: Any, kind: type[StreamError], message: str) -> None:
@@ -237,7 +237,8 @@ def test_the_test_handle_is_the_real_one(timeout: GroupStateTimeout, state: Any)
     """A handle for tests answers as the one that an operator makes."""
     has_timed_out = timeout is not NONE
     mine = TestGroupState.create(state, timeout, 2000, 1500, has_timed_out)
-    real = GroupState.for_streaming(state, timeout, 2000, 1500, has_timed_out=has_timed_out)
+    facts = GroupStateContext.of(timeout, 2000, 1500, has_timed_out=has_timed_out)
+    real: GroupState[Any] = GroupState(state, facts)
     for each in (mine, real):
         each.update(6)
         each.remove()

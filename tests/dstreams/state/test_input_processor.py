@@ -15,19 +15,18 @@ from hypothesis import strategies as st
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import UserFunctionError
 from dstreams.spark.state_metrics import StateMetrics
+from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.input_processor import InputProcessor
 from dstreams.state.keyed_store import DictStateStore
-from dstreams.state.partition_tasks import FlatMapGroups
 from dstreams.state.state_manager import (
     ONE_COLUMN,
-    FieldsEncoder,
     StateData,
     StateEncoder,
     create_state_manager,
 )
-from tests.dstreams.state.stores import DictStore
+from tests.dstreams.state.stores import DictStore, FieldsEncoder
 from tests.support.group_functions import running_count
 
 NONE = GroupStateTimeout.NoTimeout

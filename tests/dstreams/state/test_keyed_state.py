@@ -26,7 +26,9 @@ def test_no_state() -> None:
     """Nothing exists; removing it is fine; setting it makes it exist."""
     state: State[int] = State()
     assert answers(state) == (False, None, False, "<state not set>")
-    with pytest.raises(NoStateError, match=r"not defined, or was removed; ask state\.exists first"):
+    with pytest.raises(
+        NoStateError, match=r"not defined or was removed; check state\.exists first"
+    ):
         state.get  # noqa: B018 - a property
     state.update(0)
     assert answers(state) == (True, 0, False, "0")

@@ -10,8 +10,7 @@ import pytest
 from dstreams.common.durations import batch_datetime
 from dstreams.spark.failures import UserFunctionError
 from dstreams.state.keyed_state import State
-from dstreams.state.map_with_state import MappingFunction, RecordProcessor
-from dstreams.state.partition_tasks import MapRecords
+from dstreams.state.map_with_state import MappingFunction, MapRecords, RecordProcessor
 from tests.dstreams.state.stores import DictStore
 
 

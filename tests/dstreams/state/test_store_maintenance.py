@@ -10,9 +10,18 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from checkpoint import FileRef, PartitionCommit, open_files
+from checkpoint import (
+    CommitLog,
+    CommitRecord,
+    FileRef,
+    LocalFiles,
+    PartitionCommit,
+    StoreCommit,
+    open_files,
+)
 from checkpoint.state_store import (
     EMPTY,
+    STORE_PREFIX,
     LmdbBackend,
     ReplicaMeta,
     SnapshotRule,
@@ -25,9 +34,16 @@ from dstreams.common.settings import Settings, StateSettings
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.state_version import StateVersion
 from dstreams.state.state_versions import StateVersions
-from dstreams.state.store_maintenance import StoreUpkeep, open_store, require_encrypted
+from dstreams.state.store_maintenance import (
+    StoreUpkeep,
+    delete_abandoned,
+    moved_store,
+    open_store,
+    require_encrypted,
+)
 from dstreams.structured import StreamSession
 from tests.dstreams.conftest import MakeContext
+from tests.support.stores import commit
 from tests.support.temporary import PREFIX
 
 RULE = SnapshotRule(min_changelogs=3, max_changelogs=6)
@@ -208,3 +224,26 @@ def test_a_state_rdd_is_encrypted_by_spark(
     words = ssc.queueStream([["a"]], replayable=True).map(lambda word: (word, 1))
     words.updateStateByKey(lambda new, count: sum(new) + (count or 0)).pprint()
     ssc.step()
+
+
+def test_what_no_record_names_is_deleted(tmp_path: Path) -> None:
+    """Of earlier drivers, and of moved state alone; a store of which anything is named stays."""
+    (tmp_path / "files").mkdir()
+    files = LocalFiles(str(tmp_path / "files"))
+    backend = LmdbBackend(files, str(tmp_path / "local"), 4)
+    moved = [(2, 1000), (3, 1000), (3, 2000), (4, 2000)]
+    names = ["default", *(moved_store(epoch, time_ms) for epoch, time_ms in moved)]
+    made = {}
+    for name in names:
+        store = StoreId("stream-1", "counts", name, 0, 1)
+        first = commit(backend, store, EMPTY)
+        made[name] = commit(backend, store, first.version_id)
+    for epoch, time_ms in ((2, 1000), (3, 2000)):
+        name = moved_store(epoch, time_ms)
+        stores = (StoreCommit("counts", name, "stable", (made[name],)),)
+        CommitLog(files).commit(CommitRecord("stream-1", 1, time_ms, epoch, {}, {}, stores))
+    assert delete_abandoned(files, 4) == 2
+    assert delete_abandoned(files, 4) == 0
+    kept = {name.split("/")[2] for name in files.list(STORE_PREFIX)}
+    assert kept == {*names} - {moved_store(3, 1000)}
+    assert len(files.list(STORE_PREFIX)) == 8

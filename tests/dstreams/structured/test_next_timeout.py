@@ -9,7 +9,7 @@ import pytest
 
 from checkpoint import open_files
 from checkpoint.state_store import EMPTY, LmdbBackend, StateStore, StoreId
-from dstreams.structured.operators.flat_map_groups_with_state import earliest_timeout_ms
+from dstreams.state.flat_map_groups import earliest_timeout_ms
 
 STORE = StoreId("stream", "groups", "default", 0, 1)
 

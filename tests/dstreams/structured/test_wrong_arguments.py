@@ -143,7 +143,7 @@ DATASETS: dict[str, tuple[Callable[[StreamingDataset], Any], str]] = {
         "windows are for agg, count and reduceGroups",
     ),
     "duplicates": (lambda words: words.dropDuplicates(5), "a list of these, got 5"),  # type: ignore[arg-type]
-    "no duplicates": (lambda words: words.dropDuplicates([]), "give nothing for all of a record"),
+    "no duplicates": (lambda words: words.dropDuplicates([]), "omit it to use the whole record"),
     "join": (lambda words: words.join(words, itself, "cross"), "use one of inner, left_outer"),
     "range of a join": (
         lambda words: words.join(words, itself, within=("1 hour", "0 seconds")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 from datetime import datetime, timedelta, timezone
@@ -28,6 +29,7 @@ from dstreams.arrow.aggregates import (  # noqa: E402 - needs pyarrow
     Variance,
 )
 from dstreams.arrow.aggregates.by_key import AggregatesByKey, MergedState, state_update  # noqa: E402
+from dstreams.arrow.aggregates.functions import CollectList  # noqa: E402
 from dstreams.arrow.block_rdd import together  # noqa: E402
 from dstreams.spark.failures import UserFunctionError  # noqa: E402
 
@@ -133,6 +135,9 @@ COLUMNS = pa.schema(
         ("shop", {"a": Last("x", by="at")}, "needs the column 'at'"),
         ("shop", {"a": Sum("text")}, "a=.* of test: values of string cannot be summed; use int"),
         ("shop", {"a": Mean("text")}, "values of string have no mean"),
+        ("shop", {"a": Sum(len)}, "of must be the name of a column of the blocks, got <built-in"),
+        ("shop", {"a": Max()}, "of must be the name of a column of the blocks, got None"),
+        ("shop", {"a": CollectList("x")}, "must be an aggregate of columns, such as Sum"),
         ("shop", {"a": Variance("text")}, "values of string have no variance"),
         ("shop", {"a": Max("list")}, "values of list<.*> have no order"),
         ("shop", {"a": TopK("list", 3)}, "values of list<.*> have no order"),
@@ -184,7 +189,7 @@ def test_a_sum_that_leaves_its_range() -> None:
         [pa.array(c, f.type) for c, f in zip(columns, COLUMNS, strict=True)], schema=COLUMNS
     )
     says = (
-        r"total=Sum\(column='x'\) of test at app.py:7: the sum of the column 'x' for the key "
+        r"total=Sum\(of='x'\) of test at app.py:7: the sum of the column 'x' for the key "
         r"\{'shop': 'b'\} leaves the range of int64"
     )
     with pytest.raises(UserFunctionError, match=says):
@@ -273,3 +278,12 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         aggregates.__getattr__("Sum")
     with pytest.raises(AttributeError, match="no attribute 'Median'"):
         aggregates.__getattr__("Median")
+
+
+def test_queries_and_blocks_have_the_same_classes() -> None:
+    """Both packages give one class for each name, and the mean has two names."""
+    queries = importlib.import_module("dstreams.structured.api.aggregates")
+    shared = set(aggregates.__all__) & set(queries.__all__)
+    assert shared == {"Average", "Count", "First", "Last", "Max", "Mean", "Min", "Sum"}
+    assert all(getattr(aggregates, name) is getattr(queries, name) for name in shared)
+    assert aggregates.Mean is aggregates.Average

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dstreams.spark.selectors import Spec
 from dstreams.structured import StreamingDataset, StreamSession
-from dstreams.structured.selectors import Spec
 from tests.dstreams.structured.runs import QueryRun
 
 ROWS: list[dict[str, Any]] = [

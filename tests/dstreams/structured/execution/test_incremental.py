@@ -7,20 +7,20 @@ from collections.abc import Callable
 import pytest
 
 from checkpoint import BeginRecord
+from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.structured.execution.batch_records import QueryBatch, batch_start
 from dstreams.structured.execution.incremental import IncrementalExecution
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.execution_context import StatefulOperatorStateInfo
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
-from dstreams.structured.operators.join import plan_join
-from dstreams.structured.operators.join_state import JoinCondition, JoinType, TimeRange
+from dstreams.structured.operators.join import JoinCondition, JoinType, TimeRange, plan_join
 from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.sessions import plan_sessions
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.stateful_operator import StatefulOperator
 from dstreams.structured.operators.stateless import RecordsExec, UnionExec, WindowTimeExec
 from dstreams.structured.operators.time_windows import TimeWindows
@@ -58,7 +58,8 @@ def joined(other: PhysicalOperator, kind: JoinType) -> Change:
 
 def with_timers(child: PhysicalOperator) -> PhysicalOperator:
     timeout = GroupStateTimeout.EventTimeTimeout
-    return FlatMapGroupsWithStateExec(child, abs, "key", OutputMode.Append, timeout, True, "f")
+    groups = FlatMapGroups(func=lambda key, values, state: [], where="f", timeoutConf=timeout)
+    return FlatMapGroupsWithStateExec(child, groups, "key", OutputMode.Append)
 
 
 # What follows each other, and the watermark for late rows and for eviction that each one is given.
@@ -139,4 +140,4 @@ def test_batch_time_is_that_of_the_batch() -> None:
     batch = batch_with(20_000, 9999)
     (operator,) = IncrementalExecution(query, batch, states).stateful()
     assert isinstance(operator, FlatMapGroupsWithStateExec)
-    assert operator.batchTimestampMs == batch.timestamp_ms
+    assert operator.groups.batchTimestampMs == batch.timestamp_ms

@@ -13,7 +13,10 @@ from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore
 from dstreams.state.state_versions import StateVersions
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import (
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+)
 from dstreams.structured.operators.fusion import fuse_stateful_operators
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,
@@ -21,7 +24,6 @@ from dstreams.structured.operators.physical_operator import (
     RDDScanExec,
     Task,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.stateful_operator import StateStoreReader, StateStoreWriter
 
 

@@ -17,8 +17,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import (
+from dstreams.arrow.aggregates.functions import (
     Average,
     CollectSet,
     Count,
@@ -31,12 +30,13 @@ from dstreams.structured.operators.aggregate_functions import (
     Sum,
     aggregate,
 )
+from dstreams.common.sql_values import normalized, sort_key
+from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import plan_deduplication
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
-from dstreams.structured.operators.sql_values import normalized, sort_key
 from dstreams.structured.operators.time_windows import TimeWindows
 from tests.dstreams.structured.operators.query import SparkQuery
 

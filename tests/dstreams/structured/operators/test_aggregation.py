@@ -9,22 +9,24 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
+from dstreams.arrow.aggregates.functions import Average, Count, Several
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import Average, Count, Several
 from dstreams.structured.operators.aggregation import (
     StateStoreSaveExec,
     plan_aggregation,
 )
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import (
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+)
 from dstreams.structured.operators.fusion import fuse_stateful_operators
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import (
     PhysicalOperator,
     RDDScanExec,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.time_windows import TimeWindows, Window
 from tests.dstreams.structured.operators.query import MapPartitionsExec, SparkQuery
 from tests.support.jobs import count_jobs
@@ -130,7 +132,7 @@ def test_without_facts_of_a_batch() -> None:
     plan = plan_aggregation(SCAN, BY_PARITY, numPartitions=2)
     with pytest.raises(InvalidStreamError, match="state location not present for execution"):
         plan.child.update(None)  # type: ignore[attr-defined]
-    with pytest.raises(InvalidStreamError, match="fill in outputMode"):
+    with pytest.raises(InvalidStreamError, match="outputMode is None; set it"):
         plan.child.function()  # type: ignore[attr-defined]
     unknown = ", ".join(
         f"{name} = <unknown>" for name in ("checkpoint", "runId", "opId", "ver", "numPartitions")

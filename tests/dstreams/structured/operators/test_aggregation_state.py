@@ -9,25 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstreams.spark.failures import UserFunctionError
-from dstreams.state.group_state import OutputMode
-from dstreams.structured.operators.aggregate_functions import (
+from dstreams.arrow.aggregates.functions import (
     AggregateFunction,
     Average,
     Count,
     Reduce,
     aggregate,
 )
+from dstreams.spark.failures import UserFunctionError
+from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregation import AggregateRecords, FinishRows
-from dstreams.structured.operators.aggregation_state import AggregateIntoState, MergeRows
+from dstreams.structured.operators.aggregation_state import AggregateIntoState, MergeRows, SaveRows
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
-from dstreams.structured.operators.time_windows import TimeWindows, Window
-from dstreams.structured.operators.window_keys import passed_by, time_prefix
+from dstreams.structured.operators.streaming_aggregation_state_manager import (
+    create_aggregation_state_manager,
+)
+from dstreams.structured.operators.time_windows import TimeWindows, Window, passed_by, time_prefix
 from tests.dstreams.structured.operators.local_query import LocalQuery, LocalStore
 
 BY_VALUE = Grouping(key=lambda value: value)
 BY_WINDOW = Grouping(windows=TimeWindows(5_000))
 ALL_MODES = list(OutputMode)
+
+FORMAT_2 = create_aggregation_state_manager(2)
 
 
 class Aggregation:
@@ -46,7 +50,8 @@ class Aggregation:
         self.query = LocalQuery(lambda events: partial(0, events), self._state_side, **of_query)
 
     def _state_side(self, late_ms: int | None, evict_ms: int | None) -> AggregateIntoState:
-        return AggregateIntoState(self.function, self.grouping, self.mode, late_ms, evict_ms)
+        save = SaveRows(FORMAT_2, self.grouping, self.mode, late_ms, evict_ms)
+        return AggregateIntoState(MergeRows(self.function, self.grouping), save)
 
     def add(self, *events: Any) -> dict[Any, Any]:
         """Add events: (seconds, value), or values alone; return results by key."""
@@ -263,9 +268,9 @@ def test_rows_do_not_depend_on_memory(mode: OutputMode) -> None:
     ]
     made = []
     for memory_mb in (512, 0.001):
-        into_state = AggregateIntoState(
-            Count(), grouping, mode, late_ms=5_000, evict_ms=10_000, memory_mb=memory_mb
-        )
+        merge = MergeRows(Count(), grouping, memory_mb=memory_mb)
+        save = SaveRows(FORMAT_2, grouping, mode, late_ms=5_000, evict_ms=10_000)
+        into_state = AggregateIntoState(merge, save)
         store = LocalStore(partitions=1)
         batch = store.batch(into_state, [(key, 1) for key in keys])
         made.append((batch.rows, batch.counts, store.contents()))

@@ -19,7 +19,7 @@ from dstreams.structured.operators.deduplication import (
 )
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.physical_operator import RDDScanExec
-from dstreams.structured.operators.window_keys import split_time
+from dstreams.structured.operators.time_windows import split_time
 from tests.dstreams.structured.operators.local_query import LocalQuery, LocalStore, in_us
 from tests.dstreams.structured.operators.query import SparkQuery
 

@@ -9,11 +9,10 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams.spark.failures import UserFunctionError
-from dstreams.state.partition_tasks import EventTime
+from dstreams.state.flat_map_groups import EventTime
 from dstreams.structured.operators.deduplication import KeyEvents
-from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec, MarkEvents
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import EventTimeStats, ExecutionContext
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import RDDScanExec
 from dstreams.structured.operators.time_windows import TimeWindows

@@ -15,14 +15,14 @@ from pyspark import SparkContext
 import dstreams.structured
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore
+from dstreams.arrow.aggregates.functions import Count, Sum
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.placed_pairs import PlacedPairsRDD
 from dstreams.spark.shuffle import shuffle_pairs
+from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
-from dstreams.state.state_manager import FieldsEncoder
 from dstreams.state.state_versions import StateUpdate, StateVersions
-from dstreams.structured.operators.aggregate_functions import Count, Sum
 from dstreams.structured.operators.aggregation import (
     AggregateMode,
     HashAggregateExec,
@@ -36,13 +36,23 @@ from dstreams.structured.operators.deduplication import (
 )
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.exchange import LocalSortExec, ShuffleExchangeExec
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import (
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+)
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.fusion import FusedExec, fuse_stateful_operators
 from dstreams.structured.operators.grouping import Grouping
-from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
-from dstreams.structured.operators.join_state import JoinCondition, JoinType
-from dstreams.structured.operators.limit import StreamingGlobalLimitExec, StreamingLocalLimitExec
+from dstreams.structured.operators.join import (
+    JoinCondition,
+    JoinType,
+    StreamingSymmetricHashJoinExec,
+)
+from dstreams.structured.operators.limit import (
+    LimitExec,
+    StreamingGlobalLimitExec,
+    StreamingLocalLimitExec,
+)
 from dstreams.structured.operators.partitioning import (
     BY_KEY,
     BY_KEY_AND_START,
@@ -64,7 +74,6 @@ from dstreams.structured.operators.sessions import (
     SessionWindowStateStoreSaveExec,
     UpdatingSessionsExec,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.stateful_operator import (
     SavingOperator,
     StatefulOperator,
@@ -74,7 +83,6 @@ from dstreams.structured.operators.stateful_operator import (
 from dstreams.structured.operators.stateless import (
     AppendKeyExec,
     ElementsExec,
-    LimitExec,
     RecordsExec,
     SortExec,
     StreamingRelationExec,
@@ -84,6 +92,7 @@ from dstreams.structured.operators.stateless import (
 )
 from dstreams.structured.operators.time_windows import TimeWindows, Window
 from dstreams.structured.plan.join_events import JoinedEventsExec, NestedEventsExec
+from tests.dstreams.state.stores import FieldsEncoder
 
 TWO = StablePartitioner(2)
 BY_LETTER = Grouping(str, name="letter")
@@ -536,13 +545,12 @@ def global_limit(lab: Lab) -> tuple[PhysicalOperator, Expected]:
 def flat_map_groups_with_state(lab: Lab) -> tuple[PhysicalOperator, Expected]:
     step = FlatMapGroupsWithStateExec(
         lab.pairs(("a", 1), ("a", 2), ("b", 1), ordering=BY_KEY),
-        counting,
-        "letter",
-        OutputMode.Update,
-        GroupStateTimeout.ProcessingTimeTimeout,
-        False,
-        "counting",
-        batchTimestampMs=1000,
+        FlatMapGroups(
+            func=counting,
+            where="counting",
+            timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
+            batchTimestampMs=1000,
+        ),
         stateInfo=lab.info({"a": (5, -1), "z": WithTimeout((9, 999), 999)}),
     )
     counts = {
@@ -559,17 +567,16 @@ def flat_map_groups_with_state(lab: Lab) -> tuple[PhysicalOperator, Expected]:
 def flat_map_groups_with_converters(lab: Lab) -> tuple[PhysicalOperator, Expected]:
     step = FlatMapGroupsWithStateExec(
         lab.pairs(("a", (9 * S, "5")), ("a", (1 * S, "7")), events=True, ordering=BY_KEY),
-        adding,
-        "letter",
-        OutputMode.Update,
-        GroupStateTimeout.EventTimeTimeout,
-        True,
-        "adding",
-        stateFormatVersion=1,
-        stateEncoder=FieldsEncoder(tuple),
-        getKeyObj=str.upper,
-        getValueObj=int,
-        getOutputRow=list,
+        FlatMapGroups(
+            func=adding,
+            where="adding",
+            timeoutConf=GroupStateTimeout.EventTimeTimeout,
+            stateFormatVersion=1,
+            stateEncoder=FieldsEncoder(tuple),
+            getKeyObj=str.upper,
+            getValueObj=int,
+            getOutputRow=list,
+        ),
         eventTimeWatermarkForLateEvents=1000,
         eventTimeWatermarkForEviction=2000,
         stateInfo=lab.info({"a": (30, 1, -1)}),
@@ -678,10 +685,11 @@ def test_times_that_a_timeout_requires(
     lab = Lab(sc, tmp_path)
     operator, _ = flat_map_groups_with_state(lab)
     assert isinstance(operator, FlatMapGroupsWithStateExec)
-    bare = replace(operator, timeoutConf=timeout, batchTimestampMs=None, stateInfo=lab.info())
+    groups = replace(operator.groups, timeoutConf=timeout, batchTimestampMs=None)
+    bare = replace(operator, groups=groups, stateInfo=lab.info())
     with pytest.raises(InvalidStreamError, match=message):
         bare.execute(ExecutionContext(sc, lab.states, batch=1))
-    free = replace(bare, timeoutConf=GroupStateTimeout.NoTimeout)
+    free = replace(bare, groups=replace(groups, timeoutConf=GroupStateTimeout.NoTimeout))
     rows = free.execute(ExecutionContext(sc, lab.states, batch=1)).collect()
     assert sorted(rows) == [("a", 2), ("b", 1)]
     lab.states.release()

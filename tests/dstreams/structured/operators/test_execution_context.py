@@ -15,13 +15,15 @@ from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import plan_deduplication
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
-from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.execution_context import (
+    ExecutionContext,
+    StatefulOperatorStateInfo,
+)
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import (
     PhysicalOperator,
     RDDScanExec,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.time_windows import TimeWindows
 from tests.dstreams.structured.operators.query import MapPartitionsExec, SparkQuery
 from tests.support.jobs import count_jobs

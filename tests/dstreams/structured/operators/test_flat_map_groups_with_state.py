@@ -9,7 +9,8 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
+from dstreams.state.flat_map_groups import FlatMapGroups
+from dstreams.state.group_state import GroupState
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.partitioning import BY_KEY, UNKNOWN, UNORDERED
@@ -24,7 +25,7 @@ def counting(key: Any, values: Iterator[Any], state: GroupState[int]) -> Iterato
 
 PAIRS = RDDScanExec(None, "pairs", columns=("key", "row"))
 COUNTING = FlatMapGroupsWithStateExec(
-    PAIRS, counting, "letter", OutputMode.Update, GroupStateTimeout.NoTimeout, False, "counting"
+    PAIRS, FlatMapGroups(func=counting, where="counting"), "letter"
 )
 
 

@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 from pyspark import SparkContext
 
 from checkpoint.state_store import StateWriter
-from dstreams.spark.state_metrics import StateMetrics
-from dstreams.spark.state_store_rdd import StoreFunction
-from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
-from dstreams.structured.operators.aggregate_functions import (
+from dstreams.arrow.aggregates.functions import (
     Average,
     CollectList,
     Count,
     Max,
     Several,
 )
+from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_store_rdd import StoreFunction
+from dstreams.state.flat_map_groups import FlatMapGroups
+from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.structured.operators.aggregation import AggregateRecords, plan_aggregation
 from dstreams.structured.operators.aggregation_state import (
     AggregateIntoState,
@@ -130,7 +131,8 @@ def test_aggregations(
         )
 
     def fused(late_ms: int | None, evict_ms: int | None) -> StoreFunction:
-        return AggregateIntoState(function, grouping, mode, late_ms, evict_ms)
+        save = SaveRows(create_aggregation_state_manager(2), grouping, mode, late_ms, evict_ms)
+        return AggregateIntoState(MergeRows(function, grouping), save)
 
     sides = [
         LocalQuery(lambda events: partial(0, events), side, 5_000) for side in (one_by_one, fused)
@@ -199,13 +201,12 @@ BY_WINDOW = Grouping(lambda record: record[1], TimeWindows(10_000), "window, key
 def groups(initial: tuple[Any, ...] | None = None) -> PhysicalOperator:
     plan = FlatMapGroupsWithStateExec(
         AppendKeyExec(MARKED, lambda record: record[1], "key"),
-        count_until_timeout,
-        "key",
-        OutputMode.Update,
-        GroupStateTimeout.EventTimeTimeout,
-        True,
-        "count_until_timeout",
-        batchTimestampMs=0,
+        FlatMapGroups(
+            func=count_until_timeout,
+            where="count_until_timeout",
+            timeoutConf=GroupStateTimeout.EventTimeTimeout,
+            batchTimestampMs=0,
+        ),
         initialState=None if initial is None else LocalTableScanExec(initial, ("key", "state")),
     )
     return ensure_requirements(plan, 2)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from pyspark import SparkContext
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
+from dstreams.arrow.aggregates.functions import Count
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import UserFunctionError
 from dstreams.spark.spill_buffer import SpillBuffer
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators import session_state
-from dstreams.structured.operators.aggregate_functions import Count
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.physical_operator import RDDScanExec
 from dstreams.structured.operators.session_state import (

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from dstreams.arrow.aggregates.functions import Several
 from dstreams.structured.api.aggregates import Count, First, MinBy, Reduce, Sum, UserAggregator
-from dstreams.structured.operators.aggregate_functions import Several
 from dstreams.structured.plan.aggregate_names import are_same, name_of, names_of
 
 COLUMN = "price"
@@ -48,7 +48,7 @@ class Scaled:
         (Sum(operator.attrgetter("a.b")), "Sum(of=operator.attrgetter('a.b'))"),
         (Sum(partial(getattr, 1)), "Sum(of=partial(getattr, 1))"),
         (Sum(Scaled()), f"Sum(of={__name__}.Scaled)"),
-        (First(ignore_none=True), "First(ignore_none=True)"),
+        (First(ignoreNulls=True), "First(ignoreNulls=True)"),
         (MinBy(price, by=abs), f"MinBy(of={__name__}.price, by=abs)"),
         (Reduce(func=min), "Reduce(func=min)"),
         (Reduce(), "Reduce()"),

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstreams.errors import InvalidStreamError
-from dstreams.structured.operators.aggregate_functions import (
+from dstreams.arrow.aggregates.functions import (
     AggregateFunction,
     Average,
     CollectList,
@@ -34,6 +33,7 @@ from dstreams.structured.operators.aggregate_functions import (
     UserAggregator,
     aggregate,
 )
+from dstreams.errors import InvalidStreamError
 
 
 def half(value: Any) -> Any:
@@ -64,10 +64,13 @@ TABLE: list[tuple[AggregateFunction, list[Any], Any]] = [
     (Max(), [0, None, -1], 0),
     (Min(), [], None),
     (First(), [None, 1], None),
-    (First(ignore_none=True), [None, 0, 1], 0),
+    (First(ignoreNulls=True), [None, 0, 1], 0),
     (Last(), [1, None], None),
-    (Last(ignore_none=True), [1, 2, None], 2),
+    (Last(ignoreNulls=True), [1, 2, None], 2),
     (First(), [], None),
+    (First(half, by=abs_or_none), [-3, 2, -2, None], 1.0),
+    (Last(half, by=abs_or_none), [-3, 2, 3], 1.5),
+    (First(abs_or_none, by=half, ignoreNulls=True), [3, 1, None], 1),
     (CollectList(), [2, None, 1, 2], [2, 1, 2]),
     (CollectList(), [], []),
     (CollectSet(), [2, None, 1, 2], {1, 2}),
@@ -181,7 +184,7 @@ PRICES = [{"item": "a", "price": 3}, {"item": "b", "price": None}, {"item": "c",
         (Sum("price"), 8),
         (Max("price"), 5),
         (CollectList("item"), ["a", "b", "c"]),
-        (First("price", ignore_none=True), 3),
+        (First("price", ignoreNulls=True), 3),
         (MaxBy("item", by="price"), "c"),
     ],
 )

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from dstreams.spark.failures import UserFunctionError
-from dstreams.structured.operators import aggregate_functions as functions
-from dstreams.structured.operators import copied_records
-from dstreams.structured.operators.aggregate_functions import (
+from dstreams.arrow.aggregates import functions
+from dstreams.arrow.aggregates.functions import (
     AggregateFunction,
     CollectList,
     Count,
@@ -20,9 +18,11 @@ from dstreams.structured.operators.aggregate_functions import (
     Reduce,
     Several,
     UserAggregator,
+    copies,
+    may_change_records,
 )
+from dstreams.spark.failures import UserFunctionError
 from dstreams.structured.operators.aggregation import AggregateRecords
-from dstreams.structured.operators.copied_records import copies, may_change_records
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.time_windows import TimeWindows
 
@@ -128,5 +128,5 @@ def test_record_that_cannot_be_copied() -> None:
 
 def test_examples() -> None:
     """The examples in the docstrings are true."""
-    for module in (copied_records, functions):
+    for module in (functions,):
         assert doctest.testmod(module).failed == 0

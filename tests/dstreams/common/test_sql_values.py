@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from dstreams.structured.operators.sql_values import (
+from dstreams.common.sql_values import (
     all_normalized,
     is_before,
     normalized,

@@ -17,16 +17,16 @@ from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import UserFunctionError
 from dstreams.spark.spill_buffer import SpillBuffer
 from dstreams.spark.state_metrics import StateMetrics
-from dstreams.structured.operators import join_state
+from dstreams.structured.operators import join
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
-from dstreams.structured.operators.join import plan_join
-from dstreams.structured.operators.join_state import (
+from dstreams.structured.operators.join import (
     LEFT,
     RIGHT,
     JoinCondition,
     JoinRows,
     JoinType,
     TimeRange,
+    plan_join,
 )
 from dstreams.structured.operators.physical_operator import RDDScanExec
 from tests.dstreams.structured.operators.local_query import LocalQuery
@@ -271,7 +271,7 @@ def test_what_changes_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
             in_memory.append(len(self._rows))
             return super().rows()
 
-    monkeypatch.setattr(join_state, "SpillBuffer", Held)
+    monkeypatch.setattr(join, "SpillBuffer", Held)
     for memory_mb in (1 << 62, 0.001):
         with StateStore(MemoryBackend()).writer(STORE, EMPTY) as store:
             rows, metrics = large_rows(store, memory_mb)

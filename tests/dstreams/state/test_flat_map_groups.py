@@ -12,10 +12,9 @@ from pyspark import cloudpickle
 
 from dstreams.spark.failures import UserFunctionError
 from dstreams.spark.state_metrics import StateMetrics
+from dstreams.state.flat_map_groups import EventTime, FlatMapGroups
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
-from dstreams.state.partition_tasks import EventTime, FlatMapGroups
-from dstreams.state.state_manager import FieldsEncoder
-from tests.dstreams.state.stores import DictStore
+from tests.dstreams.state.stores import DictStore, FieldsEncoder
 
 SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
 
@@ -74,8 +73,8 @@ def test_a_task_has_the_format_of_its_operator(version: int, row: Any) -> None:
 @pytest.mark.parametrize(
     ("moment", "remedy"),
     [
-        ("2026-11-23T20:15:00", "(str); make a datetime of the text: f(record) instead of the"),
-        (1.5, "1.5 (float); of seconds return round(1000 * seconds)"),
+        ("2026-11-23T20:15:00", "(str); parse the text: f(record) instead of the"),
+        (1.5, "1.5 (float); return round(1000 * seconds)"),
         (True, "got True (bool)"),
     ],
 )

@@ -1,13 +1,4 @@
-"""ApproxDistinct: how many values of a column are different, within a stated error (HyperLogLog).
-
-Of each value its hash is looked at: some bits say which register it is for, and the register keeps
-the longest run of zeros that the rest began with. A key has a list of those registers that are not
-empty, so that a key with few values costs few bytes. Which registers there are depends on the
-values alone, and not on their order, nor on how they are cut into parts.
-
-The estimate is that of O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches"
-(2017), section 3: it needs no tables, and has the same error for few values and for many.
-"""
+"""Aggregates of blocks only: Variance, TopK and ApproxDistinct."""
 
 from __future__ import annotations
 
@@ -18,10 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dstreams.arrow.aggregates.aggregate import Aggregate
+from dstreams.arrow.aggregates.columns import number, spread
+from dstreams.arrow.aggregates.functions import ColumnAggregate, column_name
 from dstreams.arrow.groups import Groups, list_sizes, lists_of, numpy_of, valid_rows
-from dstreams.arrow.key_hash import UnplaceableKeyError, hashes_of
+from dstreams.arrow.key_hash import UnplaceableKeyError, flags_of, hashes_of
+from dstreams.arrow.orders import Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,18 +29,117 @@ _ONE_REGISTER = 1.07
 
 
 @dataclass(frozen=True)
-class ApproxDistinct(Aggregate):
-    """About how many values of a column are different, nulls not counted: int64.
+class Variance(ColumnAggregate):
+    """The variance of a column of numbers, which are taken as float64.
+
+    The sum of squares is divided by the number of values less *ddof*: of a sample with 1, of all
+    there are with 0. Null for a key with no more values than *ddof*.
+    """
+
+    part_names: ClassVar[tuple[str, ...]] = ("count", "mean", "squares")
+
+    of: str
+    ddof: int = 1
+
+    def __post_init__(self) -> None:
+        if self.ddof not in (0, 1):
+            raise ValueError(f"ddof of Variance must be 0 or 1, got {self.ddof!r}")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (column_name(self.of),)
+
+    def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        rows, column = valid_rows(groups, number(columns[0], "have no variance"))
+        numbers = numpy_of(column.cast(pa.float64()))
+        return spread(rows, np.ones(len(numbers), np.int64), numbers, np.zeros(len(numbers)))
+
+    def merge_parts(self, groups: Groups, parts: Sequence[pa.Array]) -> list[pa.Array]:
+        counts = numpy_of(parts[0].fill_null(0))
+        means, squares = (numpy_of(part.fill_null(0.0)) for part in parts[1:])
+        there = counts > 0
+        return spread(groups.where(there), counts[there], means[there], squares[there])
+
+    def result(self, parts: Sequence[pa.Array]) -> pa.Array:
+        counts, _, squares = parts
+        divisors = pc.subtract(counts, self.ddof)
+        enough = pc.greater(divisors, 0)
+        divisors = pc.if_else(enough, divisors, pa.scalar(None, pa.int64()))
+        return pc.divide(squares, divisors.cast(pa.float64()))
+
+
+@dataclass(frozen=True)
+class TopK(ColumnAggregate):
+    """The *k* rows of a key with the greatest *by*, greatest first, as a list.
+
+    Elements are structs of *column* and *by*; without a *by* they are the greatest values of
+    *column*. Rows whose *by* is null are passed over; of those with an equal one the row that came
+    first stands first. It does not count: for what is most frequent see the how-to.
+    """
+
+    part_names: ClassVar[tuple[str, ...]] = ("top",)
+    is_ordered: ClassVar[bool] = True
+
+    of: str
+    k: int
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
+            raise ValueError(f"k of TopK must be a positive integer, got {self.k!r}")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (column_name(self.of),) if self._by == self.of else (self.of, self._by)
+
+    @property
+    def _by(self) -> str:
+        return self.of if self.by is None else self.by
+
+    def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        if len(columns) == 1:
+            values = columns[0]
+        else:
+            values = pa.StructArray.from_arrays(columns, names=list(self.inputs))
+        flags = flags_of(columns[-1].is_valid())
+        return [self._top(groups.where(flags), values.filter(pa.array(flags)))]
+
+    def merge_parts(self, groups: Groups, parts: Sequence[pa.Array]) -> list[pa.Array]:
+        sizes = list_sizes(parts[0])
+        rows = Groups(np.repeat(groups.of_rows, sizes), groups.count)
+        return [self._top(rows, parts[0].flatten())]
+
+    def result(self, parts: Sequence[pa.Array]) -> pa.Array:
+        return parts[0]
+
+    def _top(self, rows: Groups, values: pa.Array) -> pa.Array:
+        by = pc.struct_field(values, [1]) if len(self.inputs) == 2 else values
+        order = np.lexsort((~Ordered.of(by).numbers, rows.of_rows))
+        groups = rows.of_rows[order]
+        sizes = rows.counts()
+        rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        kept = rank < self.k
+        sizes = Groups(groups[kept], rows.count).counts()
+        return lists_of(values.take(pa.array(order[kept])), sizes)
+
+
+@dataclass(frozen=True)
+class ApproxDistinct(ColumnAggregate):
+    """The approximate number of distinct values of a column, without nulls: int64 (HyperLogLog).
 
     The result has a relative standard deviation of at most *relativeSD*: two of three are nearer
     than that, 19 of 20 within twice of it. A key has ``(1.07 / relativeSD)**2`` registers, rounded
     up to a power of two, of 2 bytes each (4 if there are more than 1,024), and as many as it has
-    different values where these are fewer. NaN equals NaN, and -0.0 equals 0.0.
+    different values if these are fewer. NaN equals NaN, and -0.0 equals 0.0.
+
+    Each register keeps the longest run of zeros in the hashes of its values. The estimate is that
+    of O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), section 3:
+    it needs no tables, and has the same error for few values and for many.
     """
 
     part_names: ClassVar[tuple[str, ...]] = ("registers",)
 
-    column: str
+    of: str
     relativeSD: float = 0.05
 
     def __post_init__(self) -> None:
@@ -59,18 +152,18 @@ class ApproxDistinct(Aggregate):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return (self.column,)
+        return (column_name(self.of),)
 
     @property
     def bits(self) -> int:
-        """How many bits of a hash say which register it is for."""
+        """The number of bits of a hash that select its register."""
         return max(_LEAST_BITS, ceil(2 * log2(_ONE_REGISTER / self.relativeSD)))
 
     def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:
         rows, values = valid_rows(groups, columns[0])
         return [self._lists(rows, self._entries(_hashes(values)))]
 
-    def merge(self, groups: Groups, parts: Sequence[pa.Array]) -> list[pa.Array]:
+    def merge_parts(self, groups: Groups, parts: Sequence[pa.Array]) -> list[pa.Array]:
         sizes = list_sizes(parts[0])
         rows = Groups(np.repeat(groups.of_rows, sizes), groups.count)
         return [self._lists(rows, numpy_of(parts[0].flatten()).astype(np.int64))]

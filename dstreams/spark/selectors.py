@@ -1,4 +1,4 @@
-"""Parts of records: by the name of a field, or by a function of the user's."""
+"""Parts of records: a field by its name, or a function of the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Spec = str | Callable[[Any], Any]
 
 
 class UnknownFieldError(LookupError):
-    """A record has no field of that name."""
+    """A record does not have a field."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,10 @@ class Field:
         try:
             return record[self.name] if isinstance(record, dict) else getattr(record, self.name)
         except (KeyError, AttributeError):
+            keys = f" with the keys {shorten(list(record))}" if isinstance(record, dict) else ""
             raise UnknownFieldError(
                 f"{self.where}: a record has no field {self.name!r}: {shorten(record)} "
-                f"({type(record).__name__}); name a field that all records have, or give a function"
+                f"({type(record).__name__}{keys}); use a field that all records have, or a function"
             ) from None
 
 
@@ -48,7 +49,7 @@ class Fields:
 def selector(
     spec: object, where: str, fields: tuple[str, ...] | None = None
 ) -> Callable[[Any], Any]:
-    """Return the function that *spec* stands for; *fields* are those of the records, if known."""
+    """Return the function of *spec*; *fields* are those of the records, None if unknown."""
     if isinstance(spec, str):
         if fields is not None and spec not in fields:
             raise InvalidStreamError(
@@ -73,21 +74,21 @@ def key_selector(
 
 
 def as_specs(subset: Spec | Sequence[Spec] | None, where: str) -> tuple[Spec, ...]:
-    """Return one part of a record, or several, as a tuple."""
+    """Return the parts of a record as a tuple."""
     if subset is None:
         return ()
     if isinstance(subset, str) or callable(subset):
         return (subset,)
     if not isinstance(subset, (list, tuple)) or not subset:
         raise InvalidStreamError(
-            f"{where} takes a field, a function, or a list of these, got {subset!r}; give nothing "
-            "for all of a record"
+            f"{where} takes a field, a function, or a list of these, got {subset!r}; omit it to "
+            "use the whole record"
         )
     return tuple(subset)
 
 
 def show(spec: object) -> str:
-    """Return how ``explain`` names a part of a record, or a window over one."""
+    """Return the text of ``explain`` for a part of a record, or a window over one."""
     if isinstance(spec, str):
         return spec
     return describe(spec) if callable(spec) else repr(spec)
