@@ -1,21 +1,21 @@
-"""Benchmark: state in blocks against state in rows, here and elsewhere, side by side.
+"""Benchmark: state in blocks, compared with state in rows and with other engines.
 
 A running sum and count by key: 1,000,000 keys of state, 1,000,000 records a batch, two partitions,
 everything durable. Each side is one process; those without SQL have a context of ``tuned_context``.
-They get the same records, which lie in memory as the side takes them: as Arrow blocks, as pairs, or
-as numbers of which Spark's SQL makes the records. The sides take turns, so that a machine that
-drifts favours none.
+They read the same records from memory, in the form that the side needs: Arrow blocks, pairs, or
+numbers that Spark's SQL turns into records. The sides take turns, so that drift of the machine
+favours none.
 
     python benchmarks/blocks.py --peers-python VENV/bin/python      # all, half an hour
     python benchmarks/blocks.py --sides blocks rows                 # ours alone, minutes
     python benchmarks/blocks.py --keys 10000 --records 10000        # small, to see that it runs
 
-The figures are the time of a batch, as its median, and the CPU time of all processes of a side, as
-its mean; to make the input is not part of a batch, but for some CPU time of Structured Streaming's.
-A batch of ours, and of pyspark.streaming, ends when the keys of its state are counted; every tenth
-writes a snapshot, or, where the name says so, every one. What is durable between two snapshots is
-what they have read. A trigger of Structured Streaming, whose rows nobody reads, writes a changelog
-of RocksDB's each time, and keeps the sum alone.
+The figures are the median time of a batch and the mean CPU time of all processes of a side. Making
+the input is not included, except for some CPU time of Structured Streaming. A batch of dstreams and
+of pyspark.streaming ends when the keys of its state are counted. Every tenth batch writes a
+snapshot, or every batch if the name says so; between two snapshots, the recorded input makes the
+state durable. A trigger of Structured Streaming discards its rows, writes a RocksDB changelog each
+time, and keeps only the sum.
 
 The exit status is 1 when a ratio is missed or two sides have different sums.
 """
@@ -211,7 +211,7 @@ def side_of(name: str, options: argparse.Namespace, spans: list[Span]) -> Side:
 
 
 def compare(options: argparse.Namespace) -> bool:
-    """Run the sides in turn and print the table; returns whether all is as it is asked for."""
+    """Run the sides in turn and print the table; return whether all targets are met."""
     batches = options.rounds * options.batches
     load = Span(DIRECT, options.keys)
     measured = [
@@ -237,7 +237,7 @@ def compare(options: argparse.Namespace) -> bool:
 def report(
     sides: list[Side], loads: dict[str, float], sums: dict[str, float], options: argparse.Namespace
 ) -> bool:
-    """Print the table; returns whether all is as it is asked for."""
+    """Print the table; return whether all targets are met."""
     batches = options.settle + options.rounds * options.batches
     wanted = 2 * (options.keys + options.records * batches + 1)
     is_good = all(sums[name] == wanted for name in sums if name not in QUERIES)
@@ -259,7 +259,7 @@ def report(
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the cases selected on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sides", nargs="*", choices=SIDES, default=list(SIDES))
     parser.add_argument("--peers-python", default=sys.executable, help="interpreter of the queries")

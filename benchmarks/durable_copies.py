@@ -1,8 +1,8 @@
-"""Benchmark: making a state durable with files of our own, against Spark's ``RDD.checkpoint``.
+"""Benchmark: making a state durable with state files, compared with Spark's ``RDD.checkpoint``.
 
 A state of a given number of keys is updated batch by batch. Every tenth batch makes it durable: by
-``write_rdd``, a commit record and ``read_rdd``, or by ``RDD.checkpoint``. Printed is what a batch
-costs without durability, the batch that writes, and the batch after it, which reads the copy.
+``write_rdd``, a commit record and ``read_rdd``, or by ``RDD.checkpoint``. The table has the time of
+a batch without durability, of the batch that writes, and of the next batch, which reads the copy.
 
     python benchmarks/durable_copies.py [KEYS]
 """
@@ -98,7 +98,7 @@ def measure(
 ) -> dict[str, list[float]]:
     """Return median seconds of a plain batch, of one that writes and of the one after it.
 
-    The ways take turns, so that a virtual machine that is still warming up favours none.
+    The methods take turns, so that a JVM that is still warming up favours none.
     """
     seconds: dict[str, list[list[float]]] = {name: [[], [], []] for name in ways}
     for _ in range(ROUNDS):

@@ -1,16 +1,16 @@
-"""Benchmark: lines of JSON to a keyed count by window, in rows and in blocks.
+"""Benchmark: JSON lines to a keyed count by window, in rows and in blocks.
 
     python benchmarks/json_lines.py             # files of 200,000 lines a batch
     python benchmarks/json_lines.py --records 50000 --batches 5
-    python benchmarks/json_lines.py --formats   # what decoding alone costs, without Spark
+    python benchmarks/json_lines.py --formats   # decoding alone, without Spark
 
 Both sides run in child processes of one run, on the same files, with the same settings of Spark.
 Rows: ``json.loads`` for each line, a pair, ``reduceByKeyAndWindow`` with its inverse. Blocks:
-``toBlocks(format="json")`` with all members of a line as columns, ``aggregateByKeyAndWindow``. With
-the one member that is counted as the only column, and with lines that the JVM has read, there are
-two more sides. A batch is one step, from the look for files to its commit. Printed are the median
-time of a batch and the mean CPU time of all processes: the driver, the JVM, the workers; a machine
-with others at work changes the first more than the second.
+``toBlocks(format="json")`` with all members of a line as columns, ``aggregateByKeyAndWindow``. Two
+more sides have only the counted member as a column, and lines read by the JVM. A batch is one step,
+from listing files to its commit. The table has the median time of a batch and the mean CPU time of
+all processes: the driver, the JVM, the workers. Other load on the machine changes the time more
+than the CPU time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def lines_of(records: int, seed: int) -> bytes:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Put a file where a stream finds it, whole."""
+    """Move a complete file to the input of a stream."""
     hidden = path.with_name(f".{path.name}")
     hidden.write_bytes(content)
     hidden.rename(path)
@@ -118,7 +118,7 @@ def run_side(side: str, records: int, warm_up: int, batches: int) -> None:
         for batch in range(warm_up + batches):
             for part in range(2):
                 put(source / f"{batch}-{part}", contents[(batch + part) % CONTENTS])
-            if batch % 4 == 3:  # apart from the others: it takes time to look at all threads
+            if batch % 4 == 3:  # measured separately: reading all threads takes time
                 before = cpu_of_all()
                 ssc.step()
                 after = cpu_of_all()
@@ -146,7 +146,7 @@ def run_side(side: str, records: int, warm_up: int, batches: int) -> None:
 
 
 def cpu_s(me: psutil.Process) -> float:
-    """CPU seconds of a process and all that it has started, those that have ended with them."""
+    """Return the CPU seconds of a process and all of its children, including ended ones."""
     total = 0.0
     for process in (me, *me.children(recursive=True)):
         try:
@@ -158,7 +158,7 @@ def cpu_s(me: psutil.Process) -> float:
 
 
 def print_formats(records: int) -> None:
-    """Print what decoding costs by the libraries that could do it, in CPU time of one process."""
+    """Print the CPU time of decoding with several libraries, in one process."""
     import msgspec
     import polars
     import pyarrow as pa

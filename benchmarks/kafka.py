@@ -1,24 +1,24 @@
-"""Benchmark: topics of Kafka, read and counted, here and by others, on a real broker.
+"""Benchmark: reading and counting Kafka topics, compared with other engines, on a real broker.
 
-Records are JSON of 130 bytes, in two partitions of a topic, a topic for each side. The broker is a
-process of its own, whose time counts for nobody. What a side is to read is in its topic before it
-starts: meanwhile all its processes are held by SIGSTOP. The figure is records a second of CPU time
-of all processes of a side (the driver, its JVM and the workers), after warm-up; the sides take
-turns, so that a machine that drifts favours none.
+Records are JSON of 130 bytes, in two partitions of a topic, one topic per side. The broker is a
+separate process, whose time is not counted. The input of a side is in its topic before it starts;
+until then all of its processes are stopped with SIGSTOP. The figure is records per second of CPU
+time of all processes of a side (the driver, its JVM and the workers), after warm-up. The sides take
+turns, so that drift of the machine favours none.
 
     python benchmarks/kafka.py --peers-python VENV/bin/python             # all, half an hour
     python benchmarks/kafka.py --case read --case empty --case plan       # ours alone, minutes
-    python benchmarks/kafka.py --case read --profile      # where the time of the workers goes
+    python benchmarks/kafka.py --case read --profile      # a profile of the workers
 
-It needs what the tests with a broker need. The peers run in an interpreter that has pyspark,
-pandas, pyarrow, protobuf, msgspec, bytewax and quixstreams. Cases:
+It has the requirements of the tests with a broker. The peers run in an interpreter that has
+pyspark, pandas, pyarrow, protobuf, msgspec, bytewax and quixstreams. Cases:
 
-    read     records that tasks read and throw away
+    read     records that tasks read and discard
     count    a count by key with durable state in every batch of 100,000 records
-    empty    a batch without new records, beside an empty batch of a queue
-    plan     how long a batch of a topic of 1,000 partitions takes to plan
+    empty    a batch without new records, compared with an empty batch of a queue
+    plan     planning a batch of a topic with 1,000 partitions
 
-The exit status is 1 when what is asked for is missed or two sides have different counts.
+The exit status is 1 if a target is missed or two sides have different counts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from stored_state import cpu_seconds
 from stored_state_data import PARTITIONS, ask, serve
 from update_state_by_key import start_spark
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the broker is that of the tests
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the broker of the tests
 
 if TYPE_CHECKING:
     from dstreams import StreamingContext
@@ -97,13 +97,13 @@ def fill(kafka: KafkaCluster, topic: str, batches: int) -> None:
 
 @dataclass
 class View:
-    """What is read of a record."""
+    """The fields of a record."""
 
     user: str
 
 
 def user_and_one(record: Any) -> tuple[str, int]:
-    """Return what is counted of a record."""
+    """Return the key of a record with the count 1."""
     return record.value.user, 1
 
 
@@ -120,7 +120,7 @@ def add_one(key: str, value: int, state: Any) -> tuple[str, int]:
 
 
 def length_of(records: Iterable[Any]) -> Iterator[int]:
-    """Read all records of a partition, and say how many there are."""
+    """Read all records of a partition, and yield their number."""
     yield sum(1 for _ in records)
 
 
@@ -182,7 +182,7 @@ def serve_ours(name: str, bootstrap: str, topic: str, directory: str, profiled: 
 
 
 def timed_steps(ssc: StreamingContext, batches: int) -> list[float]:
-    """Run batches; returns the seconds of each."""
+    """Run batches; return the seconds of each."""
     seconds = []
     for _ in range(batches):
         started = time.perf_counter()
@@ -192,11 +192,11 @@ def timed_steps(ssc: StreamingContext, batches: int) -> list[float]:
 
 
 class Side:
-    """A side: its topic, its process with all below it, and what they took.
+    """A side: its topic, its process and child processes, and their measurements.
 
     Args:
         kafka: the broker.
-        name: what it is called.
+        name: its name.
         python: the interpreter.
         warm: batches that it runs first.
     """
@@ -226,9 +226,9 @@ class Side:
         )
 
     def run(self, batches: int) -> dict[str, Any]:
-        """Let it read one batch, and then as many to be measured; returns what it has found.
+        """Let it read one batch, and then the measured ones; return its results.
 
-        The first makes up for the wait: workers end when they had nothing to do for a minute.
+        The first batch restarts workers, which end after an idle minute.
         """
         self._hold(psutil.Process.suspend)
         try:
@@ -245,7 +245,7 @@ class Side:
         return found
 
     def run_empty(self, batches: int) -> list[float]:
-        """Let it run batches without records; returns the seconds of each."""
+        """Let it run batches without records; return the seconds of each."""
         before_s = cpu_seconds(self._child.pid)
         seconds, _ = self._ask(batches)
         self.seconds += sum(seconds)
@@ -357,7 +357,7 @@ def compare_counts(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
 
 
 def highest_count() -> int:
-    """Return how many records of a batch the most frequent key has."""
+    """Return the number of records in a batch with the most frequent key."""
     counts: dict[bytes, int] = {}
     for key, _ in batch_records():
         counts[key] = counts.get(key, 0) + 1
@@ -391,7 +391,7 @@ def compare_empty(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
 
 
 def compare_planning(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
-    """Measure how long a batch of many partitions takes to plan."""
+    """Measure the time to plan a batch of many partitions."""
     from types import SimpleNamespace
 
     from dstreams import Settings
@@ -433,7 +433,7 @@ def compare_planning(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
 
 
 def has_leaders(kafka: KafkaCluster, topic: str) -> bool:
-    """Whether all partitions of a topic can be asked for their offsets."""
+    """Return whether the offsets of all partitions of a topic are available."""
     from confluent_kafka import KafkaException
 
     try:
@@ -451,7 +451,7 @@ CASES = {
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the cases selected on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", action="append", choices=CASES)
     parser.add_argument("--peers-python", default=sys.executable, help="interpreter of the peers")

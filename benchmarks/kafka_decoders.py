@@ -1,8 +1,8 @@
 """Benchmark: decoders, one record at a time and a block at once, and whole blocks into records.
 
-Each record is a page view of about 130 bytes as JSON. A Schema Registry is needed by none: schemas
-are fetched once by a worker, and are given here. Confluent's deserializer of Avro stands beside
-ours, with the schema in its cache.
+Each record is a page view of about 130 bytes as JSON. No Schema Registry is needed: a worker would
+fetch schemas once, and here they are constants. Confluent's Avro deserializer is measured for
+comparison, with the schema in its cache.
 
     python benchmarks/kafka_decoders.py
 """
@@ -108,7 +108,7 @@ def measure(name: str, decoder: Decoder[Any], values: list[bytes]) -> None:
 
 
 def measure_confluent(values: list[bytes], text: str) -> None:
-    """Print what Confluent's deserializer does, which knows no blocks."""
+    """Print the rate of Confluent's deserializer, which does not support blocks."""
     client = SchemaRegistryClient.new_client({"url": "mock://views"})
     client.register_schema("views-value", Schema(text, "AVRO"))
     context = SerializationContext("views", MessageField.VALUE)

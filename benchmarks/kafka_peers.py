@@ -1,7 +1,7 @@
-"""The sides of ``kafka.py`` that others made: Structured Streaming, Bytewax and Quix Streams.
+"""The peers in ``kafka.py``: Structured Streaming, Bytewax and Quix Streams.
 
-Run by that benchmark, in an interpreter that has them. Each has its fastest settings that are safe,
-and makes its state durable about every 100,000 records.
+That benchmark runs them in an interpreter that has them. Each has its fastest safe settings, and
+makes its state durable about every 100,000 records.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ QUERIES = {"applyInPandasWithState": apply_in_pandas, "transformWithState": tran
 
 
 def serve_query(name: str, bootstrap: str, topic: str, directory: str, jars: str) -> None:
-    """Run a query of Structured Streaming; JSON is read by the JVM, and nobody reads the rows."""
+    """Run a query of Structured Streaming; the JVM reads the JSON, and the rows are discarded."""
     from pyspark.sql import functions
 
     session = start_session({"spark.driver.extraClassPath": jars})
@@ -102,7 +102,7 @@ def serve_query(name: str, bootstrap: str, topic: str, directory: str, jars: str
 
 
 class Turns:
-    """How many records are to be read, for a side that reads by itself: told by the input."""
+    """The number of records to read, from the standard input, for a side that reads by itself."""
 
     def __init__(self) -> None:
         self.highest = 0
@@ -116,23 +116,23 @@ class Turns:
         return bool(line)
 
     def add(self, records: int) -> None:
-        """Take note of records."""
+        """Count records."""
         self._read += records
 
     @property
     def is_over(self) -> bool:
-        """Whether those of the turn are read."""
+        """Return whether the records of the turn are read."""
         return self._read >= self._upto
 
     def end(self) -> None:
-        """Tell what was found."""
+        """Print the result."""
         answer([], {"highest": ["", self.highest]})
 
 
 def serve_bytewax(bootstrap: str, topic: str, directory: str) -> None:
     """Run a dataflow of Bytewax in this process, with a snapshot after each 100,000 records.
 
-    One thread does everything, so the next batch is asked for when the one before is written.
+    There is only one thread, so the next batch is requested when the previous one is written.
     """
     import bytewax.operators as op
     import confluent_kafka
@@ -254,7 +254,7 @@ def serve_quix(bootstrap: str, topic: str, directory: str) -> None:
 
 
 def main() -> None:
-    """Be the side that the command line names."""
+    """Run the side named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--side", choices=[*QUERIES, "bytewax", "quixstreams"], required=True)
     parser.add_argument("--bootstrap", required=True)

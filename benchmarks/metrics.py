@@ -1,7 +1,7 @@
-"""What a scrape of ``/metrics`` costs, without a server: statuses are made and written as text.
+"""Benchmark: a scrape of ``/metrics``, without a server: making statuses and writing them as text.
 
-Streams of which 1,000 batches are remembered, each with operators in the state store and a source
-of Kafka, and checkpoints on disk. No Spark.
+Each stream has a history of 1,000 batches, operators in the state store, a Kafka source, and a
+checkpoint on disk. No Spark.
 
 Usage: python benchmarks/metrics.py [--streams 5] [--operators 20] [--partitions 200]
 """
@@ -40,7 +40,7 @@ def store(uid: str, partitions: int) -> StoreCommit:
 
 
 def run_stream(name: str, directory: Path, operators: int, partitions: int) -> None:
-    """Let the application know a stream that has run its batches."""
+    """Register a stream that has run its batches."""
     monitor = Monitor("stream", name, 1000, SystemClock(), BATCHES)
     log = TransactionLog.take_over(open_files(str(directory)), f"stream-{name}", now_ms=1)
     uids = [f"operator-{number}" for number in range(operators)]

@@ -1,17 +1,17 @@
-"""Benchmark: every operation, here against pyspark.streaming, side by side.
+"""Benchmark: every operation, compared with pyspark.streaming.
 
 Each side is one process with one SparkContext, of the same settings, that runs all operations one
 after the other, each in a StreamingContext of its own, on the same data. The sides take turns by
-operation, so that a machine that drifts favours none; while one runs, the other waits. Each batch
+operation, so that drift of the machine favours none; while one runs, the other waits. Each batch
 ends with ``count()`` of the result. The figure is the median time of a batch after warm-up, from
 the moment it is due to the return of its output. Windows are full when measuring begins.
 
     python benchmarks/operations.py                        # the table, some minutes
     python benchmarks/operations.py --only map join        # some rows
-    python benchmarks/operations.py --records 100 --batches 2   # whether it works
+    python benchmarks/operations.py --records 100 --batches 2   # a smoke test
 
-An operation is slower here when its ratio is below 0.95, a second time with twice as many batches.
-The exit status is 1 when one is, or when the two sides count different numbers of results.
+An operation counts as slower if its ratio is below 0.95, twice, the second time with twice as many
+batches. The exit status is 1 if one is, or if the two sides count different numbers of results.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def size(records: Any) -> list[int]:
 
 
 def swapped(index: int, records: Any) -> Iterator[Any]:
-    """Return the records of a partition with key and value in each other's place."""
+    """Return the records of a partition with key and value swapped."""
     return ((value, key) for key, value in records)
 
 
@@ -60,11 +60,11 @@ def merge(total: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Streams:
-    """What an operation is given.
+    """The inputs of an operation.
 
     Args:
         ssc: the StreamingContext.
-        pairs: stream of pairs of a text and a number, all records of the batch.
+        pairs: stream of pairs of a string and a number, all records of the batch.
         keys: stream of pairs, one for each key, for joins.
         numbers: stream of numbers.
     """
@@ -204,7 +204,7 @@ SIDES = {"dstreams": serve_dstreams, "pyspark": serve_pyspark}
 
 
 def serve(side: str, records: int) -> None:
-    """Run what each line of the standard input asks for, and answer with a line."""
+    """Run the operation on each line of the standard input, and print a line for it."""
     spark = start_spark()
     data = Data(spark, records)
     with tempfile.TemporaryDirectory() as directory:
@@ -259,7 +259,7 @@ def compare(sides: list[Side], name: str, batches: int) -> bool:
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the cases selected on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=OPERATIONS, help="operations to run")
     parser.add_argument("--records", type=int, default=100_000, help="records of a batch")
@@ -274,7 +274,7 @@ def main() -> int:
     sides = [Side(side, arguments.records) for side in SIDES]
     try:
         names = arguments.only or list(OPERATIONS)
-        for side in sides:  # a new process compiles: its first figures are of no operation
+        for side in sides:  # warm-up of a new process
             side.run(names[0], 2 * arguments.batches)
         good = [compare(sides, name, arguments.batches) for name in names]
     finally:

@@ -1,28 +1,27 @@
-"""How long a restart takes with a million keys of state, here and in pyspark.streaming.
+"""Benchmark: a restart with a million keys of state, compared with pyspark.streaming.
 
     python benchmarks/recovery.py                       # all, ten minutes; status 1: missed
     python benchmarks/recovery.py --side dstreams       # one row
-    python benchmarks/recovery.py --metadata            # what writing batches down costs
+    python benchmarks/recovery.py --metadata            # the cost of batch records
 
-A program gets that many keys from a file, runs batches of a second, and is killed. Measured is the
-next process, made by ``getOrCreate``: from its start to the end of the output of its first new
-batch, which is one later than every batch whose output had ended before. Killed and measured it is
-several times in a row, always five batches after the last one whose time calls for a copy of the
-state, so that every restart has as many batches to make up for. The rows:
+A program reads that many keys from a file, runs one-second batches, and is killed. The next
+process, made with ``getOrCreate``, is measured from its start to the end of the output of its first
+new batch, which is later than every batch whose output had ended before. The program is killed and
+measured several times in a row, always five batches after a snapshot of the state is due, so that
+every restart has the same number of batches to catch up with. The rows:
 
     dstreams   ``updateStateByKey``; the output counts the keys
-    pyspark    the same text with ``pyspark.streaming``: same source, conf, memory and interval.
-               It needs several seconds for such a batch, so it falls behind, here and in its first
-               life; how far says ``lag_s``. None of that counts but what it does before the first
-               new batch. ``first_output_s`` is its first output of any batch, also of an old one
-    stored     ``mapWithState``, which reads no state before it needs it. An empty batch says little
-               of it: the new batch is the first one with records, of a file that came meanwhile
+    pyspark    the same program with ``pyspark.streaming``: same source, conf, memory and interval.
+               It needs several seconds per batch, so it falls behind; ``lag_s`` is the delay.
+               Only its work before the first new batch counts. ``first_output_s`` is its first
+               output of any batch, even of an old one
+    stored     ``mapWithState``, which reads state lazily. An empty batch shows little of that, so
+               the new batch is the first one with records, from a file that arrived in the meantime
 
-For each restart: seconds, seconds of processor time of all its processes until then, and when its
-phases ended. With other work on the machine compare the processor time, not the seconds. What it
-costs to write down what a batch reads and that it is done is measured in a stream that does nothing
-else. The exit status is 1 when pyspark took less than three times as long as dstreams or stored, by
-the medians.
+The figures of each restart are seconds, CPU seconds of all its processes until then, and the end of
+each phase. On a busy machine compare the CPU seconds. The cost of begin and commit records is
+measured in a stream that does nothing else. The exit status is 1 if the median of pyspark is less
+than three times that of dstreams or stored.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def spark_context() -> Any:
 
 
 def keys_of(line: str) -> Any:
-    """A line says which keys: every how many-th, from which, up to which."""
+    """Return the keys of a line, which has their step, start and end."""
     first, end, step = map(int, line.split())
     return ((key, 1) for key in range(first, end, step))
 
@@ -100,7 +99,7 @@ def define(kind: Any, directory: str, side: str) -> Any:
 
 
 def run(directory: str, side: str, keys: int) -> None:
-    """The program: taken up when it was there before."""
+    """The program, which resumes from an existing checkpoint."""
     if side == "pyspark":
         from pyspark.streaming import StreamingContext
     else:
@@ -115,13 +114,13 @@ def run(directory: str, side: str, keys: int) -> None:
     mark(directory, "started")
     if not Path(directory, "input").exists():
         Path(directory, "input").mkdir()
-        time.sleep(3)  # what is there before the first batch is no new file
+        time.sleep(3)  # a file that exists before the first batch is not new
         give(directory, [f"{part} {keys} {PARTITIONS}" for part in range(PARTITIONS)])
     ssc.awaitTermination()
 
 
 def give(directory: str, lines: list[str], at: float | None = None) -> None:
-    """Put a file into the input, at once, as if written *at* a time."""
+    """Move a file to the input, with *at* as its time."""
     hidden = Path(directory, "input", ".new")
     hidden.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if at is not None:
@@ -134,7 +133,7 @@ def give(directory: str, lines: list[str], at: float | None = None) -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch whose output has ended, when, and what it counted."""
+    """A batch whose output has ended, with its end time and count."""
 
     ended: float
     time_ms: int
@@ -149,7 +148,7 @@ def batches(directory: str) -> list[Batch]:
 
 
 def processes(session: int) -> tuple[int, float]:
-    """How many processes a session has, and the seconds of processor time they used."""
+    """Return the number of processes of a session, and their CPU seconds."""
     count, ticks = 0, 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -163,7 +162,7 @@ def processes(session: int) -> tuple[int, float]:
 
 
 def surroundings(directory: str) -> dict[str, str]:
-    """What a restart by pyspark.streaming has no other way to get, and compiled modules for all."""
+    """Write the modules that pyspark.streaming needs at a restart, compiled for all sides."""
     given = {**os.environ, "PYTHONPYCACHEPREFIX": f"{directory}/compiled"}
     given.pop("PYTHONDONTWRITEBYTECODE", None)
     given["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 2g pyspark-shell"
@@ -171,12 +170,12 @@ def surroundings(directory: str) -> dict[str, str]:
 
 
 def live(directory: str, side: str, keys: int, least: int) -> dict[str, Any]:
-    """Run the program until it did some new batches, kill it, and say how it started."""
+    """Run the program until it has run some new batches, kill it, and return its start."""
     old = batches(directory)
     newest_ms = max((batch.time_ms for batch in old), default=0)
     counts = range(1, keys) if side == "stored" and old else range(keys, keys + 1)
     if side == "stored" and old:
-        # The first batch that is not begun yet takes it, not one at the end of a backlog.
+        # The next batch reads it, not one at the end of a backlog.
         give(directory, [f"0 {keys} {max(1, keys // TOUCHED)}"], newest_ms / 1000 + 0.1)
     began, used = time.time(), None
     command = [sys.executable, __file__, "--run", directory, "--side", side, "--keys", str(keys)]
@@ -211,13 +210,13 @@ def live(directory: str, side: str, keys: int, least: int) -> dict[str, Any]:
 
 
 def is_halfway(first: Batch, newest: Batch) -> bool:
-    """Whether a batch is halfway between two that copy the state."""
+    """Return whether a batch is halfway between two snapshots of the state."""
     number = (newest.time_ms - first.time_ms) // 1000 + 1
     return number % INTERVAL == KILLED_AT
 
 
 def restarts(side: str, keys: int, repeat: int) -> list[dict[str, Any]]:
-    """What each restart of a program took."""
+    """Return the figures of each restart of a program."""
     with tempfile.TemporaryDirectory() as directory:
         live(directory, side, keys, LOADED_BATCHES)
         rows = []
@@ -228,7 +227,7 @@ def restarts(side: str, keys: int, repeat: int) -> list[dict[str, Any]]:
 
 
 def metadata_ms() -> float:
-    """What a batch takes longer when it is written down, median of many."""
+    """Return the time that records add to a batch, as the median of many."""
     from dstreams import StreamingContext
 
     spark = spark_context()

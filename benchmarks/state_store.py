@@ -1,9 +1,9 @@
-"""Benchmark: the state store against a plain dict in process, and what the store does besides.
+"""Benchmark: the state store, compared with a plain dict in the same process.
 
 A case with a number of keys makes a store of that many, then runs batches in turn with a dict that
-holds the same values: a batch reads, changes and commits random keys, and opens the version that
-the batch before committed, which applies it. Printed are the medians of CPU time (of the whole
-process, so what LMDB and the disk make it do counts) and of wall time, and their ratio to the dict.
+holds the same values. A batch reads, changes and commits random keys, and opens the version that
+the previous batch committed, which applies it. The table has the medians of CPU time (of the whole
+process, including the work for LMDB and the disk) and of wall time, and their ratio to the dict.
 
     python benchmarks/state_store.py [--case 1M] [--rounds 15] [--memory] [--directory DIR]
 """
@@ -96,7 +96,7 @@ def step_of_class(given: float, value: Value) -> Value:
 
 
 def text(number: int) -> Value:
-    """A tuple that is no row: with a text, and with a time beside it as operators have it."""
+    """A tuple that is not a row: with a string, and paired with a time, as operators store it."""
     return ((f"user-{number}", number, number * 0.5), 1_770_000_000_000)
 
 
@@ -116,7 +116,7 @@ class Text:
 
 
 def text_of_class(number: int) -> Value:
-    """A dataclass of the fields of :func:`text`, with the time beside it."""
+    """A dataclass with the fields of :func:`text`, paired with the time."""
     return (Text(f"user-{number}", number, number * 0.5), 1_770_000_000_000)
 
 
@@ -174,14 +174,14 @@ FLOORS = ("100k", "1M", "100k-dicts")
 
 
 class Stopwatch:
-    """Medians of CPU and wall time in ms, by name."""
+    """Median CPU and wall times in ms, by name."""
 
     def __init__(self) -> None:
         self._laps: dict[str, list[tuple[float, float]]] = {}
 
     @contextmanager
     def lap(self, name: str) -> Iterator[None]:
-        """Measure what is done inside."""
+        """Measure the body of the with statement."""
         cpu, wall = time.process_time(), time.perf_counter()
         yield
         lap = (time.process_time() - cpu, time.perf_counter() - wall)
@@ -225,7 +225,7 @@ def fill(store: StateStore, case: Case, timeouts: bool = False) -> VersionId:
 
 
 def batch_of(case: Case) -> list[tuple[str, float]]:
-    """Return keys that are touched, and what is given for them."""
+    """Return the touched keys and their new values."""
     return [(f"user-{n}", 1.5) for n in random.sample(range(case.keys), case.touched)]
 
 
@@ -374,14 +374,14 @@ def fresh(directory: str) -> str:
 
 
 def private_mb() -> float:
-    """Return the private memory of this process, mapped pages of files apart."""
+    """Return the private memory of this process, without mapped files."""
     with open("/proc/self/smaps_rollup", encoding="ascii") as lines:
         facts = dict(line.split(":") for line in list(lines)[1:])
     return int(facts["Anonymous"].split()[0]) / 1e3
 
 
 def run_memory(store: StateStore, rounds: int) -> None:
-    """Measure the memory of a process that runs batches, by the size of the state."""
+    """Measure the memory of a process that runs batches, for several sizes of state."""
     for keys in (10_000, 100_000, 1_000_000):
         case = Case(keys, 10_000)
         pid = os.fork()
@@ -404,13 +404,13 @@ def run_memory(store: StateStore, rounds: int) -> None:
 
 
 def main() -> None:
-    """Run the cases that are asked for."""
+    """Run the selected cases."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     names = [*BATCHES, "floor", "scan", "open", "memory"]
     parser.add_argument("--case", action="append", choices=names)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--memory", action="store_true", help="contents in memory, not on files")
-    parser.add_argument("--directory", help="where files are made; a temporary one by default")
+    parser.add_argument("--directory", help="directory for files; a temporary one by default")
     options = parser.parse_args()
     random.seed(7)
     for name in options.case or names:

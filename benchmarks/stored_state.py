@@ -1,23 +1,23 @@
-"""Benchmark: stored state here against Structured Streaming and Bytewax, side by side.
+"""Benchmark: stored state, compared with Structured Streaming and Bytewax.
 
 A running sum by key: batches of 10,000 records, two partitions, 200,000 keys of state, everything
 durable. Each side is one process, on the same records; they take turns, a few batches each, so that
-a machine that drifts favours none. The figure is the median time of a batch: here from its planning
-to the return of everything that follows its commit, with rows that Python reads; in Structured
-Streaming what it says of the execution of the trigger, with rows that nobody reads; in Bytewax the
-time from one batch that the source gives to the next, with a snapshot of each. Input is in memory.
+drift of the machine favours none. The figure is the median time of a batch. In dstreams it runs
+from planning to the end of the work after the commit, with rows that Python reads. In Structured
+Streaming it is the reported execution time of the trigger, with rows that are discarded. In Bytewax
+it is the time between two batches of the source, with a snapshot of each. Input is in memory.
 
     python benchmarks/stored_state.py --peers-python VENV/bin/python   # all, half an hour
     python benchmarks/stored_state.py --case flat --case timeouts      # ours alone, minutes
 
 The peers run in an interpreter that has pyspark, pandas, pyarrow, protobuf and bytewax. Cases:
 
-    batch      a batch with 200,000 keys of state, and the first batch, which loads them; the CPU
-               time of all processes of a side says more than the median where others work too
+    batch      a batch with 200,000 keys of state, and the first batch, which loads them; on a busy
+               machine, compare the CPU time of all processes of a side
     flat       a batch with 50,000 and with 5,000,000 keys, and the memory of the workers
     timeouts   a batch in which 100 of 1,000,000 timers are due, and one in which none are
 
-The exit status is 1 when a ratio is missed or two sides have different sums.
+The exit status is 1 if a target is missed or two sides have different sums.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def add_all(key: str, values: Iterator[int], state: Any) -> Iterator[tuple[str, 
 
 
 def remind(key: str, values: Iterator[int], state: Any) -> Iterator[tuple[str, int]]:
-    """Keep a timer for as long as a value says; say when it is due."""
+    """Set a timer for as long as the value says, and return the key when it is due."""
     if state.hasTimedOut:
         state.remove()
         yield key, 1
@@ -197,8 +197,8 @@ class Side:
     """The process of a side.
 
     Args:
-        name: what it is called.
-        command: what starts it.
+        name: its name.
+        command: its command line.
         spans: its batches.
     """
 
@@ -215,7 +215,7 @@ class Side:
         )
 
     def run(self, count: int) -> tuple[list[float], dict[str, float]]:
-        """Run the next batches; returns the seconds of each, and what else the side told."""
+        """Run the next batches; return the seconds of each, and the other facts of the side."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
@@ -237,7 +237,7 @@ class Side:
         before = cpu_seconds(self._child.pid)
         seconds, facts = self.run(batches)
         self.seconds += seconds
-        # A side may know better: what it has used apart from what its input costs to make.
+        # A side may report its CPU time without that of making its input.
         self.cpu_s += facts.get("cpu_s", cpu_seconds(self._child.pid) - before)
 
     def close(self) -> None:
@@ -356,7 +356,7 @@ CASES = {"batch": compare_batches, "flat": compare_sizes, "timeouts": compare_ti
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the cases selected on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", action="append", choices=CASES)
     parser.add_argument("--peers-python", default=sys.executable, help="interpreter of the peers")

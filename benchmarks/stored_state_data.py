@@ -1,6 +1,6 @@
-"""What both sides of ``stored_state.py`` share: the records, and the talk with a side's process.
+"""Shared by the sides of ``stored_state.py``: records, and the protocol with a side's process.
 
-Records are made of whole numbers, here and in Spark's SQL by the same rule.
+Records are derived from integers, by the same rule in Python and in Spark's SQL.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def records(span: Span, keys: int) -> list[tuple[str, int]]:
 def spans_of(
     keys: int, touched: int, warm: int, batches: int, load_at_once: int | None = None
 ) -> list[Span]:
-    """Return the batches of a side: warm-up, load, those that are measured, and a last look."""
+    """Return the batches of a side: warm-up, load, measured batches, and a final check."""
     at_once = load_at_once or keys
     spans = [Span(DIRECT + keys + touched * number, touched) for number in range(warm)]
     for start in range(0, keys, at_once):
@@ -56,20 +56,20 @@ def serve(run: Callable[[int], Sequence[float]], facts: Callable[[], object]) ->
 
     Args:
         run: runs the next batches and returns the seconds of each.
-        facts: what else is told with each answer, as JSON.
+        facts: other facts to report with each answer, as JSON.
     """
     for count in map(int, sys.stdin):
         answer(run(count), facts())
 
 
 def answer(seconds: Iterable[float], facts: object) -> None:
-    """Tell the process that asked."""
+    """Report to the parent process."""
     sys.stdout.write(f"answer {json.dumps([list(seconds), facts])}\n")
     sys.stdout.flush()
 
 
 def ask(child_in: TextIO, child_out: TextIO, count: int) -> tuple[list[float], dict[str, float]]:
-    """Let a side run its next batches; returns the seconds of each, and what else it told.
+    """Let a side run its next batches; return the seconds of each, and its other facts.
 
     Raises:
         EOFError: the side has ended.

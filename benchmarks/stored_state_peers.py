@@ -1,6 +1,6 @@
-"""The sides of ``stored_state.py`` that others made: Structured Streaming and Bytewax.
+"""The peers in ``stored_state.py``: Structured Streaming and Bytewax.
 
-Run by that benchmark, in an interpreter that has them. Each has its fastest settings that are safe.
+That benchmark runs them in an interpreter that has them. Each has its fastest safe settings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROW = "key string, total long"
 
 
 def start_session(more: Mapping[str, str] | None = None) -> Any:
-    """Start Spark with a store on RocksDB, changelogs, and nothing that costs and is not needed."""
+    """Start Spark with a store on RocksDB and changelogs, and without optional costs."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
@@ -142,7 +142,7 @@ QUERIES = {
 
 
 def serve_query(name: str, keys: int, spans: list[Span], directory: str) -> None:
-    """Run a query of Structured Streaming; a batch's time is what Spark says of its execution."""
+    """Run a query of Structured Streaming; batch times are those in its progress."""
     session = start_session()
     source = MemoryInput(session)
     sums = QUERIES[name](records_of(source.numbers, keys))
@@ -181,8 +181,8 @@ def totals() -> list[Any]:
 def serve_bytewax(keys: int, spans: list[Span], directory: str) -> None:
     """Run a dataflow of Bytewax in this process, with a snapshot after each batch.
 
-    The source has the next batch ready whenever it is asked, and one thread does everything, so the
-    time from one request to the next is that of a batch with its snapshot.
+    The source always has the next batch ready, and there is only one thread, so the time between
+    two requests is that of a batch with its snapshot.
     """
     import bytewax.operators as op
     from bytewax.dataflow import Dataflow
@@ -254,7 +254,7 @@ def serve_bytewax(keys: int, spans: list[Span], directory: str) -> None:
 
 
 def main() -> None:
-    """Be the side that the command line names."""
+    """Run the side named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("side", choices=[*QUERIES, "bytewax"])
     parser.add_argument("keys", type=int)

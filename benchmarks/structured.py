@@ -1,4 +1,4 @@
-"""Benchmark: operators of structured queries, here against Spark's own in the JVM.
+"""Benchmark: operators of structured queries, compared with Spark's own in the JVM.
 
 Both sides get the same records, made in Python: numbers become ``(event time, "user-17")``. On
 Spark's side that is a source of numbers and a Python function for the user (without Arrow, as plain
@@ -10,22 +10,22 @@ the second compiler of the JVM as well, as its documentation says for SQL over m
     python benchmarks/structured.py --case append      # one row
     python benchmarks/structured.py --case start       # from start() to the first row
     python benchmarks/structured.py --case append --side unfused   # operators one after the other
-    python benchmarks/structured.py --records 1000 --rounds 1   # whether it works
+    python benchmarks/structured.py --records 1000 --rounds 1   # a smoke test
 
-The figure is the median time of a batch after warm-up, of 30 batches because the JVM compiles that
-long: here plan, job and reading of all rows;
-there ``addBatch``, which is the same. Each side is a process of its own; they take turns, and the
-ratio is the median over rounds. ``native`` is Spark's time when it makes the users in the JVM too:
-what there is to win with Python objects. ``cpu`` is the processor time of a batch, on Spark's side
-with its logs: on a machine that does other things as well it is the better figure.
+The figure is the median time of a batch after a warm-up of 30 batches, because the JVM compiles
+that long. In dstreams it covers plan, job and reading of all rows; in Spark ``addBatch``, which
+does the same. Each side is a separate process; they take turns, and the ratio is the median over
+rounds. ``native`` is Spark's time if it also makes the users in the JVM, a lower bound for Python
+objects. ``cpu`` is the CPU time of a batch, on Spark's side including its logs: the better figure
+on a busy machine.
 
-``start`` is another table: how long it takes from ``start()`` to the first row in the sink, for the
-first query of a SparkContext that is there already, and for the second one. The first one starts
-Python workers, and the JVM loads what a shuffle needs; ``plain job`` is what that alone takes, in
-another context: a job of PySpark with a shuffle, and no query.
+``start`` is another table: the time from ``start()`` to the first row in the sink, for the first
+and the second query of an existing SparkContext. The first one starts Python workers, and the JVM
+loads its shuffle classes; ``plain job`` is the time for that alone, in another context: a PySpark
+job with a shuffle, without a query.
 
-The exit status is 1 when a ratio is below what is asked for, when the sides come to different
-states, or when a first row comes too late.
+The exit status is 1 if a ratio is below its target, if the states of the sides differ, or if a
+first row is late.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Case:
     Args:
         mode: output mode.
         records: records of a batch.
-        at_least: the ratio that is asked for.
+        at_least: the target ratio.
     """
 
     mode: str
@@ -166,7 +166,7 @@ def run_dstreams(
 
 
 def counts_of(metrics: dict[str, int]) -> dict[str, int]:
-    """Return what both sides must agree on."""
+    """Return the values that must be equal on both sides."""
     return {
         "total": metrics["numTotalStateRows"],
         "updated": metrics["numUpdatedStateRows"],
@@ -241,7 +241,7 @@ def cpu_ms() -> float:
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended meanwhile
+        except OSError:  # it has ended in the meantime
             continue
         number = int(path.parent.name)
         # Of itself, and of children that have ended.
@@ -294,7 +294,7 @@ def first_shuffle(spark: Any) -> None:
 
 
 def seconds_of(action: Callable[[], None]) -> float:
-    """Return how long something takes."""
+    """Return the duration of a call."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
@@ -305,7 +305,7 @@ SOURCES = ("plain job", "memory", "rate")
 
 
 def run_side(side: str, name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Run one side in a process of its own."""
+    """Run one side in a separate process."""
     command = [sys.executable, __file__, "--side", side, "--case", name]
     command += ["--records", str(args.records), "--batches", str(args.batches)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -316,7 +316,7 @@ def run_side(side: str, name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def child(args: argparse.Namespace) -> None:
-    """Run one side here, and print what it came to."""
+    """Run one side in this process, and print its result."""
     if args.case == START:
         print(json.dumps(run_start(args.side)))
         return

@@ -1,15 +1,15 @@
-"""Benchmark: what the live page costs a batch, with 50 pages open and with 1,000 scrapes a minute.
+"""Benchmark: the cost of the live page, with 50 open pages and with 1,000 scrapes a minute.
 
-One stream with ``updateStateByKey`` runs in this process, four batches a second at most. Nobody
-looks, then pages are open in another process, then another process scrapes ``/metrics``, in turn,
-several rounds of each. The figures are the median and mean time of a batch, and the processor time
-that the driver's Python spends for each batch, everything that it does included.
+One stream with ``updateStateByKey`` runs in this process, at most four batches per second. In turn,
+for several rounds, there are no clients, open pages in another process, and another process that
+scrapes ``/metrics``. The figures are the median and mean time of a batch, and the CPU time of the
+driver's Python per batch, everything included.
 
     python benchmarks/ui.py                        # a minute of each, in four rounds
     python benchmarks/ui.py --rounds 1 --seconds 5
 
-A page is a connection that takes all events; it shows nothing, so that this machine's processors
-are the driver's.
+A page is a connection that reads all events but renders nothing, to leave the processors to the
+driver.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ SCRAPES_A_MINUTE = 1000
 PERIOD_S = 0.25
 KEYS = 2000
 ASKED = 1.05
-"""How much longer a batch may take with 50 pages."""
+"""The limit for the added time of a batch with 50 pages."""
 
 
 @dataclass
 class Side:
-    """What was measured of one way to look.
+    """The measurements with one kind of client.
 
     Args:
-        visitor: what the other process does; None for nobody.
+        visitor: the kind of client in the other process; None without clients.
         times_s: of each batch.
         cpu_s: processor time of the driver's Python.
-        told: what the other process has to say.
+        told: the report of the other process.
     """
 
     visitor: str | None
@@ -97,7 +97,7 @@ def run(ssc, side: Side, seconds: float) -> None:
 
 
 async def visit(what: str, port: int, seconds: float) -> None:
-    """Look, and print what was seen."""
+    """Run the clients, and print their report."""
     request = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
     if what == "pages":
         events = [0] * PAGES
@@ -137,7 +137,7 @@ async def count_events(reader: asyncio.StreamReader, events: list[int], page: in
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the cases selected on the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=15, help="of each side in a round")

@@ -1,4 +1,4 @@
-"""Benchmark: updateStateByKey here against pyspark.streaming, side by side.
+"""Benchmark: updateStateByKey, compared with pyspark.streaming.
 
 Both sides run in child processes of one run, on the same data, the same number of partitions and
 the same Spark settings; each batch ends with ``count()`` of the state. The figure is the median
@@ -9,7 +9,7 @@ the mean, because there the batches differ as the state grows.
     python benchmarks/update_state_by_key.py --case 1M   # one row
     python benchmarks/update_state_by_key.py --tuned     # both sides in a context of tuned_context
 
-A plain dict in one process does the same work for comparison: a floor, with nothing durable.
+For comparison, a plain dict in one process does the same work: a lower bound without durability.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Case:
         warm: how many of them come before the measured ones.
         load: whether a first batch puts every key into the state; without it the state grows, and
             the batches that warm the workers up have a thousand records each.
-        at_least: the ratio that is asked for.
+        at_least: the target ratio.
     """
 
     keys: int
@@ -114,7 +114,7 @@ def start_tuned(*options: str) -> Any:
 
 
 def run_dstreams(case: Case, directory: str, start: Callable[[], Any]) -> list[float]:
-    """Run the case on dstreams; returns seconds for each batch."""
+    """Run the case on dstreams; return seconds for each batch."""
     from dstreams import StreamingContext
     from dstreams.testing import ManualClock
 
@@ -133,7 +133,7 @@ def run_dstreams(case: Case, directory: str, start: Callable[[], Any]) -> list[f
 
 
 def run_pyspark(case: Case, directory: str, start: Callable[[], Any]) -> list[float]:
-    """Run the case on pyspark.streaming; returns seconds for each batch."""
+    """Run the case on pyspark.streaming; return seconds for each batch."""
     warnings.simplefilter("ignore", FutureWarning)
     from pyspark.streaming import StreamingContext
 
@@ -152,7 +152,7 @@ def run_pyspark(case: Case, directory: str, start: Callable[[], Any]) -> list[fl
 
 
 def run_dict(case: Case, *_: Any) -> list[float]:
-    """Do the same work with a dict in this process; returns seconds for each batch."""
+    """Do the same work with a dict in this process; return seconds for each batch."""
     state: dict[str, int] = {}
     seconds = []
     for batch in batches_of(case):
@@ -167,7 +167,7 @@ def run_dict(case: Case, *_: Any) -> list[float]:
 
 
 def timed_batches(count: int, due: Callable[[], Any], done: threading.Semaphore) -> list[float]:
-    """Let *count* batches become due, one after the other; returns the seconds of each."""
+    """Let *count* batches become due, one after the other; return the seconds of each."""
     seconds = []
     for _ in range(count):
         started = time.perf_counter()
@@ -182,7 +182,7 @@ SIDES = {"dstreams": run_dstreams, "pyspark": run_pyspark, "dict": run_dict}
 
 
 def run_side(side: str, case: Case, is_tuned: bool) -> tuple[list[float], int]:
-    """Run one side in a process of its own; returns seconds by batch and peak memory in bytes."""
+    """Run one side in a separate process; returns seconds by batch and peak memory in bytes."""
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, __file__, "--side", side, json.dumps(asdict(case)), directory]
         command += ["--tuned"] if is_tuned else []
@@ -213,7 +213,7 @@ def memory_of(pid: int) -> int:
 
 
 def compare(name: str, case: Case, is_tuned: bool) -> bool:
-    """Run one row and print it; returns whether it reached what is asked for."""
+    """Run one row and print it; return whether it reached the target."""
     medians, peaks = {}, {}
     for side in SIDES:
         seconds, peaks[side] = run_side(side, case, is_tuned)
@@ -232,7 +232,7 @@ def compare(name: str, case: Case, is_tuned: bool) -> bool:
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the cases selected on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", choices=CASES, help="run one row only")
     parser.add_argument(

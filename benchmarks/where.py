@@ -1,23 +1,23 @@
-"""Where the time and the CPU of a batch go: a profile of the driver, the JVM and the workers.
+"""Profile the time and the CPU of a batch in the driver, the JVM and the workers.
 
-Each case runs in a process of its own, in a context as :func:`tuned_context` makes it. Beside them
-runs the yardstick: one Spark job with a shuffle and Python on both sides, on the same records. They
-take turns, a few batches each, so that a machine that drifts favours none. Printed are
+Each case runs in a separate process, in a context of :func:`tuned_context`. It is compared with a
+yardstick: one Spark job with a shuffle and Python on both sides, on the same records. They take
+turns, a few batches each, so that drift of the machine favours none. The output has
 
 - the median of a batch and the CPU time of all its processes, and both as a ratio to the yardstick;
 - the driver's steps in their order, with the calls of the JVM and the syncs of files in each;
 - the jobs: from their submission to the first task, in tasks, and from the last task to their end;
 - the CPU time by process, in the JVM by its threads (JIT and collector are threads of their own);
-- what the tasks of the workers spend in their function and around it.
+- the time of the tasks of workers in their function and around it.
 
     python benchmarks/where.py                       # all cases, five minutes
     python benchmarks/where.py --case update         # one case
     python benchmarks/where.py --case map --against spark.shuffle.compress=false
     python benchmarks/where.py --case map --tree ../before
 
-With ``--against`` a case runs twice beside itself, the second time with other settings of Spark or,
-where they begin with ``-``, with options for the JVM; with ``--tree`` it runs on the dstreams of
-another directory, too. Then only medians, CPU time and counts of both are printed, by turns.
+With ``--against`` a case is compared with itself under other Spark settings, or JVM options if they
+begin with ``-``; with ``--tree`` it is compared with the dstreams of another directory. Then only
+medians, CPU time and counts of both are printed, by turns.
 
 Cases:
 
@@ -27,7 +27,7 @@ Cases:
     blocks    updateStateByKey over blocks of Arrow, 1,000,000 keys and as many records a batch; its
               yardstick moves their blocks through a shuffle
 
-The CPU time says more than the median where others use the machine; the counts do not drift at all.
+On a busy machine, compare the CPU time instead of the median; the counts do not drift.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TASKS = "DSTREAMS_BENCHMARK_TASKS"
 
 @dataclass(frozen=True)
 class Case:
-    """What a batch has: its records, the keys of the state, and batches before those measured."""
+    """The size of a batch: its records, the keys of the state, and the batches of the warm-up."""
 
     records: int
     keys: int
@@ -90,11 +90,11 @@ def records_of(name: str, number: int) -> list[Any]:
     ]
 
 
-# --- The side that runs batches: a process of its own.
+# --- The side that runs batches: a separate process.
 
 
 class Costs:
-    """What the driver did, by the step in which it was: seconds, calls of the JVM, syncs."""
+    """The work of the driver by step: seconds, calls of the JVM, syncs."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -112,7 +112,7 @@ class Costs:
         self._in_batch = False
 
     def step(self, name: str) -> None:
-        """The driver comes to a step: what it did until now belongs to the one before."""
+        """Start a step of the driver, and close the previous one."""
         if threading.get_ident() != self._thread:
             return
         now = time.perf_counter()
@@ -165,7 +165,7 @@ def name_of_call(command: str) -> str:
 
 
 def watch_driver(costs: Costs) -> None:
-    """Let calls of the JVM, syncs, collections and steps be counted."""
+    """Count calls of the JVM, syncs, collections and steps."""
     from py4j.clientserver import ClientServerConnection
 
     from dstreams.common import faults
@@ -195,7 +195,7 @@ def watch_driver(costs: Costs) -> None:
 
 
 def watch_syncs(synced: Callable[[float], None]) -> None:
-    """Let each sync of a file by this process be told."""
+    """Report each sync of a file by this process."""
 
     def timed(sync: Callable[[int], None]) -> Callable[[int], None]:
         def run(fd: int) -> None:
@@ -231,7 +231,7 @@ def sum_of_values(pairs: Iterator[tuple[str, Any]]) -> Iterator[int]:
 
 
 def batches_of(name: str, directory: str, spark: Any) -> Callable[[Any], None]:
-    """Return what runs a batch, given the RDD of its records."""
+    """Return a function that runs a batch, given the RDD of its records."""
     if name.startswith("yardstick"):
         return run_yardstick_of_blocks if name.endswith("blocks") else run_yardstick
     from dstreams import StateSpec, StreamingContext
@@ -263,12 +263,12 @@ def batches_of(name: str, directory: str, spark: Any) -> Callable[[Any], None]:
 
 
 def run_yardstick(rdd: Any) -> None:
-    """One job with a shuffle, and Python on both sides of it: nothing is kept."""
+    """Run one stateless job with a shuffle, and Python on both sides of it."""
     rdd.mapPartitions(one_each).partitionBy(PARTITIONS).mapPartitions(sum_of_values).collect()
 
 
 def run_yardstick_of_blocks(rdd: Any) -> None:
-    """The same for blocks, each of which goes to some partition as a whole."""
+    """Do the same for blocks, each sent to one partition as a whole."""
     import blocks
 
     rdd.map(lambda block: (block.num_rows, block)).partitionBy(PARTITIONS).map(
@@ -298,7 +298,7 @@ def context_of(settings: list[str], directory: str, *, is_watched: bool) -> Any:
 
 
 def serve(name: str, settings: list[str], directory: str, *, is_watched: bool) -> None:
-    """Run batches as the lines of the standard input say, and tell what they took."""
+    """Run the batches requested on the standard input, and report their figures."""
     from dstreams.spark import jvm
     from dstreams.spark.job_labels import labelled_jobs
 
@@ -354,7 +354,7 @@ def serve(name: str, settings: list[str], directory: str, *, is_watched: bool) -
     os._exit(0)
 
 
-# --- Where CPU time went, by process and thread.
+# --- CPU time by process and thread.
 
 
 def cpu_of_all() -> dict[str, float]:
@@ -410,7 +410,7 @@ def below(pid: int) -> list[int]:
     return found
 
 
-# --- What Spark says of its jobs, and the workers of their tasks.
+# --- Events of Spark's jobs and of the workers' tasks.
 
 
 def events_of(directory: str) -> Path:
@@ -462,7 +462,7 @@ def jobs_of(directory: str, start: int, batches: int) -> dict[str, float]:
 
 
 def tasks_of(directory: str) -> list[list[float]]:
-    """Return what each task of a worker cost, in ms: parts by the order of ``_PARTS``."""
+    """Return the cost of each worker task in ms, with parts in the order of ``_PARTS``."""
     lines = []
     for path in sorted(Path(directory, "tasks").glob("*")):
         lines += [list(map(float, line.split())) for line in path.read_text().splitlines()]
@@ -487,7 +487,7 @@ def summary_of_tasks(tasks: list[list[float]], batches: int) -> dict[str, float]
 
 
 def be_daemon() -> None:
-    """Be the daemon of the workers, as dstreams has it, and write down what each task costs."""
+    """Run as the worker daemon of dstreams, and record the cost of each task."""
     from pyspark import daemon, worker
 
     from dstreams.spark import worker_daemon
@@ -527,7 +527,7 @@ def be_daemon() -> None:
     run_task = daemon.worker
 
     def timed(*arguments: Any) -> int:
-        # The collection after the task before is of that task, but only now is it over.
+        # The garbage collection after the previous task belongs to that task, but ends only now.
         spent.clear()
         started = clock()
         code = run_task(*arguments)
@@ -542,7 +542,7 @@ def be_daemon() -> None:
     worker_daemon.main()
 
 
-# --- The process that asks, and prints.
+# --- The parent process.
 
 
 class Side:
@@ -608,7 +608,7 @@ class Side:
 
 
 def take_turns(sides: list[Side], case: Case, rounds: int, batches: int) -> None:
-    """Warm the sides up, then let them run batches in turn, and print where they stand."""
+    """Warm up the sides, then let them run batches in turn, and print their progress."""
     for side in sides:
         side.ask(1)
     for _ in range(max(1, case.warm // batches)):
@@ -622,7 +622,7 @@ def take_turns(sides: list[Side], case: Case, rounds: int, batches: int) -> None
 
 
 def profile(name: str, options: argparse.Namespace) -> None:
-    """Profile a case beside the yardstick, both watched and not."""
+    """Profile a case and the yardstick, with and without instrumentation."""
     case = CASES[name]
     labels = (name, "yardstick", f"{name}, watched")
     names = (name, f"yardstick-{name}", name)
@@ -659,14 +659,14 @@ def print_sides(sides: list[Side], case: Case) -> None:
 
 
 def print_cpu(sides: list[Side], count: int) -> None:
-    """Print where the CPU time of sides went."""
+    """Print the CPU time of the sides by part."""
     say("CPU by process and thread, ms a batch" + "".join(f"{side.label:>26}" for side in sides))
     for who in sorted({who for side in sides for who in side.cpu}):
         say(f"  {who:35}" + "".join(f"{side.cpu[who] / count:>26.1f}" for side in sides))
 
 
 def print_driver(last: dict[str, Any]) -> None:
-    """Print what was seen of the last turn of a side that is watched."""
+    """Print the profile of the last turn of an instrumented side."""
     say("steps of the driver, each a batch, until the next one")
     say(f"  {'':24}{'ms':>8}{'calls':>8}{'ms':>8}{'syncs':>8}{'ms':>8}")
     for step, (took, calls, called, syncs, synced) in last["driver"].items():
@@ -683,7 +683,7 @@ def print_driver(last: dict[str, Any]) -> None:
 
 
 def compare(name: str, options: argparse.Namespace) -> None:
-    """Run a case beside itself, otherwise set or of another tree."""
+    """Compare a case with itself, with other settings or another tree."""
     case = CASES[name]
     sides = [Side("as it is", name, options.setting, is_watched=False)]
     for against in options.against:
@@ -708,7 +708,7 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the cases selected on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", action="append", choices=CASES)
     parser.add_argument("--rounds", type=int, default=4, help="turns of each side")

@@ -1,4 +1,4 @@
-"""Benchmark: reduceByKeyAndWindow with an inverse function, here against pyspark.streaming.
+"""Benchmark: reduceByKeyAndWindow with an inverse function, compared with pyspark.streaming.
 
 Both sides run in child processes of one run, on the same data, the same number of partitions and
 the same Spark settings; each batch ends with ``count()`` of the result. A first batch has every
@@ -10,8 +10,8 @@ the window, so that in every measured batch as much leaves as enters.
     python benchmarks/windows.py --case 100k    # one row of the first
     python benchmarks/windows.py --case length  # the second
 
-The second table is of our side alone: a window of 60 batches against one of 6. The cost of a batch
-is that of what enters and leaves, whatever is between the two.
+The second table compares windows of 60 and of 6 batches in dstreams. The cost of a batch depends on
+the records that enter and leave, not on those in between.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Case:
         keys: keys of the result, all loaded by the first batch.
         records: records of each batch.
         window: batches in a window.
-        batches: batches that are measured; before them, the load and a window and ten are run.
-        at_least: the ratio to pyspark.streaming that is asked for.
+        batches: measured batches; before them, the load and a window plus ten batches run.
+        at_least: the target ratio to pyspark.streaming.
     """
 
     keys: int
@@ -52,7 +52,7 @@ class Case:
 
     @property
     def warm(self) -> int:
-        """How many batches are not measured."""
+        """Return the number of batches before the measured ones."""
         return 1 + self.window + 10
 
 
@@ -73,7 +73,7 @@ def batches_of(case: Case) -> Iterator[list[tuple[str, int]]]:
 
 
 def run_dstreams(case: Case, directory: str) -> list[float]:
-    """Run the case on dstreams; returns seconds for each batch."""
+    """Run the case on dstreams; return seconds for each batch."""
     from dstreams import StreamingContext
     from dstreams.testing import ManualClock
 
@@ -94,7 +94,7 @@ def run_dstreams(case: Case, directory: str) -> list[float]:
 
 
 def run_pyspark(case: Case, directory: str) -> list[float]:
-    """Run the case on pyspark.streaming; returns seconds for each batch."""
+    """Run the case on pyspark.streaming; return seconds for each batch."""
     warnings.simplefilter("ignore", FutureWarning)
     from pyspark.streaming import StreamingContext
 
@@ -119,7 +119,7 @@ SIDES = {"dstreams": run_dstreams, "pyspark": run_pyspark}
 
 
 def run_side(side: str, case: Case) -> tuple[float, int]:
-    """Run one side in a process of its own; returns median seconds and peak memory in bytes."""
+    """Run one side in a separate process; returns median seconds and peak memory in bytes."""
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, __file__, "--side", side, json.dumps(asdict(case)), directory]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -139,7 +139,7 @@ def run_side(side: str, case: Case) -> tuple[float, int]:
 
 
 def compare(name: str, case: Case) -> bool:
-    """Run one row and print it; returns whether it reached what is asked for."""
+    """Run one row and print it; return whether it reached the target."""
     measured = {side: run_side(side, case) for side in SIDES}
     (ours, our_peak), (theirs, their_peak) = measured["dstreams"], measured["pyspark"]
     print(
@@ -164,7 +164,7 @@ def compare_lengths() -> bool:
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the cases selected on the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--case", choices=[*CASES, "length"], help="run one row or table only")
     parser.add_argument("--side", nargs=3, help=argparse.SUPPRESS)

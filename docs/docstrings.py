@@ -1,4 +1,4 @@
-"""Docstrings as the site shows them: roles are code, and examples and tables stand as they are."""
+"""Convert docstrings for the site: roles become code, and examples and tables are fenced."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BLOCK = re.compile(
 
 
 class PlainDocstrings(griffe.Extension):
-    """Makes Markdown of what docstrings have for those who read them in an editor."""
+    """Converts docstrings to Markdown."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Change the docstring of an object that was found."""
+        """Convert the docstring of an object."""
         if obj.docstring is not None:
             obj.docstring.value = shown(obj.docstring.value)
 

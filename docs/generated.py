@@ -1,4 +1,4 @@
-"""Parts of pages that are made of the code: settings, the command line, the names of the API."""
+"""Generate parts of pages from the code: settings, the command line, the names of the API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEY_AND_MORE = re.compile(r"\(``spark[\w.]+``, ")
 
 
 def filled(markdown: str) -> str:
-    """Return a page with what its comments ask for."""
+    """Return a page with its ``generated`` comments replaced."""
     return COMMENT.sub(lambda found: _part(found[1]), markdown)
 
 
@@ -39,13 +39,13 @@ def _part(words: str) -> str:
 
 
 def picture(name: str) -> str:
-    """Return a picture as part of the page, so that it has the colours of the page."""
+    """Return a picture as inline SVG, which takes the colours of the page."""
     path = ROOT / "docs" / "pages" / "images" / f"{name}.svg"
     return f'<div class="picture" markdown="0">\n{path.read_text(encoding="utf-8")}</div>'
 
 
 def settings_table(conf: type[Configuration], own: Callable[[str], bool]) -> str:
-    """Return the table of the settings of a class whose keys are wanted."""
+    """Return the table of the settings of *conf* whose keys *own* accepts."""
     effects = {}
     for cls in reversed(conf.__mro__):
         effects.update(_effects(cls.__doc__ or ""))
@@ -116,8 +116,8 @@ _STATUS = re.compile(r"^ +(\d+) {2,}(.*(?:\n {5,}(?!\d+  ).*)*)", re.MULTILINE)
 
 
 def exit_statuses() -> str:
-    """Return the table of what the exit statuses of each command say, as its help has them."""
-    rows = ["| command | status | what it says |", "| --- | --- | --- |"]
+    """Return the table of the exit statuses in the help of each command."""
+    rows = ["| command | status | meaning |", "| --- | --- | --- |"]
     for parser in _parsers(cli.parser()):
         _, _, told = (parser.epilog or "").partition("exit status:\n")
         for status, text in _STATUS.findall(told):
@@ -132,7 +132,7 @@ def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
         if isinstance(action, argparse._SubParsersAction):
             seen = set()
             for below in action.choices.values():
-                if id(below) not in seen:  # another name of the same
+                if id(below) not in seen:  # not an alias
                     seen.add(id(below))
                     yield from _parsers(below)
 
@@ -171,7 +171,7 @@ def _others(package: str, *, without: set[str]) -> str:
 
 
 def glossary() -> str:
-    """Return the words of the architecture with what they are, without where they are made."""
+    """Return the glossary of ARCHITECTURE.md without its column of modules."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     part = text.partition("## Glossary\n")[2].partition("\n## ")[0]
     lines = []
@@ -212,4 +212,4 @@ _PARTS: dict[str, Callable[[], str]] = {
         "dstreams.testing", "run_batches", "BatchDriver", "ManualClock"
     ),
 }
-"""What a comment asks for, by the words in it."""
+"""The generators, by the text of the comment."""

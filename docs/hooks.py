@@ -1,4 +1,4 @@
-"""What mkdocs does beside its own: parts made of the code, pages of files of the repository."""
+"""MkDocs hooks: generated parts of pages, and pages for files of the repository."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = "files"  # the folder of the site that has them
+FILES = "files"  # the folder of the site for repository files
 
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}).*?^(?P=indent)(?P=fence) *$", re.M | re.S)
@@ -23,7 +23,7 @@ LANGUAGES = {".py": "python", ".yml": "yaml", ".toml": "toml", ".cfg": "ini", ".
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each file of the repository that a page links to, or such a page in turn."""
+    """Add a page for each repository file to which pages link, directly or through such a page."""
     pages = Path(config.docs_dir)
     waiting = [
         target
@@ -55,7 +55,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
-    """Let links to files of the repository lead to their pages."""
+    """Rewrite links to repository files so that they lead to their pages."""
     if page.file.generated_by:
         return markdown
     markdown = filled(markdown)
@@ -63,13 +63,13 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write the index of the search as a script, too: pages read from the disk load that."""
+    """Also write the search index as a script, for pages opened from disk."""
     index = Path(config.site_dir, "search", "search_index.json")
     index.with_suffix(".js").write_text(f"var __index = {index.read_text('utf-8')}", "utf-8")
 
 
 def _notebook(path: Path, text: str) -> str:
-    """Return the cells of a notebook with their stored outputs, and where the file itself is."""
+    """Return the cells of a notebook with their stored outputs, and a link to the file."""
     name = path.relative_to(ROOT)
     up = "../" * (len(name.parts) - 1)
     parts = [f"`{name}` of the repository, as it ran: [the file itself]({up}{path.name})."]
@@ -86,9 +86,9 @@ def _notebook(path: Path, text: str) -> str:
 
 def _cell_output(output: dict[str, Any]) -> str:
     data = output.get("data", {})
-    if "text/html" in data:  # one line, so that nothing of it is taken for Markdown
+    if "text/html" in data:  # one line, so that it is not parsed as Markdown
         html = "".join(data["text/html"]).replace("\n", " ")
-        # A table without a class gets a frame from the theme, which is wider than the column.
+        # The theme wraps a table without a class in a frame that is wider than the column.
         html = html.replace("<table style=", '<table class="of-notebook" style=')
         return f"<div>{html}</div>"
     said = "".join(output.get("text") or data.get("text/plain", ""))
@@ -108,7 +108,7 @@ def _repository_files(path: Path, pages: Path) -> Iterator[Path]:
 
 
 def _target(link: str, path: Path, pages: Path) -> Path | None:
-    """Return the file of the repository that a link of *path* names, unless it is of the site."""
+    """Return the repository file to which a link in *path* leads, or None for site pages."""
     if ":" in link or link.startswith("/"):
         return None
     target = (path.parent / urldefrag(link).url).resolve()

@@ -1,21 +1,21 @@
-"""Load lines of JSON into DuckDB, block by block, each batch once, whenever the driver dies.
+"""Load JSON lines into DuckDB, block by block, each batch exactly once across crashes.
 
-    pip install 'dstreams[arrow]' duckdb
+    pip install '.[arrow]' duckdb
     python examples/blocks_to_duckdb.py DIRECTORY
 
-Put files of lines into DIRECTORY/input, under a hidden name first:
+Write files of such lines to DIRECTORY/input, under a hidden name, and rename them when complete:
 
     {"shop": "north", "cents": 1000}
 
-and look at what is there, with DuckDB's own program or from Python:
+Query the result with DuckDB's own program or from Python:
 
     duckdb DIRECTORY/sales.duckdb "SELECT shop, sum(cents) FROM sales GROUP BY shop"
     duckdb -c "SELECT shop, sum(cents) FROM 'DIRECTORY/parquet/*/*.parquet' GROUP BY shop"
 
-The rows of a batch and its id are one transaction, so a batch that runs again finds itself there.
-The same blocks are written as Parquet files beside it, a directory for each batch. Kill the program
-with ``kill -9`` when you like and start it again: it goes on where it was. Or let it be killed
-again and again:
+The rows of a batch and its id are committed in one transaction, so a batch that runs again detects
+its own commit. The same blocks are also written as Parquet files, one directory per batch. Kill the
+program with ``kill -9`` at any time and start it again: it resumes where it stopped. Or let a drill
+kill it again and again:
 
     dstreams drill --app examples/blocks_to_duckdb.py
 """
@@ -42,10 +42,10 @@ CREATE = "CREATE TABLE IF NOT EXISTS sales (shop VARCHAR NOT NULL, cents BIGINT 
 
 
 class DuckDb:
-    """A connection of DuckDB as TransactionalSink wants it: a transaction until it commits.
+    """A DuckDB connection with the interface that TransactionalSink needs.
 
-    DuckDB's own commits by itself, and each of its cursors is another connection. One process at a
-    time has the file: who looks at it with DuckDB's own program is waited for.
+    DuckDB's own connection commits each statement, and each of its cursors is another connection.
+    Only one process at a time can open the file; opening waits for the others.
     """
 
     def __init__(self, path: str) -> None:
@@ -62,7 +62,7 @@ class DuckDb:
         self._database.execute(statement)
 
     def insert(self, table: str, block: pa.RecordBatch) -> None:
-        """Add the rows of a block, column by column; DuckDB reads Arrow's memory as it is."""
+        """Add the rows of a block. DuckDB reads the Arrow memory without a copy."""
         self._database.register("block", pa.Table.from_batches([block]))
         self.execute(f"INSERT INTO {table} BY NAME SELECT * FROM block")  # noqa: S608 - our table
         self._database.unregister("block")
@@ -86,7 +86,7 @@ class DuckDb:
 
 
 def opened(path: str, **options: Any) -> Any:
-    """Open a database, as soon as no other process has it."""
+    """Open a database; wait while another process has it open."""
     for left in reversed(range(WAIT_S * 10)):
         try:
             return duckdb.connect(path, **options)
@@ -94,17 +94,17 @@ def opened(path: str, **options: Any) -> Any:
             if not left:
                 raise
             time.sleep(0.1)
-    raise AssertionError("it was opened, or could not be")
+    raise AssertionError("unreachable: the loop returns or raises")
 
 
 def add_blocks(cursor: DuckDb, blocks: Iterable[pa.RecordBatch]) -> None:
-    """Write a batch into the table; TransactionalSink commits it with its id."""
+    """Write a batch to the table. TransactionalSink commits it together with its id."""
     for block in blocks:
         cursor.insert("sales", block)
 
 
 def setup(directory: str) -> StreamingContext:
-    """Define the streams: called the first time only."""
+    """Define the streams. Called only at the first start."""
     with duckdb.connect(f"{directory}/sales.duckdb") as database:
         database.execute(CREATE)
 
@@ -118,13 +118,13 @@ def setup(directory: str) -> StreamingContext:
     return ssc
 
 
-# What dstreams drill needs beside it -----------------------------------------------------------
+# For dstreams drill ----------------------------------------------------------------------------
 
 ROWS = 50
 
 
 def feed(directory: str, number: int) -> None:
-    """Put another file into the input directory."""
+    """Add a file to the input directory."""
     hidden = Path(directory, "input", f".file-{number}")
     hidden.parent.mkdir(exist_ok=True)
     lines = (f'{{"shop": "shop-{number}", "cents": {cents}}}\n' for cents in range(ROWS))
@@ -133,13 +133,13 @@ def feed(directory: str, number: int) -> None:
 
 
 def is_done(directory: str) -> bool:
-    """Whether the rows of all files are in the Parquet files, which nobody has to wait for."""
+    """Return whether the Parquet files, which are never locked, have the rows of all files."""
     wanted = ROWS * len(list(Path(directory, "input").glob("file-*.json")))
     return len(in_files(directory)) >= wanted
 
 
 def check(directory: str) -> list[str]:
-    """Return how the database, and the Parquet files, differ from the input."""
+    """Return the differences of the database and the Parquet files from the input."""
     wanted = sorted(
         (f"shop-{path.stem.removeprefix('file-')}", cents)
         for path in Path(directory, "input").glob("file-*.json")

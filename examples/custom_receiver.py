@@ -1,10 +1,10 @@
-"""Count the words that a server sends, batch by batch, with a receiver of one's own.
+"""Count the words that a server sends, batch by batch, with a custom receiver.
 
     nc -lk 9999
     python examples/custom_receiver.py localhost 9999
 
-The receiver runs in the driver, on a thread of its own. A line counts as received when
-``storeAll`` has returned; a receiver of a queue would acknowledge it then. Ctrl-C ends it.
+The receiver runs in the driver, on its own thread. A line counts as received when ``storeAll`` has
+returned; a receiver for a message queue would acknowledge it then. Ctrl-C stops the program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dstreams import Receiver, StreamingContext, tuned_context
 
 
 class Lines(Receiver):
-    """Stores each line that a server sends; connects again when the connection ends."""
+    """Stores each line that a server sends, and reconnects when the connection ends."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Lines(Receiver):
                     try:
                         data = connection.recv(65536)
                     except TimeoutError:
-                        continue  # look again whether it has to stop
+                        continue  # check isStopped() again
                     if not data:
                         break
                     *lines, unfinished = (unfinished + data).split(b"\n")

@@ -1,13 +1,13 @@
-"""Count words of files into a database, each word once, whenever the driver dies.
+"""Count the words of files in a database, each word exactly once across crashes.
 
     python examples/exactly_once_database.py DIRECTORY
 
-Put text files into DIRECTORY/input, under a hidden name first, and look at the counts:
+Write text files to DIRECTORY/input, under a hidden name, rename them, and query the counts:
 
     sqlite3 DIRECTORY/counts.db "SELECT * FROM counts"
 
-Adding to a count is right only if it is done once. Kill the program with ``kill -9`` when you like
-and start it again: it goes on where it was. Or let it be killed again and again:
+An addition is correct only if it runs once. Kill the program with ``kill -9`` at any time and start
+it again: it resumes where it stopped. Or let a drill kill it again and again:
 
     dstreams drill --app examples/exactly_once_database.py
 """
@@ -32,7 +32,7 @@ ADD = (
 
 
 def setup(directory: str) -> StreamingContext:
-    """Define the streams: called the first time only."""
+    """Define the streams. Called only at the first start."""
     with closing(sqlite3.connect(f"{directory}/counts.db")) as database:
         database.execute("CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, count BIGINT)")
         database.commit()
@@ -48,15 +48,15 @@ def setup(directory: str) -> StreamingContext:
 
 
 def with_one(word: str) -> tuple[str, int]:
-    """Return a word as it is counted."""
+    """Return a word with the count 1."""
     return word, 1
 
 
-# What dstreams drill needs beside it -----------------------------------------------------------
+# For dstreams drill ----------------------------------------------------------------------------
 
 
 def feed(directory: str, number: int) -> None:
-    """Put another file into the input directory."""
+    """Add a file to the input directory."""
     hidden = Path(directory, "input", f".file-{number}")
     hidden.parent.mkdir(exist_ok=True)
     hidden.write_text(f"all same\nnumber-{number} all\n" * 50)
@@ -64,12 +64,12 @@ def feed(directory: str, number: int) -> None:
 
 
 def is_done(directory: str) -> bool:
-    """Whether the words of all files are in the database."""
+    """Return whether the database has the words of all files."""
     return sum(found(directory).values()) >= sum(wanted(directory).values())
 
 
 def check(directory: str) -> list[str]:
-    """Return how the database differs from the files."""
+    """Return the differences of the database from the files."""
     counts = found(directory)
     return [
         f"{word!r} is there {counts[word]} times, not {count}"

@@ -1,19 +1,19 @@
 """Sessions of clicks: from Kafka, by user, to Kafka, each session exactly once.
 
-    pip install 'dstreams[kafka]'
+    pip install '.[kafka]'
     kafka-topics.sh --bootstrap-server localhost:9092 --create --topic clicks --partitions 4
     kafka-topics.sh --bootstrap-server localhost:9092 --create --topic sessions --partitions 4
     python examples/kafka_sessions.py localhost:9092 --checkpoint checkpoints
 
-Values of the topic ``clicks`` are JSON objects, such as ``{"user": "ann", "page": "/shop"}``; one
-that is none is printed, with its offset. A session of a user is closed when no click has come for
-``--gap`` seconds, and goes to the topic ``sessions``, with the user as key:
+The values of the topic ``clicks`` are JSON objects, such as ``{"user": "ann", "page": "/shop"}``.
+Any other value is printed with its offset. The session of a user ends when no click has arrived for
+``--gap`` seconds. It is written to the topic ``sessions``, with the user as key:
 
     kafka-console-consumer.sh --bootstrap-server localhost:9092 --topic sessions \\
         --isolation-level read_committed --from-beginning
 
-Kill the program with ``kill -9`` when you like and start it again: it goes on where it was, no
-click counts twice, and no session is written twice. How far it is behind, also while it runs:
+Kill the program with ``kill -9`` at any time and start it again. It resumes where it stopped: no
+click counts twice, and no session is written twice. This prints its lag, even while it runs:
 
     dstreams kafka checkpoints --bootstrap-server localhost:9092
 """
@@ -41,7 +41,7 @@ from dstreams.kafka import (
 
 
 class Session(TypedDict):
-    """What is known of the clicks of a user."""
+    """The clicks of a user since their session began."""
 
     user: str
     pages: list[str]
@@ -52,7 +52,7 @@ class Session(TypedDict):
 def track(
     gap_s: float, user: str, clicks: Iterator[tuple[int, str]], state: GroupState[Session]
 ) -> Iterable[Session]:
-    """Add clicks, pairs of time and page, to the session of their user; return it when it ends."""
+    """Add clicks, as (time, page), to the user's session. Return the session when it ends."""
     if state.hasTimedOut:
         session = state.get
         state.remove()
@@ -67,7 +67,7 @@ def track(
 
 
 def by_user(click: ConsumerRecord) -> tuple[str, tuple[int, str]]:
-    """Return what counts of a click, with its user as key."""
+    """Return the time and page of a click, keyed by user."""
     return click.value["user"], (click.timestamp, click.value["page"])
 
 
@@ -77,18 +77,18 @@ def user_of(session: Session) -> str:
 
 
 def where_and_why(letter: DeadLetter) -> str:
-    """Return what is printed of a record that is no click."""
+    """Describe a record that could not be decoded."""
     return f"{letter.topic}-{letter.partition}, offset {letter.offset}: {letter.reason}"
 
 
 def print_some(letters: RDD[DeadLetter]) -> None:
-    """Print the first records of a batch that are no clicks."""
+    """Print the first undecodable records of a batch."""
     for line in letters.map(where_and_why).take(10):
         print(line)
 
 
 def setup(options: argparse.Namespace) -> StreamingContext:
-    """Define the streams: called the first time only."""
+    """Define the streams. Called only at the first start."""
     conf = {"spark.streaming.stopGracefullyOnShutdown": "true"}
     ssc = StreamingContext(tuned_context("kafka_sessions", "local[2,4]", conf=conf), 1)
     ssc.checkpoint(options.checkpoint)
@@ -116,14 +116,14 @@ def setup(options: argparse.Namespace) -> StreamingContext:
 def main() -> None:
     """Run until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("brokers", metavar="HOST:PORT", help="brokers of Kafka")
+    parser.add_argument("brokers", metavar="HOST:PORT", help="Kafka brokers")
     parser.add_argument("--clicks", default="clicks", metavar="TOPIC", help="topic to read")
     parser.add_argument("--sessions", default="sessions", metavar="TOPIC", help="topic to write")
-    parser.add_argument("--gap", type=float, default=30, metavar="SECONDS", help="ends a session")
+    parser.add_argument("--gap", type=float, default=30, metavar="SECONDS", help="idle time")
     parser.add_argument("--checkpoint", default="checkpoints", metavar="DIRECTORY")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    logging.getLogger("dstreams.kafka").setLevel(logging.INFO)  # where it begins
+    logging.getLogger("dstreams.kafka").setLevel(logging.INFO)  # logs the starting offsets
     ssc = StreamingContext.getOrCreate(options.checkpoint, partial(setup, options))
     ssc.start()
     ssc.awaitTermination()

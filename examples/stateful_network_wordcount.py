@@ -3,8 +3,8 @@
     nc -lk 9999
     python examples/stateful_network_wordcount.py localhost 9999
 
-Type lines into the first terminal. Each second the counts so far are printed in the second one;
-Ctrl-C ends it. The counts are durable in CHECKPOINT_DIR, by default a temporary directory.
+Type lines into the first terminal. The second one prints the counts so far once per second. Ctrl-C
+stops it. CHECKPOINT_DIR keeps the counts; by default it is a temporary directory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dstreams import StreamingContext, tuned_context
 
 
 def update(new_ones: list[int], count: int | None) -> int:
-    """Return the new count of a word; called for every word, also without new ones."""
+    """Return the new count of a word. Called for every known word in every batch."""
     return sum(new_ones) + (count or 0)
 
 

@@ -1,10 +1,10 @@
-"""Two groups of numbered rows, each counted while it has rows and closed when event time passes.
+"""Count the rows of two groups in sessions, which end by event time.
 
     python examples/structured_sessions.py sessions
 
-The rate source makes five rows a second: ten for group 0, ten for group 1, and so on in turn. A
-group that has no row for a second of event time is closed, when the watermark says so. Started
-again with the same directory it goes on where it was; Ctrl-C ends it.
+The rate source makes five rows per second: ten for group 0, ten for group 1, and so on. A session
+ends when its group has no row for one second of event time and the watermark has passed. Started
+again with the same directory, the program resumes. Ctrl-C stops it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ GAP_MS = 1000
 
 
 def group_of(row: Any) -> int:
-    """Return which of the two groups a row belongs to."""
+    """Return the group of a row, 0 or 1."""
     return int(row.value) // 10 % 2
 
 
 def count_session(
     group: int, rows: Iterator[Any], state: GroupState[int]
 ) -> Iterable[tuple[int, int, str]]:
-    """Return the rows of a group so far, and whether it is open or closed."""
+    """Return the number of rows in the session of a group, and whether it is open or closed."""
     if state.hasTimedOut:
         counted = state.get
         state.remove()
@@ -85,7 +85,7 @@ def count_sessions(checkpoint: str, trigger: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("checkpoint", help="directory that a restart goes on from")
-    parser.add_argument("--trigger", default="1 second", help="how often to look for rows")
+    parser.add_argument("checkpoint", help="checkpoint directory")
+    parser.add_argument("--trigger", default="1 second", help="interval of batches")
     arguments = parser.parse_args()
     count_sessions(arguments.checkpoint, arguments.trigger)

@@ -1,9 +1,9 @@
-"""Walk through the checklist of a release, one step after another.
+"""Run the release checklist, step by step.
 
     python release/check.py [--list] [--only STEP]... [--out DIRECTORY]
 
-Each step says what it does, and passes or fails; the status is 1 when one has failed. What is
-released is in the directory (dist) then: wheel, sdist and SBOM. Nothing is published.
+Each step describes itself, and passes or fails; the exit status is 1 if one has failed. The release
+is then in DIRECTORY (default: dist): wheel, sdist and SBOM. Nothing is published.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from packaging.version import InvalidVersion, Version
 ROOT = Path(__file__).parents[1]
 
 BY_HAND = """\
-Not walked through here, for they take long or are for people:
-  .ci/run              the whole suite, in an environment made anew (20 minutes)
+Not run here, because they take long or need a person:
+  .ci/run              the whole suite, in a fresh environment (20 minutes)
   tox run              a part of the tests on each Python with each PySpark
   tox run -e locked    the whole suite with the packages of requirements/dev.lock
-  pytest -m slow       the drills of what has changed: see CONTRIBUTING.md
-  git tag -s vVERSION  then publish what is in the directory"""
+  pytest -m slow       the drills for the changes: see CONTRIBUTING.md
+  git tag -s vVERSION  then publish the files of the directory"""
 
 FAST_TESTS = (
     *("tests/checkpoint/test_checkpoint.py", "tests/checkpoint/state_store"),
@@ -45,12 +45,12 @@ NO_SPARK = ("-m", "not slow and not spark", "-k", "not crash_points and not powe
 
 
 class StepFailedError(Exception):
-    """What is wrong, and what to do."""
+    """A step failed; the message has the problem and the remedy."""
 
 
 @dataclass
 class Release:
-    """What is released, and where its steps leave what the next ones need."""
+    """The release, with the directories for the results of its steps."""
 
     out: Path
     scratch: Path
@@ -72,11 +72,11 @@ class Release:
 
     def _built(self, name: str) -> Path:
         if not (self.out / name).exists():
-            raise StepFailedError(f"{self.out} has no {name}: run the step build before")
+            raise StepFailedError(f"{self.out} has no {name}: run the step build first")
         return self.out / name
 
     def python(self) -> Path:
-        """Return the Python of a fresh environment with the wheel and what it requires."""
+        """Return the Python of a fresh environment with the wheel and its dependencies."""
         if self._installed is None:
             home = self.scratch / "environment"
             venv.create(home, symlinks=True)  # without pip, which would be in the SBOM
@@ -85,12 +85,12 @@ class Release:
         return self._installed
 
     def install(self, what: str) -> None:
-        """Install into that environment, from the registry."""
+        """Install a package and its dependencies in that environment."""
         run(sys.executable, "-m", "pip", "--python", self._installed, "install", "-q", what)
 
 
 def run(*command: object, cwd: Path = ROOT) -> str:
-    """Run a command outside of what this process was told of Python; return what it printed."""
+    """Run a command without this process's PYTHONPATH; return its output."""
     words = [str(word) for word in command]
     print("  $", " ".join(words), flush=True)
     surroundings = {key: text for key, text in os.environ.items() if key != "PYTHONPATH"}
@@ -110,12 +110,12 @@ def run(*command: object, cwd: Path = ROOT) -> str:
 
 
 def tracked() -> set[str]:
-    """Return the files that the repository has."""
+    """Return the files tracked by git."""
     return set(run("git", "ls-files").splitlines())
 
 
 def tree(release: Release) -> str:
-    """All that is there is committed."""
+    """All changes are committed."""
     changed = run("git", "status", "--porcelain").splitlines()
     if changed:
         raise StepFailedError("commit or remove:\n" + "\n".join(changed))
@@ -123,13 +123,13 @@ def tree(release: Release) -> str:
 
 
 def version(release: Release) -> str:
-    """The version is one of a release, and has no tag yet."""
+    """The version is a release version, and has no tag yet."""
     try:
         parsed = Version(release.version)
     except InvalidVersion as error:
         raise StepFailedError(f"setup.cfg: {error}") from error
     if parsed.is_devrelease or parsed.local is not None:
-        raise StepFailedError(f"setup.cfg: {parsed} is no version of a release, such as 0.1.0")
+        raise StepFailedError(f"setup.cfg: {parsed} is not a release version such as 0.1.0")
     if str(parsed) != release.version:
         raise StepFailedError(f"setup.cfg: write {release.version} as {parsed}")
     if run("git", "tag", "--list", f"v{parsed}").strip():
@@ -138,7 +138,7 @@ def version(release: Release) -> str:
 
 
 def changelog(release: Release) -> str:
-    """The newest heading of the changelog is this version with its day, and has lines."""
+    """The newest section of the changelog has this version, its date and entries."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     heading, _, lines = text.partition("\n## ")[2].partition("\n")
     wanted = f"## {release.version} - YYYY-MM-DD"
@@ -149,16 +149,16 @@ def changelog(release: Release) -> str:
         day = date.fromisoformat(found[1])
     except ValueError as error:
         raise StepFailedError(f"CHANGELOG.md: '## {heading}': {error}; {wanted}") from error
-    if day > date.fromtimestamp(time.time()):  # noqa: DTZ012, TID251 - the day of who releases
-        raise StepFailedError(f"CHANGELOG.md: {day} is still to come")
+    if day > date.fromtimestamp(time.time()):  # noqa: DTZ012, TID251 - the local date
+        raise StepFailedError(f"CHANGELOG.md: {day} is in the future")
     count = len(re.findall(r"^- ", lines.partition("\n## ")[0], re.MULTILINE))
     if count == 0:
-        raise StepFailedError(f"CHANGELOG.md says nothing under '## {heading}'")
+        raise StepFailedError(f"CHANGELOG.md has no entries under '## {heading}'")
     return f"{count} lines, {day}"
 
 
 def build(release: Release) -> str:
-    """Wheel and source distribution are built, and have all files of the repository."""
+    """Wheel and source distribution are built, and contain all files of the repository."""
     for old in release.out.glob("dstreams-*"):
         old.unlink()
     run(sys.executable, "-m", "build", "-q", "--outdir", release.out, ".")
@@ -176,16 +176,16 @@ def build(release: Release) -> str:
 
 
 def compare(packed: set[str], files: set[str], archive: str) -> None:
-    """Require that an archive has these files, and no others."""
+    """Check that an archive has exactly these files."""
     missing, foreign = sorted(files - packed), sorted(packed - files)
     if missing:
         raise StepFailedError(f"{archive} lacks {', '.join(missing)}: see MANIFEST.in, setup.cfg")
     if foreign:
-        raise StepFailedError(f"{archive} has {', '.join(foreign)}, which git does not know")
+        raise StepFailedError(f"{archive} has {', '.join(foreign)}, which git does not track")
 
 
 def metadata(release: Release) -> str:
-    """The registry would take the metadata, and the description can be shown."""
+    """The metadata is valid for a package index, and the description can be rendered."""
     run(sys.executable, "-m", "twine", "check", "--strict", release.wheel(), release.sdist())
     with ZipFile(release.wheel()) as archive:
         text = archive.read(f"dstreams-{release.version}.dist-info/METADATA").decode()
@@ -196,7 +196,7 @@ def metadata(release: Release) -> str:
 
 
 def install(release: Release) -> str:
-    """The wheel is installed with what it requires, and is imported far from the sources."""
+    """The wheel is installed with its dependencies, and imported outside the sources."""
     python = release.python()
     run(sys.executable, "-m", "pip", "--python", python, "check")
     said = run(python.with_name("dstreams"), "--version", cwd=release.scratch).strip()
@@ -206,7 +206,7 @@ def install(release: Release) -> str:
         python, "-c", "import checkpoint, dstreams; print(dstreams.__file__)", cwd=release.scratch
     )
     if str(python.parents[1]) not in place:
-        raise StepFailedError(f"what is imported is {place.strip()}, not the wheel")
+        raise StepFailedError(f"imported {place.strip()} instead of the wheel")
     return said
 
 
@@ -226,7 +226,7 @@ def tests(release: Release) -> str:
     with tarfile.open(release.sdist()) as archive:
         archive.extractall(release.scratch, filter="data")
     sources = release.scratch / f"dstreams-{release.version}"
-    for package in ("checkpoint", "dstreams"):  # else pytest would take them
+    for package in ("checkpoint", "dstreams"):  # otherwise pytest would import them
         shutil.rmtree(sources / package, ignore_errors=True)
     pytest = (python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile")
     said = run(*pytest, *NO_SPARK, *FAST_TESTS, cwd=sources)
@@ -234,7 +234,7 @@ def tests(release: Release) -> str:
 
 
 def docs(release: Release) -> str:
-    """The documentation is built, and each link of it leads somewhere."""
+    """The documentation is built, without broken links."""
     site = release.scratch / "site"
     run(
         sys.executable,
@@ -252,7 +252,7 @@ def docs(release: Release) -> str:
 
 
 def sbom(release: Release) -> str:
-    """What the wheel brings with it is written down, as CycloneDX."""
+    """The SBOM of the wheel and its dependencies is written, as CycloneDX."""
     file = release.out / f"dstreams-{release.version}.cdx.json"
     said = run(sys.executable, ROOT / "release" / "sbom.py", release.python(), file)
     return f"{file.name}: {said.strip()}"
@@ -265,7 +265,7 @@ STEPS: dict[str, Callable[[Release], str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Walk through the steps, and return the status."""
+    """Run the steps, and return the exit status."""
     parser = argparse.ArgumentParser(description="Walk through the checklist of a release.")
     parser.add_argument("--list", action="store_true", help="show the steps")
     parser.add_argument(
@@ -276,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=Path,
         default=ROOT / "dist",
         metavar="DIRECTORY",
-        help="where wheel, sdist and SBOM go; build replaces what is there (default: dist)",
+        help="directory for wheel, sdist and SBOM; build replaces its files (default: dist)",
     )
     options = parser.parse_args(argv)
     if options.list:
@@ -296,7 +296,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def walk(name: str, release: Release) -> bool:
-    """Take one step, and return whether it passed."""
+    """Run one step, and return whether it passed."""
     print(f"{name}: {STEPS[name].__doc__}", flush=True)
     began = time.monotonic()
     try:

@@ -1,9 +1,9 @@
-"""Write what an environment with dstreams consists of, as CycloneDX.
+"""Write the SBOM of an environment with dstreams, as CycloneDX.
 
     python release/sbom.py PYTHON FILE
 
-PYTHON is that of the environment: dstreams is installed there, and what it requires. uPlot, which
-is in the wheel itself, is added. The jars of Spark, which are inside of PySpark, are not listed.
+PYTHON is the interpreter of an environment with dstreams and its dependencies. uPlot, which is part
+of the wheel, is added. Spark's jars, which are part of PySpark, are not listed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def main(python: str, file: str) -> None:
     text = json.dumps(bom, indent=2) + "\n"
     problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     if problem is not None:
-        sys.exit(f"the SBOM is no CycloneDX 1.6: {problem}")
+        sys.exit(f"the SBOM is not valid CycloneDX 1.6: {problem}")
     Path(file).write_text(text, encoding="utf-8")
     print(f"{len(bom['components'])} components")
 
 
 def described(python: str) -> dict[str, Any]:
-    """Return what CycloneDX says of an environment, the same each time."""
+    """Return the CycloneDX description of an environment, reproducibly."""
     command = [sys.executable, "-m", "cyclonedx_py", "environment", "--sv", "1.6"]
     command += ["--output-reproducible", "--no-validate", python]
     found: dict[str, Any] = json.loads(subprocess.check_output(command))
@@ -42,11 +42,11 @@ def described(python: str) -> dict[str, Any]:
 
 
 def about_dstreams(bom: dict[str, Any]) -> dict[str, Any]:
-    """Return *bom* with dstreams as what it is of, and with what the page is drawn by."""
+    """Return *bom* with dstreams as its subject, and with uPlot."""
     (subject,) = (part for part in bom["components"] if part["name"] == "dstreams")
     others = [part for part in bom["components"] if part is not subject]
     drawing = uplot()
-    for part in (subject, *others):  # a path of the machine that installed it helps nobody else
+    for part in (subject, *others):  # remove a local path of the installing machine
         links = part.pop("externalReferences", [])
         links = [link for link in links if not link["url"].startswith("file:")]
         if links:
@@ -62,7 +62,7 @@ def about_dstreams(bom: dict[str, Any]) -> dict[str, Any]:
 
 
 def uplot() -> dict[str, Any]:
-    """Return uPlot, of the version that its file names."""
+    """Return uPlot, with the version in its file."""
     text = (PAGE / "uplot.min.js").read_text(encoding="utf-8")
     found = re.search(r"uPlot \(v([\d.]+)\)", text)
     if found is None:

@@ -27,7 +27,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> check.Release:
         ("Unreleased (1.2.0)", "begins with '## Unreleased (1.2.0)'; write '## 1.2.0 - YYYY"),
         ("1.1.0 - 2026-01-02", "begins with '## 1.1.0 - 2026-01-02'; write '## 1.2.0 - YYYY"),
         ("1.2.0 - 2026-02-30", "day is out of range for month"),
-        ("1.2.0 - 9999-01-01", "9999-01-01 is still to come"),
+        ("1.2.0 - 9999-01-01", "9999-01-01 is in the future"),
     ],
 )
 def test_heading_of_the_changelog(release: check.Release, heading: str, problem: str) -> None:
@@ -43,7 +43,7 @@ def test_changelog_has_lines(release: check.Release) -> None:
     changelog = Path(check.ROOT, "CHANGELOG.md")
     earlier = "## 1.1.0 - 2026-01-01\n\n- Earlier.\n"
     changelog.write_text(f"# Changelog\n\n## 1.2.0 - 2026-01-02\n\n{earlier}")
-    with pytest.raises(check.StepFailedError, match="says nothing under"):
+    with pytest.raises(check.StepFailedError, match="has no entries under"):
         check.changelog(release)
     changelog.write_text(f"# Changelog\n\n## 1.2.0 - 2026-01-02\n\n- New.\n- Newer.\n\n{earlier}")
     assert check.changelog(release) == "2 lines, 2026-01-02"
@@ -60,8 +60,8 @@ def test_version(release: check.Release, version: str, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("version", "tags", "problem"),
     [
-        ("1.2.0.dev3", "", "1.2.0.dev3 is no version of a release"),
-        ("1.2.0+local", "", "is no version of a release"),
+        ("1.2.0.dev3", "", "1.2.0.dev3 is not a release version"),
+        ("1.2.0+local", "", "is not a release version"),
         ("1.02", "", "write 1.02 as 1.2"),
         ("one", "", "Invalid version: 'one'"),
         ("1.2.0", "v1.2.0\n", "v1.2.0 is released: setup.cfg needs the next version"),
@@ -83,7 +83,7 @@ def test_archives_are_compared() -> None:
     check.compare({"a", "b"}, {"a", "b"}, "x.whl")
     with pytest.raises(check.StepFailedError, match=r"x\.whl lacks b: see MANIFEST\.in"):
         check.compare({"a"}, {"a", "b"}, "x.whl")
-    with pytest.raises(check.StepFailedError, match=r"x\.whl has b, which git does not know"):
+    with pytest.raises(check.StepFailedError, match=r"x\.whl has b, which git does not track"):
         check.compare({"a", "b"}, {"a"}, "x.whl")
 
 
@@ -112,7 +112,7 @@ def test_steps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
 
 def test_steps_need_what_was_built(release: check.Release) -> None:
     """A step that needs the wheel says which one makes it."""
-    with pytest.raises(check.StepFailedError, match="run the step build before"):
+    with pytest.raises(check.StepFailedError, match="run the step build first"):
         check.install(release)
 
 

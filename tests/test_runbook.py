@@ -85,13 +85,13 @@ def alerts() -> list[dict[str, object]]:
 
 
 def test_alerts() -> None:
-    """Each alert has its section, which says what it means, how to look and what mends it."""
+    """Each alert has its section, with its meaning, where to look and how to fix it."""
     there = sections("alerts.md", "##")
     named = [rule["alert"] for rule in alerts()]
     assert [name for name in there if name.startswith("DStreams")] == named
     for name in named:
         text = there[str(name)]
-        for part in ("**Means**", "**Look**", "**Mend**"):
+        for part in ("**Means**", "**Look**", "**Fix**"):
             assert part in text, f"{name}: {part}"
         assert "```console" in text or "`dstreams " in text, name
 
@@ -110,7 +110,7 @@ def test_kinds_of_damage() -> None:
     kinds = sections("verify-errors.md", "##")["Kinds"]
     assert re.findall(r"^### (.+)$", kinds, re.MULTILINE) == [damage.value for damage in Damage]
     for text in re.split(r"^### .+$", kinds, flags=re.MULTILINE)[1:]:
-        assert re.search(r"^Mend it: ", text, re.MULTILINE), text
+        assert re.search(r"^Fix: ", text, re.MULTILINE), text
 
 
 def test_notes() -> None:

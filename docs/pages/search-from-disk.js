@@ -1,4 +1,4 @@
-// Browsers start no worker for a page that is read from the disk; there the search runs in a frame.
+// Browsers do not start workers for pages opened from disk, so the search runs in a frame there.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {

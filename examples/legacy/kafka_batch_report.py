@@ -5,7 +5,7 @@
  Usage: kafka_batch_report.py <broker_list> <topic> <partition> <from> <until>
    <broker_list> is a list of one or more Kafka brokers, as host:port with commas between
    <topic> and <partition> is a partition of Kafka
-   <from> and <until> are offsets, of which the second is not read any more
+   <from> and <until> are offsets; <until> itself is not read
 """
 from __future__ import print_function
 

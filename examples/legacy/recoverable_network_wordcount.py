@@ -20,14 +20,14 @@ STOP_WORDS = ["a", "an", "the"]
 
 
 def getStopWords(sparkContext):
-    """Get or register the broadcast variable of the words that are left out."""
+    """Get or register the broadcast variable of the excluded words."""
     if "stopWords" not in globals():
         globals()["stopWords"] = sparkContext.broadcast(frozenset(STOP_WORDS))
     return globals()["stopWords"]
 
 
 class WordCount(object):
-    """How often a word was seen, and in how many batches."""
+    """The count of a word, and the number of its batches."""
 
     def __init__(self, count=0, batches=0):
         self.count = count

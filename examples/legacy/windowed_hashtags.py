@@ -2,7 +2,7 @@
  Counts the hashtags of the last minute, in text files that appear in a directory.
 
  Usage: windowed_hashtags.py <directory> [<window-seconds>]
-   <directory> is watched for new files, which have to be moved there; a line is a message
+   <directory> is watched for new files, which must be moved there; a line is a message
    <window-seconds> length of the window, 60 by default
 
  Every two seconds the hashtags are printed, the most frequent ones first.

@@ -1,8 +1,8 @@
-"""A drill of the stream: its driver is killed again and again, and the counts must be right.
+"""A drill of the stream: its driver is killed again and again, and the counts must be correct.
 
     dstreams drill --app drill.py --kills 5
 
-What is drilled is what the stream does with lines and where it writes them; lines come from files.
+It tests the processing and the output of the stream; the lines always come from files.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from word_count.stream import context, define, from_files
 
 
 def setup(directory: str) -> StreamingContext:
-    """Define the stream: called by the first driver only."""
+    """Define the stream. Called only by the first driver."""
     ssc = context()
     return define(ssc, from_files(ssc, directory), directory)
 
 
 def feed(directory: str, number: int) -> None:
-    """Put another file into the input; under a hidden name first, so that none is read half."""
+    """Add a file to the input, renamed from a hidden name when it is complete."""
     hidden = Path(directory, "input", f".file-{number}")
     hidden.parent.mkdir(exist_ok=True)
     hidden.write_text(f"all same\nnumber-{number} all\n" * 50)
@@ -31,12 +31,12 @@ def feed(directory: str, number: int) -> None:
 
 
 def is_done(directory: str) -> bool:
-    """Whether the words of all files are counted."""
+    """Return whether the words of all files are counted."""
     return found(directory).total() >= wanted(directory).total()
 
 
 def check(directory: str) -> list[str]:
-    """Return how the newest counts differ from the words of the files."""
+    """Return the differences of the newest counts from the files."""
     counts = found(directory)
     return [
         f"{word!r} is counted {counts[word]} times, not {count}"
@@ -46,13 +46,13 @@ def check(directory: str) -> list[str]:
 
 
 def found(directory: str) -> Counter[str]:
-    """Return the counts after the newest batch that is whole."""
+    """Return the counts after the newest complete batch."""
     newest = max(Path(directory).glob("counts-*/_SUCCESS"), default=None)
     parts = [] if newest is None else newest.parent.glob("part-*")
     return Counter(dict(literal_eval(line) for p in parts for line in p.read_text().splitlines()))
 
 
 def wanted(directory: str) -> Counter[str]:
-    """Return how often each word is in the files."""
+    """Return the counts of the words in the files."""
     texts = (path.read_text() for path in Path(directory, "input").glob("*.txt"))
     return Counter(word for text in texts for word in text.split())

@@ -1,4 +1,4 @@
-"""The stream, batch by batch: what goes in, and what comes out."""
+"""Test the stream batch by batch: input and output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sc() -> Iterator[SparkContext]:
 
 
 def test_counts_go_on(sc: SparkContext) -> None:
-    """Each batch has the counts of all words so far, also one in which nothing comes."""
+    """Each batch has the counts of all words so far, even an empty batch."""
     batches = [["to be or", "not to be"], [], ["or so"]]
     first, second, third = run_batches(sc, batches, counted)
     assert sorted(first) == [("be", 2), ("not", 1), ("or", 1), ("to", 2)]

@@ -1,8 +1,8 @@
-"""Count words, over all batches and restarts.
+"""Count words across batches and restarts.
 
     word-count DIRECTORY
 
-DIRECTORY has the checkpoint, and the counts after each batch: counts-TIME, by milliseconds.
+DIRECTORY has the checkpoint, and the counts after each batch: counts-TIME, with milliseconds.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ BATCH_S = 1
 
 
 def counted(lines: DStream[str]) -> DStream[tuple[str, int]]:
-    """Return how often each word has come so far. The test calls it, with batches of its own."""
+    """Return the count of each word so far. The test calls this with its own batches."""
     return lines.flatMap(str.split).map(with_one).updateStateByKey(add, uid="counts")
 
 
 def with_one(word: str) -> tuple[str, int]:
-    """Return a word as it is counted."""
+    """Return a word with the count 1."""
     return word, 1
 
 
 def add(ones: Sequence[int], count: int | None) -> int:
-    """Return the new count of a word; called for each known word in each batch."""
+    """Return the new count of a word. Called for each known word in each batch."""
     return sum(ones) + (count or 0)
 
 
 def define(ssc: StreamingContext, lines: DStream[str], directory: str) -> StreamingContext:
-    """Define what is done with the lines. Each batch is written exactly once, whatever dies."""
+    """Define the processing of the lines. Each batch is written exactly once across crashes."""
     ssc.checkpoint(f"{directory}/checkpoint")
     counted(lines).saveAsTextFiles(f"{directory}/counts")
     return ssc
 
 
 def context() -> StreamingContext:
-    """Return a context that ends what it has begun when it is told to stop."""
+    """Return a context that stops gracefully."""
     conf = {
         "spark.streaming.stopGracefullyOnShutdown": "true",
         "spark.dstreams.stop.batchTimeout": "4min",  # the unit waits for 5
@@ -50,24 +50,24 @@ def context() -> StreamingContext:
 
 
 def source(ssc: StreamingContext, directory: str) -> DStream[str]:
-    """Return the lines that come: those of files that are moved into DIRECTORY/input."""
+    """Return the input lines, from files that are moved to DIRECTORY/input."""
     return from_files(ssc, directory)
 
 
 def from_files(ssc: StreamingContext, directory: str) -> DStream[str]:
-    """Return the lines of the files in DIRECTORY/input, however old they are."""
+    """Return the lines of the files in DIRECTORY/input, regardless of their age."""
     Path(directory, "input").mkdir(parents=True, exist_ok=True)
     return ssc.fileStream(f"{directory}/input", newFilesOnly=False, maxFileAge=math.inf)
 
 
 def setup(directory: str) -> StreamingContext:
-    """Define the stream: called the first time only. A restart has it from the checkpoint."""
+    """Define the stream. Called only at the first start; a restart uses the checkpoint."""
     ssc = context()
     return define(ssc, source(ssc, directory), directory)
 
 
 def main() -> None:
-    """Start the stream, or go on where it was."""
+    """Start the stream, or resume it."""
     if len(sys.argv) != 2:
         sys.exit("usage: word-count DIRECTORY")
     directory = str(Path(sys.argv[1]).absolute())
