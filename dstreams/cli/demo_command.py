@@ -21,8 +21,7 @@ from dstreams.cli.common import (
     seconds,
 )
 from dstreams.cli.demo.word_count import run_demo
-from dstreams.kafka.config_files import client_settings
-from dstreams.kafka.parameters import KafkaParameters
+from dstreams.kafka.parameters import KafkaParameters, client_settings
 from dstreams.monitoring.web.page import page
 
 _STATUS = """\

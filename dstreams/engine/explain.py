@@ -13,7 +13,6 @@ from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.monitoring.pictures.graphs import graph_text
 from dstreams.monitoring.pictures.markup import plain
 from dstreams.monitoring.pictures.tables import duration
-from dstreams.sources.source import restart_refusal
 
 _WIDTH = 92
 
@@ -45,7 +44,7 @@ def _durable(plan: Plan) -> list[str]:
 
 
 def _input_facts(stream: InputDStream) -> str:
-    refusal = restart_refusal(stream.source)
+    refusal = stream.source.restart_refusal
     if refusal is not None:
         return f"a restart is refused: {refusal}"
     return "a restart goes on after it; what a batch has read is read again where it runs again"

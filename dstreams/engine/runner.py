@@ -34,13 +34,13 @@ from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
     BatchStarted,
+    EventHandler,
     Outcome,
     OutputOperationCompleted,
     OutputOperationInfo,
     OutputOperationStarted,
     PlannedOutput,
     StateOperatorInfo,
-    Tell,
 )
 from dstreams.monitoring.phases import PhaseTimer
 from dstreams.spark import jvm
@@ -77,7 +77,7 @@ class BatchRunner:
     committer: BatchCommitter | None
     clean_up: BatchCleanUp
     clock: Clock
-    tell: Tell
+    tell: EventHandler
     stops_on_failure: bool
     unbridged: list[tuple[int, int]] = field(default_factory=list)
     ran_ms: int = 0

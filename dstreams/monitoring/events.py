@@ -25,7 +25,7 @@ from dstreams.monitoring.pictures.markup import frame
 Outcome = Literal["succeeded", "failed", "empty", "cancelled"]
 
 
-class ToldOffsets(NamedTuple):
+class OffsetProgress(NamedTuple):
     """From where to where a batch reads an input, as people know its offsets: JSON values.
 
     Args:
@@ -64,7 +64,7 @@ class InputInfo:
     records: int | None
     description: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    offsets: ToldOffsets | None = None
+    offsets: OffsetProgress | None = None
 
 
 @dataclass(frozen=True)
@@ -357,9 +357,9 @@ Event: TypeAlias = (
     | BatchCompleted
 )
 
-Tell: TypeAlias = Callable[[Event], None]
-"""Takes an event; returns at once and never raises."""
+EventHandler: TypeAlias = Callable[[Event], None]
+"""Handles an event; returns immediately and never raises."""
 
 
-def tell_nobody(event: Event) -> None:
-    """Do nothing: the :data:`Tell` of whom nobody listens to."""
+def ignore_event(event: Event) -> None:
+    """Ignore an event."""

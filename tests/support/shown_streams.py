@@ -16,13 +16,13 @@ from dstreams.monitoring.events import (
     BatchSubmitted,
     EventTimes,
     InputInfo,
+    OffsetProgress,
     OutputOperationInfo,
     PendingBatch,
     PlannedOutput,
     ReceiverError,
     ReceiverInfo,
     StateOperatorInfo,
-    ToldOffsets,
 )
 from dstreams.monitoring.monitor import Monitor, Opened
 from dstreams.monitoring.state_access import KeySize, StateOfKey
@@ -126,7 +126,7 @@ class ShownStream(Monitor):
             records,
             f"{records} records",
             {"lag": {"orders-0": 40 + number}},
-            ToldOffsets(*ends, ends[1], {}),
+            OffsetProgress(*ends, ends[1], {}),
         )
         outputs = [
             OutputOperationInfo(

@@ -9,8 +9,7 @@ from typing import Any
 from dstreams.cli.demo.mock_cluster import PARTITIONS
 from dstreams.errors import EnvironmentNotReadyError, StreamError
 from dstreams.kafka import client
-from dstreams.kafka.parameters import BROKERS
-from dstreams.kafka.producer_parameters import ProducerParameters
+from dstreams.kafka.parameters import BROKERS, ProducerParameters
 
 logger = logging.getLogger(__name__)
 

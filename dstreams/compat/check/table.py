@@ -263,11 +263,11 @@ _OF_KAFKA: Mapping[str, Answer] = {
     "utf8_decoder": SAME,
     "KafkaDStream": differs(
         "Under dstreams run it is that of 2.4; dstreams.kafka has Scala's under this name.",
-        instead="With imports replaced take it from dstreams.compat.kafka24.",
+        instead="With imports replaced, import KafkaDStream24 from dstreams.compat.kafka24.",
     ),
     "KafkaRDD": differs(
         "Under dstreams run it is that of 2.4; dstreams.kafka has Scala's under this name.",
-        instead="With imports replaced take it from dstreams.compat.kafka24.",
+        instead="With imports replaced, import KafkaRDD24 from dstreams.compat.kafka24.",
     ),
     "KafkaRDD.offsetRanges": SAME,
     "KafkaTransformedDStream": change(

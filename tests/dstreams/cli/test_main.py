@@ -207,7 +207,7 @@ def test_demo_with_a_config(
     assert main(["demo", "--config", str(config)]) == 2
     assert "--config is for brokers of Kafka: give --kafka, too" in capsys.readouterr().err
     assert main(["demo", "--kafka", "--config", str(config)]) == 2
-    assert "does not say where the brokers are; give bootstrap.serv" in capsys.readouterr().err
+    assert "needs bootstrap.serv" in capsys.readouterr().err
     assert main(["demo", "--config", str(config), "--kafka", "127.0.0.1:9"]) == 3
     assert "the brokers 127.0.0.1:9 do not answer" in capsys.readouterr().err
 

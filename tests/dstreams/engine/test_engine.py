@@ -23,9 +23,9 @@ from dstreams.monitoring.events import (
     BatchStarted,
     BatchSubmitted,
     InputInfo,
-    ToldOffsets,
+    OffsetProgress,
 )
-from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 from dstreams.testing import ManualClock
 from tests.support.jobs import count_jobs
 
@@ -34,7 +34,7 @@ HERE = r"\(test_engine\.py:\d+ in \w+\)"
 
 
 @dataclass(frozen=True, eq=False)
-class ScriptedSource:
+class ScriptedSource(Source):
     """A source that does what its script says, and writes down what it is asked to do.
 
     Args:
@@ -367,7 +367,7 @@ def test_each_step_of_a_batch_is_told(ssc: StreamingContext) -> None:
     submitted, started, output_started, output_completed, completed = events
     assert submitted.batch.inputs == (
         InputInfo(
-            0, "scripted", None, "as scripted", offsets=ToldOffsets(None, 11_000, 11_000, {})
+            0, "scripted", None, "as scripted", offsets=OffsetProgress(None, 11_000, 11_000, {})
         ),
     )
     assert [(each.output_id, each.name) for each in submitted.batch.outputs] == [

@@ -16,8 +16,14 @@ from dstreams.engine.recovery.replay import batches_in_flight
 from dstreams.engine.transaction_log import AFTER
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
-from dstreams.monitoring.events import BatchSubmitted, Event, InputInfo, ToldOffsets, tell_nobody
-from dstreams.sources.source import PlannedInput, SourceReader
+from dstreams.monitoring.events import (
+    BatchSubmitted,
+    Event,
+    InputInfo,
+    OffsetProgress,
+    ignore_event,
+)
+from dstreams.sources.source import PlannedInput, Source, SourceReader
 from dstreams.testing import ManualClock
 
 
@@ -33,7 +39,7 @@ PLAN: Any = FrozenPlan(zero_ms=0, batch_ms=1000, input_uids={}, outputs=())
 def planner_at(now_ms: int) -> BatchPlanner:
     """A planner of a stream without inputs."""
     clock = ManualClock(start_ms=now_ms)
-    return BatchPlanner(PLAN, {}, InputEnds({}, {}, 0), None, clock, tell_nobody, "stream-1")
+    return BatchPlanner(PLAN, {}, InputEnds({}, {}, 0), None, clock, ignore_event, "stream-1")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +133,7 @@ class Planned:
         self, log: Log, begins: Mapping[int, BeginRecord] | None = None, **readers: Numbers
     ) -> None:
         streams: dict[str, Any] = {
-            uid: InputDStream(number, Source(), 1000, f"{uid} at a.py:{number}")
+            uid: InputDStream(number, NumberSource(), 1000, f"{uid} at a.py:{number}")
             for number, uid in enumerate(readers)
         }
         plan: Any = FrozenPlan(
@@ -151,10 +157,13 @@ class Planned:
         )
 
 
-class Source:
+class NumberSource(Source):
     """Where the numbers come from."""
 
     name = "numbers"
+
+    def open(self, environment: Any) -> Any:
+        raise NotImplementedError
 
 
 def ends(log: Log) -> dict[int, list[Any]]:
@@ -181,7 +190,7 @@ def test_each_batch_reads_on_where_the_one_before_has_ended() -> None:
 def test_inputs_are_told_apart() -> None:
     """By the name of their source, and by number where two have that name."""
     batch = Planned(Log(), a=Numbers(), b=Numbers()).planner.plan_batch()
-    read = ToldOffsets(None, 2, 2, {})
+    read = OffsetProgress(None, 2, 2, {})
     assert batch.input_infos == (
         InputInfo(0, "numbers #0", 2, "", offsets=read),
         InputInfo(1, "numbers #1", 2, "", offsets=read),

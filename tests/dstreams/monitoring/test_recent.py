@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dstreams.monitoring.events import BatchInfo, InputInfo, OutputOperationInfo, ToldOffsets
+from dstreams.monitoring.events import BatchInfo, InputInfo, OffsetProgress, OutputOperationInfo
 from dstreams.monitoring.recent import MOST_FACTS, RecentBatches
 
 PARTITIONS = 1000
@@ -19,13 +19,13 @@ def of_kafka(number: int) -> BatchInfo:
         10,
         "offsets " * PARTITIONS,
         {"lag": {("clicks", at): number for at in range(PARTITIONS)}, "rejected": 3},
-        ToldOffsets(offsets, offsets, offsets, {}),
+        OffsetProgress(offsets, offsets, offsets, {}),
     )
     return BatchInfo(number, number, {"kafka": 10}, 0, 0, 0, (), "succeeded", None, (given,))
 
 
 def small(number: int) -> BatchInfo:
-    given = InputInfo(0, "queue", 1, "one", {}, ToldOffsets(number, number + 1, number + 1, {}))
+    given = InputInfo(0, "queue", 1, "one", {}, OffsetProgress(number, number + 1, number + 1, {}))
     return BatchInfo(number, number, {"queue": 1}, 0, 0, 0, (), "succeeded", None, (given,))
 
 

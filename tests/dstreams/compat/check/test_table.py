@@ -84,7 +84,7 @@ def found_here(name: str) -> bool:
         if value is None:
             return False
         if name == "KafkaRDD.offsetRanges":
-            value = legacy.KafkaRDD
+            value = legacy.KafkaRDD24
         if attribute and not hasattr(value, attribute):
             return False
     return True

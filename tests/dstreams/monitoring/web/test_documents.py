@@ -14,12 +14,12 @@ from dstreams.monitoring.events import (
     BatchInfo,
     EventTimes,
     InputInfo,
+    OffsetProgress,
     OutputOperationInfo,
     PendingBatch,
     PlannedOutput,
     ReceiverInfo,
     StateOperatorInfo,
-    ToldOffsets,
 )
 from dstreams.monitoring.status import (
     CheckpointStatus,
@@ -52,7 +52,7 @@ INPUT = InputInfo(
         "rejected": 2,
         "other": object(),
     },
-    ToldOffsets({"words": {"0": 4}}, {"words": {"0": 7}}, None, {"avgOffsetsBehindLatest": "5"}),
+    OffsetProgress({"words": {"0": 4}}, {"words": {"0": 7}}, None, {"avgOffsetsBehindLatest": "5"}),
 )
 PENDING = PendingBatch(2, 3000, (INPUT,), (PlannedOutput(0, "print"),), 3000, 3001)
 FULL = StreamStatus(
@@ -94,7 +94,7 @@ def document_of(*statuses: StreamStatus, batches: int = 200) -> Any:
 
 def names(value: Any) -> Any:
     """Return the names of the fields of a value, and of all that is in it."""
-    if isinstance(value, ToldOffsets):
+    if isinstance(value, OffsetProgress):
         return dict.fromkeys(value._fields)
     if is_dataclass(value):
         return {each.name: names(getattr(value, each.name)) for each in fields(value)}
