@@ -396,10 +396,10 @@ def compare_planning(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
 
     from dstreams import Settings
     from dstreams.common.clock import SystemClock
-    from dstreams.kafka.messages import AsRecords
+    from dstreams.kafka.decoding import AsRecords
+    from dstreams.kafka.kafka_source import KafkaSource
     from dstreams.kafka.parameters import KafkaParameters
-    from dstreams.kafka.source import KafkaSource
-    from dstreams.kafka.topics import Selection
+    from dstreams.kafka.topics import TopicSelection
     from tests.support.waiting import wait_for
 
     topic = kafka.create_topic(MANY_PARTITIONS)
@@ -407,7 +407,7 @@ def compare_planning(kafka: KafkaCluster, options: argparse.Namespace) -> bool:
     wait_for(lambda: has_leaders(kafka, topic))
     parameters = {"bootstrap.servers": kafka.bootstrap, "auto.offset.reset": "earliest"}
     source = KafkaSource(
-        KafkaParameters.of(parameters, "planning"), Selection((topic,)), {}, AsRecords()
+        KafkaParameters.of(parameters, "planning"), TopicSelection((topic,)), {}, AsRecords()
     )
     environment: Any = SimpleNamespace(
         spark=None, clock=SystemClock(), settings=Settings(), batch_ms=1000, newest=None

@@ -23,15 +23,10 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from dstreams.kafka.decoders import (
-    AvroDecoder,
-    Decoder,
-    JsonDecoder,
-    ProtobufDecoder,
-    Utf8Decoder,
-)
-from dstreams.kafka.decoders.decoder import as_decoder
-from dstreams.kafka.decoding import Decoding, RecordBlock
+from dstreams.kafka.avro import AvroDecoder
+from dstreams.kafka.decoders import Decoder, JsonDecoder, ProtobufDecoder, Utf8Decoder, as_decoder
+from dstreams.kafka.decoding import Decoding
+from dstreams.kafka.records import RecordBlock
 from dstreams.spark.worker_gc import settle_worker
 
 COUNT, ROUNDS = 50_000, 7

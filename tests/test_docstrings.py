@@ -39,7 +39,7 @@ RUN = (
     "dstreams.common.callables",
     "dstreams.common.lazy_names",
     "dstreams.kafka.decoders",
-    "dstreams.kafka.decoding",
+    "dstreams.kafka.records",
 )
 
 SHOWN = {

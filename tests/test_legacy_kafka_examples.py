@@ -51,7 +51,7 @@ def test_kafka_wordcount(kafka: KafkaCluster) -> None:
             LIMIT_S,
         )
         ended_by_sigterm(program, RUN)
-    assert any("zkQuorum='localhost:2181' has no effect" in line for line in program.lines)
+    assert any("ignoring zkQuorum='localhost:2181'" in line for line in program.lines)
     assert any("another stream of this program reads all" in line for line in program.lines)
     kafka.produce(topic, ["or so"])
     with example(run, *arguments) as again:

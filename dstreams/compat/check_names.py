@@ -283,7 +283,9 @@ ANSWERS: Mapping[str, Answer] = {
     ),
     "KafkaUtils.createRDD": _differs(f"{_OFFSETS} leaders has no effect.", _KAFKA),
     **{
-        name: _differs(_NO_EFFECT_OF_24, fix="With new imports use dstreams.compat.kafka24.")
+        name: _differs(
+            _NO_EFFECT_OF_24, fix=f"With new imports use dstreams.compat.kafka24.{name}24."
+        )
         for name in ("KafkaDStream", "KafkaRDD")
     },
     "KafkaTransformedDStream": _change("A transformed stream is a DStream.", "Use DStream."),

@@ -18,20 +18,44 @@ from dstreams.compat.kafka24_messages import (
     Decoder,
     KafkaMessageAndMetadata,
 )
-from dstreams.compat.kafka24_parameters import of_direct_stream, of_group
 from dstreams.context import StreamingContext
 from dstreams.dstream import DStream
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.graph.transformed import TransformedDStream
-from dstreams.kafka import kafka_rdd, offsets
 from dstreams.kafka.decoders import utf8_decoder
-from dstreams.kafka.fetch import MakeRecords, Reading
-from dstreams.kafka.offsets import TopicPartition
-from dstreams.kafka.parameters import KafkaParameters
-from dstreams.kafka.source import KafkaSource
-from dstreams.kafka.topics import EARLIEST, LATEST, Selection, Topics
+from dstreams.kafka.decoding import MakeRecords
+from dstreams.kafka.fetch import FetchConfig
+from dstreams.kafka.kafka_rdd import KafkaRDD
+from dstreams.kafka.kafka_source import KafkaSource
+from dstreams.kafka.offsets import OffsetRange, TopicPartition, is_offset
+from dstreams.kafka.parameters import BROKERS, COMMIT, GROUP, RESET, KafkaParameters
+from dstreams.kafka.topics import EARLIEST, LATEST, Topics, TopicSelection
 
 logger = logging.getLogger(__name__)
+
+_BROKERS_OF_0_8 = "metadata.broker.list"
+_COMMIT_OF_0_8 = "auto.commit.enable"
+
+_OF_ZOOKEEPER = "zookeeper."
+_WITHOUT_EFFECT = frozenset(
+    [
+        "auto.commit.interval.ms",
+        "consumer.id",
+        "consumer.timeout.ms",
+        "dual.commit.enabled",
+        "exclude.internal.topics",
+        "num.consumer.fetchers",
+        "offsets.channel.backoff.ms",
+        "offsets.channel.socket.timeout.ms",
+        "offsets.commit.max.retries",
+        "offsets.storage",
+        "queued.max.message.chunks",
+        "rebalance.backoff.ms",
+        "rebalance.max.retries",
+        "refresh.leader.backoff.ms",
+    ]
+)
+"""Parameters of 0.8 for ZooKeeper, threads of consumers, and commits."""
 
 _STREAM, _DIRECT, _RDD = (
     f"KafkaUtils.{name}" for name in ("createStream", "createDirectStream", "createRDD")
@@ -41,10 +65,10 @@ Handler = Callable[[KafkaMessageAndMetadata], Any]
 
 
 class WrongTypeError(InvalidStreamError, TypeError):
-    """A parameter is of a type that it cannot be of."""
+    """A parameter is of the wrong type."""
 
 
-class OffsetRange:
+class OffsetRange24:
     """The messages of a partition from one offset to another.
 
     Args:
@@ -65,7 +89,7 @@ class OffsetRange:
         self.untilOffset = untilOffset
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OffsetRange | offsets.OffsetRange) and vars(self) == vars(other)
+        return isinstance(other, OffsetRange24 | OffsetRange) and vars(self) == vars(other)
 
     def __str__(self) -> str:
         offsets_of_it = f"[{self.fromOffset} -> {self.untilOffset}]"
@@ -116,36 +140,33 @@ class Broker:
         self._port = port
 
 
-class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
+class KafkaRDD24(PipelinedRDD):  # type: ignore[misc]
     """The messages of some ranges.
-
-    Args:
-        records: what reads them.
 
     Semantics: pyspark.streaming.kafka.KafkaRDD (2.4).
     """
 
-    def __init__(self, records: kafka_rdd.KafkaRDD) -> None:
+    def __init__(self, records: KafkaRDD) -> None:
         super().__init__(records, _unchanged)
         self._ranges = records.offsetRanges
 
-    def offsetRanges(self) -> list[OffsetRange]:
-        """Return what it reads: those with messages first, as the partitions of the RDD stand."""
+    def offsetRanges(self) -> list[OffsetRange24]:
+        """Return the ranges, in the order of the partitions of the RDD; empty ranges are last."""
         return [
-            OffsetRange(one.topic, one.partition, one.fromOffset, one.untilOffset)
+            OffsetRange24(one.topic, one.partition, one.fromOffset, one.untilOffset)
             for one in self._ranges
         ]
 
 
-class KafkaDStream(DStream[Any]):
-    """A stream of messages; functions of its ``foreachRDD`` and ``transform`` get a KafkaRDD.
+class KafkaDStream24(DStream[Any]):
+    """A stream of messages; functions of its ``foreachRDD`` and ``transform`` get a KafkaRDD24.
 
     Semantics: pyspark.streaming.kafka.KafkaDStream (2.4).
     """
 
 
-class KafkaUtils:
-    """Makes streams and RDDs of topics.
+class KafkaUtils24:
+    """Streams and RDDs of topics.
 
     Semantics: pyspark.streaming.kafka.KafkaUtils (2.4).
     """
@@ -161,23 +182,22 @@ class KafkaUtils:
         keyDecoder: Decoder = utf8_decoder,
         valueDecoder: Decoder = utf8_decoder,
     ) -> DStream[tuple[Any, Any]]:
-        """Create a stream of the messages that a consumer group has not had.
+        """Create a stream of the messages that a consumer group has not read.
 
-        It begins where the group has committed, else as ``auto.offset.reset`` says (``largest``
-        unless given), and commits as batches are committed, unless ``auto.commit.enable`` is
-        false. After a restart from a checkpoint the checkpoint says where it goes on. Of the
-        streams of one program that have a group and a topic in common the first one reads all.
+        It begins at the offsets of the group, else by ``auto.offset.reset`` (default ``largest``),
+        and commits offsets with batches, unless ``auto.commit.enable`` is false. A restart resumes
+        at the offsets of the checkpoint. If several streams of a program share a group and a topic,
+        the first one reads all messages.
 
         Args:
             ssc: the streaming context.
-            zkQuorum: has no effect: the brokers have the offsets of groups.
+            zkQuorum: ignored, as the brokers keep the offsets of groups.
             groupId: the group id for this consumer.
-            topics: dict of (topic_name -> numPartitions) to consume. The numbers, of threads, have
-                no effect.
-            kafkaParams: parameters of Kafka, also by the names of 0.8. Where they have neither
-                ``metadata.broker.list`` nor ``bootstrap.servers``, the brokers are those of
+            topics: dict of (topic_name -> numPartitions) to consume; the numbers are ignored.
+            kafkaParams: parameters of Kafka, with current names or those of 0.8. Without
+                ``metadata.broker.list`` and ``bootstrap.servers``, the brokers are those of
                 ``spark.dstreams.kafka.bootstrapServers``.
-            storageLevel: has no effect: nothing is received before its batch.
+            storageLevel: ignored, as nothing is received before its batch.
             keyDecoder: ``f(bytes or None) -> key``.
             valueDecoder: ``f(bytes or None) -> value``.
 
@@ -185,8 +205,8 @@ class KafkaUtils:
             Pairs of key and value.
 
         Raises:
-            WrongTypeError: *topics* is no dict. It is a TypeError.
-            InvalidStreamError: the brokers are missing, or a parameter cannot be.
+            WrongTypeError: *topics* is not a dict. It is a TypeError.
+            InvalidStreamError: the brokers are missing, or a parameter is invalid.
         """
         _require_context(ssc, _STREAM)
         if not isinstance(topics, dict):
@@ -197,20 +217,20 @@ class KafkaUtils:
         make = _records(_STREAM, keyDecoder, valueDecoder)
         names = _names(topics, _STREAM)
         brokers = ssc._settings.kafka_brokers
-        parameters = of_group(kafkaParams or {}, _STREAM, zkQuorum, groupId, brokers)
+        parameters = _of_group(kafkaParams or {}, _STREAM, zkQuorum, groupId, brokers)
         read = _read_by_group(ssc, parameters)
         left = tuple(name for name in names if name not in read)
         if left != names:
             logger.warning(
-                "%s: another stream of this program reads all of %s for the group %r; its tasks "
-                "share the partitions, so this one has nothing of them to read",
+                "%s: another stream of this program reads all of %s for the group %r; this stream "
+                "gets no messages of these topics",
                 _STREAM,
                 ", ".join(sorted(read.intersection(names))),
                 groupId,
             )
         if not left:
             return ssc.queueStream([], replayable=True)
-        return ssc._input(KafkaSource(parameters, Selection(left), {}, make), _STREAM)
+        return ssc._input(KafkaSource(parameters, TopicSelection(left), {}, make), _STREAM)
 
     @staticmethod
     def createDirectStream(
@@ -221,85 +241,88 @@ class KafkaUtils:
         keyDecoder: Decoder = utf8_decoder,
         valueDecoder: Decoder = utf8_decoder,
         messageHandler: Handler | None = None,
-    ) -> KafkaDStream:
-        """Create a stream of the messages of topics, by offsets that are its own.
+    ) -> KafkaDStream24:
+        """Create a stream of the messages of topics, which keeps its own offsets.
 
-        What each batch reads is decided before it runs and stands in its begin record: a batch that
-        runs again has the same messages, and a restart goes on behind the last one. Without
-        *fromOffsets* a first run begins as ``auto.offset.reset`` says, with what comes from now on
-        (``largest``) unless that is given; what a group has committed has no say.
+        The ranges of a batch are planned before it runs: a batch that runs again has the same
+        messages, and a restart continues after the last batch. Without *fromOffsets* a first run
+        begins by ``auto.offset.reset`` (default ``largest``: only new messages); the offsets of the
+        group are ignored.
 
         Args:
             ssc: the streaming context.
             topics: list of topic_name to consume.
-            kafkaParams: parameters of Kafka, also by the names of 0.8; ``metadata.broker.list`` or
-                ``bootstrap.servers`` is needed.
-            fromOffsets: where partitions begin (inclusive), by :class:`TopicAndPartition`. These
-                partitions are read and no others.
+            kafkaParams: parameters of Kafka, with current names or those of 0.8;
+                ``metadata.broker.list`` or ``bootstrap.servers`` is required.
+            fromOffsets: starting offsets (inclusive) by :class:`TopicAndPartition`. Only these
+                partitions are read.
             keyDecoder: ``f(bytes or None) -> key``.
             valueDecoder: ``f(bytes or None) -> value``.
             messageHandler: ``f(KafkaMessageAndMetadata) -> record``. None: pairs of key and value.
 
         Raises:
             WrongTypeError: a parameter is of another type. It is a TypeError.
-            InvalidStreamError: the brokers are missing, the topics are not those of the offsets, or
-                a parameter cannot be.
+            InvalidStreamError: the brokers are missing, the topics differ from those of the
+                offsets, or a parameter is invalid.
         """
         _require_context(ssc, _DIRECT)
         if not isinstance(topics, list):
-            raise WrongTypeError(f"topics should be list, got {type(topics).__name__}")
+            example = topics if isinstance(topics, str) else "clicks"
+            raise WrongTypeError(
+                f"topics must be a list, got {type(topics).__name__}; give [{example!r}]"
+            )
         _require_dict(kafkaParams)
         names = _names(topics, _DIRECT)
         begin = _begin(fromOffsets or {}, names)
         source = KafkaSource(
-            of_direct_stream(kafkaParams, _DIRECT),
-            Selection(assigned=tuple(sorted(begin))) if begin else Selection(names),
+            _of_direct_stream(kafkaParams, _DIRECT),
+            TopicSelection(assigned=tuple(sorted(begin))) if begin else TopicSelection(names),
             begin,
             _records(_DIRECT, keyDecoder, valueDecoder, messageHandler),
         )
         read = ssc._input(source, _DIRECT)
         node = TransformedDStream((read._node,), _as_kafka_rdd, read._node.operation)
-        return KafkaDStream(node, ssc)
+        return KafkaDStream24(node, ssc)
 
     @staticmethod
     def createRDD(
         sc: SparkContext,
         kafkaParams: dict[str, Any],
-        offsetRanges: list[OffsetRange],
+        offsetRanges: list[OffsetRange24],
         leaders: dict[TopicAndPartition, Broker] | None = None,
         keyDecoder: Decoder = utf8_decoder,
         valueDecoder: Decoder = utf8_decoder,
         messageHandler: Handler | None = None,
-    ) -> KafkaRDD:
+    ) -> KafkaRDD24:
         """Return the messages of some ranges.
 
         Args:
             sc: the SparkContext.
             kafkaParams: as in :meth:`createDirectStream`.
             offsetRanges: list of offsetRange to specify topic:partition:[start, end) to consume.
-            leaders: has no effect: consumers ask the brokers.
+            leaders: ignored, as consumers ask the brokers.
             keyDecoder: as in :meth:`createDirectStream`.
             valueDecoder: as in :meth:`createDirectStream`.
             messageHandler: as in :meth:`createDirectStream`.
 
         Raises:
             WrongTypeError: a parameter is of another type. It is a TypeError.
-            InvalidStreamError: the brokers are missing, or a parameter cannot be.
+            InvalidStreamError: the brokers are missing, or a parameter is invalid.
             SourceError: the brokers do not have all of the offsets, or do not answer.
         """
         _require_dict(kafkaParams)
         if not isinstance(offsetRanges, list):
             raise WrongTypeError(f"offsetRanges should be list, got {type(offsetRanges).__name__}")
         make = _records(_RDD, keyDecoder, valueDecoder, messageHandler)
-        parameters = of_direct_stream(kafkaParams, _RDD)
+        parameters = _of_direct_stream(kafkaParams, _RDD)
         ranges = [
-            offsets.OffsetRange(one.topic, one.partition, one.fromOffset, one.untilOffset)
+            OffsetRange(one.topic, one.partition, one.fromOffset, one.untilOffset)
             for one in offsetRanges
         ]
         _require_there(parameters, ranges)
         settings = Settings.from_conf(dict(sc.getConf().getAll()))
-        reading = Reading(parameters.for_tasks(), make, settings.kafka_poll_ms / 1000)
-        return KafkaRDD(kafka_rdd.KafkaRDD(sc, ranges, reading))
+        fetch = FetchConfig(parameters.for_tasks(), make, settings.kafka_poll_ms / 1000)
+        return KafkaRDD24(KafkaRDD(sc, ranges, fetch))
 
 
 def _unchanged(_: int, records: Iterable[Any]) -> Iterable[Any]:
@@ -307,9 +330,9 @@ def _unchanged(_: int, records: Iterable[Any]) -> Iterable[Any]:
 
 
 def _as_kafka_rdd(_: int, rdds: tuple[Any, ...]) -> Any:
-    """Let functions of the stream see the ranges that a batch reads, as 2.4 has them."""
+    """Give the RDD of a batch the methods of 2.4."""
     (rdd,) = rdds
-    return KafkaRDD(rdd) if isinstance(rdd, kafka_rdd.KafkaRDD) else rdd
+    return KafkaRDD24(rdd) if isinstance(rdd, KafkaRDD) else rdd
 
 
 def _require_context(ssc: object, operation: str) -> None:
@@ -327,14 +350,16 @@ def _require_dict(parameters: object) -> None:
 def _names(topics: Iterable[str], operation: str) -> tuple[str, ...]:
     names = tuple(sorted({*topics}, key=str))
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise InvalidStreamError(f"topics of {operation} are names of topics, got {list(names)!r}")
+        raise InvalidStreamError(
+            f"topics of {operation} must be names of topics, got {list(names)!r}"
+        )
     return names
 
 
 def _records(
     operation: str, decode_key: Decoder, decode_value: Decoder, handle: Handler | None = None
 ) -> MakeRecords:
-    """Return what makes records of messages; what cannot work is refused here."""
+    """Check the functions of a program, and return what makes its records."""
     require_arity(decode_key, (1,), operation, "keyDecoder(bytes or None) -> key")
     require_arity(decode_value, (1,), operation, "valueDecoder(bytes or None) -> value")
     if handle is None:
@@ -350,9 +375,9 @@ def _begin(
     for one, offset in given.items():
         if not isinstance(one, TopicAndPartition):
             raise WrongTypeError(
-                f"fromOffsets of {_DIRECT} has offsets by TopicAndPartition, got {one!r}"
+                f"keys of fromOffsets of {_DIRECT} must be TopicAndPartition, got {one!r}"
             )
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        if not is_offset(offset):
             raise InvalidStreamError(
                 f"fromOffsets of {_DIRECT}: the offset of {one!r} is {offset!r}; give a whole "
                 "number of at least 0"
@@ -368,7 +393,7 @@ def _begin(
 
 
 def _read_by_group(ssc: StreamingContext, parameters: KafkaParameters) -> set[str]:
-    """Return the topics that streams of this program read for a group already."""
+    """Return the topics that other streams of this program read for a group."""
     sources = [stream.source for stream in ssc._graph.inputs]
     return {
         topic
@@ -380,10 +405,10 @@ def _read_by_group(ssc: StreamingContext, parameters: KafkaParameters) -> set[st
     }
 
 
-def _require_there(parameters: KafkaParameters, ranges: Sequence[offsets.OffsetRange]) -> None:
-    """Refuse ranges that the brokers do not have, as Spark does, before a task waits for them."""
+def _require_there(parameters: KafkaParameters, ranges: Sequence[OffsetRange]) -> None:
+    """Reject ranges that the brokers do not have, as Spark does."""
     partitions = tuple(sorted({one.topicPartition() for one in ranges}))
-    topics = Topics(parameters, Selection(assigned=partitions), SystemClock(), _RDD, _ignore)
+    topics = Topics(parameters, TopicSelection(assigned=partitions), SystemClock(), _RDD)
     try:
         low = topics.offsets(dict.fromkeys(partitions, EARLIEST))
         high = topics.offsets(dict.fromkeys(partitions, LATEST))
@@ -398,10 +423,71 @@ def _require_there(parameters: KafkaParameters, ranges: Sequence[offsets.OffsetR
     ]
     if missing:
         raise SourceError(
-            f"{_RDD}: Offsets not available on leader: {'; '.join(missing)}; give ranges that the "
-            "topics have"
+            f"{_RDD}: Offsets not available on leader: {'; '.join(missing)}; give existing ranges"
         )
 
 
-def _ignore(*_: object) -> None:
-    """Nothing is committed."""
+def _of_direct_stream(given: Mapping[str, Any], where: str) -> KafkaParameters:
+    """Return the parameters of a stream with its own offsets, without a group.
+
+    Raises:
+        InvalidStreamError: the brokers are missing, or a parameter is invalid.
+    """
+    translated = _translated(given, where)
+    if not _has_brokers(translated):
+        raise InvalidStreamError(
+            f"{where}: Must specify metadata.broker.list or bootstrap.servers, for example "
+            "'localhost:9092'"
+        )
+    left = {key: value for key, value in translated.items() if key not in (GROUP, COMMIT)}
+    return KafkaParameters.of(left, where)
+
+
+def _of_group(
+    given: Mapping[str, Any], where: str, zookeepers: object, group: str, brokers: str | None = None
+) -> KafkaParameters:
+    """Return the parameters of a stream with the offsets of a group; *brokers* are the default.
+
+    Raises:
+        InvalidStreamError: the brokers are missing, or a parameter is invalid.
+    """
+    translated = _translated(given, where)
+    if not _has_brokers(translated):
+        if brokers is None:
+            raise InvalidStreamError(
+                f"{where}: zkQuorum={zookeepers!r} names ZooKeeper, which Kafka does not use any "
+                "more; give the brokers by kafkaParams={'metadata.broker.list': 'localhost:9092'}, "
+                "or, without a change of the program, by --conf "
+                "spark.dstreams.kafka.bootstrapServers=localhost:9092"
+            )
+        translated[BROKERS] = brokers
+    logger.warning(
+        "%s: ignoring zkQuorum=%r: the brokers keep the offsets of the group %r",
+        where,
+        zookeepers,
+        group,
+    )
+    return KafkaParameters.of({COMMIT: "true", **translated, GROUP: group}, where)
+
+
+def _has_brokers(parameters: Mapping[str, Any]) -> bool:
+    return bool(parameters.get(_BROKERS_OF_0_8) or parameters.get(BROKERS))
+
+
+def _translated(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Give parameters their current names, and drop those that have no effect."""
+    dropped = [
+        key
+        for key in given
+        if isinstance(key, str) and (key.startswith(_OF_ZOOKEEPER) or key in _WITHOUT_EFFECT)
+    ]
+    if dropped:
+        logger.warning("%s: ignoring %s, which have no effect any more", where, ", ".join(dropped))
+    names = {_COMMIT_OF_0_8: COMMIT}
+    found = {names.get(key, key): value for key, value in given.items() if key not in dropped}
+    if BROKERS in found:
+        found.pop(_BROKERS_OF_0_8, None)
+    reset = found.get(RESET)
+    if isinstance(reset, str):
+        found[RESET] = reset.lower()
+    return found

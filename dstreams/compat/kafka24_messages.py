@@ -1,6 +1,6 @@
-"""What ``pyspark.streaming.kafka`` of Spark 2.4 makes of messages.
+"""Messages of ``pyspark.streaming.kafka`` of Spark 2.4.
 
-In a module of its own, because workers import it.
+Workers import this module, so it must not import the rest of the API.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstreams.kafka.decoders import utf8_decoder
-from dstreams.kafka.decoding import DecodedBlock
-from dstreams.kafka.messages import Messages
 from dstreams.kafka.offsets import OffsetRange
+from dstreams.kafka.records import DecodedBlock, Messages
 
 Decoder = Callable[[Any], Any]
-"""Makes a key or a value of its bytes, or of None where there are none."""
+"""Decodes a key or value, bytes or None."""
 
 
 class KafkaMessageAndMetadata:
-    """A message of Kafka, and where it stands; key and message are decoded when asked for.
+    """A message of Kafka and its position; key and message are decoded on access.
 
     Args:
         topic: topic name of this Kafka message.
@@ -63,18 +62,18 @@ class KafkaMessageAndMetadata:
 
     @property
     def key(self) -> Any:
-        """The key, by the decoder of keys."""
+        """The decoded key."""
         return self._keyDecoder(self._rawKey)
 
     @property
     def message(self) -> Any:
-        """The message, by the decoder of values."""
+        """The decoded message."""
         return self._valueDecoder(self._rawMessage)
 
 
 @dataclass(frozen=True)
 class AsPairs:
-    """Makes pairs of key and value of messages."""
+    """Makes pairs of key and value."""
 
     decode_key: Decoder
     decode_value: Decoder
@@ -87,7 +86,7 @@ class AsPairs:
 
 @dataclass(frozen=True)
 class ByHandler:
-    """Makes of each message what the program's handler makes of it."""
+    """Makes records by the program's message handler."""
 
     decode_key: Decoder
     decode_value: Decoder

@@ -1,8 +1,10 @@
-"""KafkaUtils, and the streams it makes."""
+"""KafkaUtils and KafkaDStream of Spark's Scala API, which also accept calls of Spark 2.4."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyspark import RDD, SparkContext
@@ -12,32 +14,30 @@ from dstreams.arrow.rows import BLOCK_ROWS
 from dstreams.arrow.schemas import BlockSchema, schema_of
 from dstreams.common.configuration import COUNT
 from dstreams.common.settings import Settings
-from dstreams.compat import kafka24 as legacy
-from dstreams.compat.kafka24_forms import or_as_in_2_4
+from dstreams.compat.kafka24 import KafkaUtils24
 from dstreams.context import StreamingContext
 from dstreams.dstream import DStream
 from dstreams.dstream.block_dstream import BlockDStream, blocks_of
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.input import InputDStream
-from dstreams.kafka.decoding import DeadLetter
-from dstreams.kafka.deserializers import decoding_of
-from dstreams.kafka.fetch import Reading
-from dstreams.kafka.group import Committed
+from dstreams.kafka.decoding import AsRecords, decoding_of, require_dead_letters
+from dstreams.kafka.fetch import FetchConfig
 from dstreams.kafka.kafka_rdd import KafkaRDD
-from dstreams.kafka.messages import AsRecords, require_dead_letters
+from dstreams.kafka.kafka_source import KafkaSource
 from dstreams.kafka.offsets import OffsetRange
 from dstreams.kafka.parameters import KafkaParameters
 from dstreams.kafka.rates import PerPartitionConfig
 from dstreams.kafka.record_blocks import RecordsToBlocks, record_columns
-from dstreams.kafka.records import ConsumerRecord
-from dstreams.kafka.source import KafkaSource
+from dstreams.kafka.records import ConsumerRecord, DeadLetter
 from dstreams.kafka.strategies import ConsumerStrategy, LocationStrategy
+from dstreams.kafka.topics import Committed
 from dstreams.spark.bad_records import BAD_RECORDS, BadRecords
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+_Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 class KafkaDStream(DStream[T]):
@@ -56,29 +56,29 @@ class KafkaDStream(DStream[T]):
     def commitAsync(
         self, offsetRanges: Iterable[OffsetRange], callback: Committed | None = None
     ) -> None:
-        """Let the group of this stream know that ranges are done with, with the next batch.
+        """Commit the ends of ranges to the group of this stream, with the next batch.
 
-        That is for others to see: where the stream goes on is in its checkpoint.
+        These offsets are for other programs: the stream resumes at the offsets of its checkpoint.
 
         Args:
             offsetRanges: as ``rdd.offsetRanges`` of a batch.
             callback: ``f(offsets, error)``, called on the driver when the brokers have answered:
-                offsets by TopicPartition, and why they were not committed, None where they were.
+                offsets by TopicPartition, and the error if they were not committed, else None.
         """
         self._source.commits.add(offsetRanges, callback)
 
     def deadLetters(self) -> DStream[DeadLetter]:
-        """Return the stream of the records that could not be decoded, as they were read.
+        """Return the stream of the undecoded records that could not be decoded.
 
-        They are left out of this stream by ``badRecords="DROPMALFORMED"``. Batches that are asked
-        for their dead letters read their ranges once more. To keep them in a topic::
+        ``badRecords="DROPMALFORMED"`` skips them in this stream. To return them, batches read their
+        ranges again. To keep them in a topic::
 
             stream.deadLetters().saveToKafka(
                 "clicks.bad", parameters, key=lambda letter: letter.key,
                 value=lambda letter: letter.value, headers=lambda letter: letter.error_headers)
 
         Raises:
-            InvalidStreamError: such records are not left out, but fail the batch.
+            InvalidStreamError: such records fail the batch instead of being skipped.
         """
         require_dead_letters(self._source.make_records)
         return self.transform(_dead_letters)
@@ -93,32 +93,31 @@ class KafkaDStream(DStream[T]):
         sep: str = ",",
         columns: Sequence[str] = (),
     ) -> BlockDStream:
-        """Return the records in Arrow blocks; with a *format* their values are decoded.
+        """Return the records in Arrow blocks; a *format* decodes their values.
 
-        ``value.deserializer`` is left out then: a value is one line, in bytes. A tombstone is a
-        record of nulls. Without a format it is :meth:`DStream.toBlocks` of the records themselves.
+        Do not set ``value.deserializer`` then: a value is one line, in bytes. A tombstone becomes a
+        record of nulls. Without a format this is :meth:`DStream.toBlocks` of the records.
 
         Args:
             schema: as of :meth:`DStream.toBlocks`, of the values.
-            blockRows: records a block has at most.
+            blockRows: maximal number of records in a block.
             format: as of :meth:`DStream.toBlocks`.
-            mode: ``FAILFAST``: a malformed value fails the batch, which names topic, partition and
-                offset; ``DROPMALFORMED``: its record is left out, and counted in the log and in the
-                batch's ``inputs``.
-            sep: character between two values of ``"csv"``.
-            columns: what else of a record is a column behind those of *schema*, of ``key``,
+            mode: ``FAILFAST``: a malformed value fails the batch, with topic, partition and offset;
+                ``DROPMALFORMED``: its record is skipped, and counted in the log and in the batch's
+                ``inputs``.
+            sep: separator of values of ``"csv"``.
+            columns: fields of the record to add as columns after those of *schema*: ``key``,
                 ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType``.
 
         Raises:
-            InvalidStreamError: as of :meth:`DStream.toBlocks`; or *columns* are not these, are
-                given without a *format*, or are columns of *schema*.
+            InvalidStreamError: as of :meth:`DStream.toBlocks`; or *columns* are unknown, are given
+                without a *format*, or are columns of *schema*.
             DecodeError: in a batch, for a malformed value.
         """
         if format is None:
             if columns:
                 raise InvalidStreamError(
-                    "columns of toBlocks are those of records whose values are decoded; give a "
-                    "format as well"
+                    "columns of toBlocks need decoded values; give a format as well"
                 )
             return super().toBlocks(schema, blockRows)
         operation = self._operation("toBlocks")
@@ -143,19 +142,44 @@ class KafkaDStream(DStream[T]):
         return source
 
 
+def accepts_spark24_signature(
+    call24: Callable[..., Any], kinds: tuple[type, ...]
+) -> Callable[[_Call], _Call]:
+    """Make a function of Scala's API also accept the calls of Spark 2.4.
+
+    A call is one of Scala's API if an argument is of *kinds*, which 2.4 does not have, or if the
+    name of an argument is unknown to *call24*.
+    """
+    names24 = set(inspect.signature(call24).parameters)
+
+    def decorate(call: _Call) -> _Call:
+        @wraps(call)
+        def called(*arguments: Any, **named: Any) -> Any:
+            is_of_scala = not names24.issuperset(named) or any(
+                isinstance(one, kinds) for one in (*arguments, *named.values())
+            )
+            return (call if is_of_scala else call24)(*arguments, **named)
+
+        return called  # type: ignore[return-value]
+
+    return decorate
+
+
 class KafkaUtils:
     """Streams and RDDs of topics.
 
-    The methods are called as Scala's integration has them, or as ``pyspark.streaming.kafka`` of
-    Spark 2.4 had them: :class:`dstreams.compat.kafka24.KafkaUtils` says what they do then.
+    The methods accept the signatures of Scala's integration, and those of
+    ``pyspark.streaming.kafka`` of Spark 2.4 (:class:`dstreams.compat.kafka24.KafkaUtils24`).
 
     Semantics: org.apache.spark.streaming.kafka010.KafkaUtils (4.3).
     """
 
-    createStream = staticmethod(legacy.KafkaUtils.createStream)
+    createStream = staticmethod(KafkaUtils24.createStream)
 
     @staticmethod
-    @or_as_in_2_4(legacy.KafkaUtils.createDirectStream, (LocationStrategy, ConsumerStrategy))
+    @accepts_spark24_signature(
+        KafkaUtils24.createDirectStream, (LocationStrategy, ConsumerStrategy)
+    )
     def createDirectStream(
         ssc: StreamingContext,
         locationStrategy: LocationStrategy,
@@ -168,37 +192,35 @@ class KafkaUtils:
     ) -> KafkaDStream[ConsumerRecord]:
         """Create a stream of the records of topics.
 
-        What each batch reads of each partition is decided before it runs and stands in its begin
-        record, so a batch that runs again has the same records, and a restart goes on where the
-        last one ended, whatever the group has committed. Where a stream begins stands in the
-        checkpoint when it has started, so ``latest`` is that of its first start. A batch has all
-        that is there, or as much as ``spark.streaming.kafka.maxRatePerPartition`` and backpressure
-        allow. While no broker answers, batches go on without records of the stream, which come when
-        it is back.
+        The ranges of a batch are planned before it runs and written to its begin record: a batch
+        that runs again has the same records, and a restart continues after the last batch; the
+        offsets of the group do not matter. The checkpoint also has the first position, so
+        ``latest`` is that of the first start. A batch reads all available records, within
+        ``spark.streaming.kafka.maxRatePerPartition`` and backpressure. While no broker answers,
+        batches run without the records of the stream, which later batches read.
 
-        For others to see, the group gets the ends of batches that were committed where
-        ``enable.auto.commit`` is true, or those given to :meth:`KafkaDStream.commitAsync`.
+        The group gets the offsets of committed batches if ``enable.auto.commit`` is true, and those
+        given to :meth:`KafkaDStream.commitAsync`; they are for other programs.
 
         Args:
             ssc: the context.
             locationStrategy: one of :class:`~dstreams.kafka.LocationStrategies`.
-            consumerStrategy: one of :class:`~dstreams.kafka.ConsumerStrategies`. Among its
-                parameters ``key.deserializer`` and ``value.deserializer`` say how keys and values
-                are decoded: a function of bytes, a :class:`~dstreams.kafka.Decoder`, or the name of
-                one of Kafka's own, such as ``StringDeserializer``. None: they stay bytes.
-            perPartitionConfig: limits that differ between partitions; None for those of
+            consumerStrategy: one of :class:`~dstreams.kafka.ConsumerStrategies`. Its parameters
+                ``key.deserializer`` and ``value.deserializer`` are a function of bytes, a
+                :class:`~dstreams.kafka.Decoder`, or the name of one of Kafka's own, such as
+                ``StringDeserializer``. None: keys or values stay bytes.
+            perPartitionConfig: limits by partition; None for those of
                 ``spark.streaming.kafka.maxRatePerPartition`` and ``minRatePerPartition``.
-            badRecords: what becomes of records that cannot be decoded: ``FAILFAST``: they fail the
-                batch, which names topic, partition and offset; ``DROPMALFORMED``: they are left
-                out, and counted in the log and in the batch's ``inputs``; see
-                :meth:`KafkaDStream.deadLetters`.
-            minPartitions: partitions of a batch's RDD at least: those of a topic are read in pieces
-                where there are fewer. None: as many as partitions with records.
-            uid: name under which its progress is kept, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: one from its place.
+            badRecords: for records that cannot be decoded. ``FAILFAST``: they fail the batch, with
+                topic, partition and offset; ``DROPMALFORMED``: they are skipped, and counted in the
+                log and in the batch's ``inputs``; see :meth:`KafkaDStream.deadLetters`.
+            minPartitions: minimal number of partitions of a batch's RDD: ranges are split if there
+                are fewer. None: as many as partitions with records.
+            uid: name of its progress in the checkpoint, by which a changed program finds it
+                (:meth:`StreamingContext.restore`). None: a generated name.
 
         Raises:
-            InvalidStreamError: a parameter cannot be.
+            InvalidStreamError: a parameter is invalid.
         """
         where = "createDirectStream"
         if not isinstance(consumerStrategy, ConsumerStrategy):
@@ -210,8 +232,8 @@ class KafkaUtils:
             COUNT.require(minPartitions, f"minPartitions of {where}")
         if not isinstance(perPartitionConfig, PerPartitionConfig | None):
             raise InvalidStreamError(
-                f"{where} takes a dstreams.kafka.PerPartitionConfig as its limits of partitions, "
-                f"got {perPartitionConfig!r}"
+                f"{where} takes a dstreams.kafka.PerPartitionConfig as limits of partitions, got "
+                f"{perPartitionConfig!r}"
             )
         given = consumerStrategy.parameters
         source = KafkaSource(
@@ -225,7 +247,7 @@ class KafkaUtils:
         return direct_stream(ssc, source, where, uid)
 
     @staticmethod
-    @or_as_in_2_4(legacy.KafkaUtils.createRDD, (LocationStrategy,))
+    @accepts_spark24_signature(KafkaUtils24.createRDD, (LocationStrategy,))
     def createRDD(
         sc: SparkContext,
         kafkaParams: Mapping[str, Any],
@@ -238,27 +260,27 @@ class KafkaUtils:
 
         Args:
             sc: the context.
-            kafkaParams: parameters of Kafka's consumers; ``bootstrap.servers`` is needed.
-            offsetRanges: what to read.
-            locationStrategy: as in :meth:`createDirectStream`. Without one the call is that of
-                2.4, and gives pairs of decoded keys and values.
+            kafkaParams: parameters of Kafka's consumers; ``bootstrap.servers`` is required.
+            offsetRanges: the ranges to read.
+            locationStrategy: as in :meth:`createDirectStream`. A call without it is one of 2.4,
+                which returns pairs of decoded keys and values.
             badRecords: as in :meth:`createDirectStream`.
 
         Raises:
-            InvalidStreamError: a parameter cannot be.
-            SourceError: the settings of Kafka cannot be.
+            InvalidStreamError: a parameter is invalid.
+            SourceError: a setting of Kafka is invalid.
         """
         ranges = list(offsetRanges)
         if not all(isinstance(one, OffsetRange) for one in ranges):
             raise InvalidStreamError(f"createRDD takes OffsetRange values, got {ranges!r}")
         settings = Settings.from_conf(dict(sc.getConf().getAll()))
-        reading = Reading(
+        fetch = FetchConfig(
             KafkaParameters.of(kafkaParams, "createRDD").for_tasks(),
             AsRecords(decoding_of(kafkaParams, badRecords, "createRDD")),
             settings.kafka_poll_ms / 1000,
             not settings.kafka_fail_on_data_loss,
         )
-        return KafkaRDD(sc, ranges, reading)
+        return KafkaRDD(sc, ranges, fetch)
 
 
 def _all_columns(values: pa.Schema, more: pa.Schema) -> pa.Schema:

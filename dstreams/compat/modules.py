@@ -40,8 +40,8 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
     f"{PACKAGE}.kafka": {
         "Broker": kafka.Broker,
         "KafkaMessageAndMetadata": KafkaMessageAndMetadata,
-        "KafkaUtils": kafka.KafkaUtils,
-        "OffsetRange": kafka.OffsetRange,
+        "KafkaUtils": kafka.KafkaUtils24,
+        "OffsetRange": kafka.OffsetRange24,
         "TopicAndPartition": kafka.TopicAndPartition,
         "utf8_decoder": utf8_decoder,
     },
@@ -57,7 +57,7 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
 """What each module has for programs; the package also has its modules, as attributes."""
 
 _UNLISTED: Mapping[str, Mapping[str, Any]] = {
-    f"{PACKAGE}.kafka": {"KafkaDStream": kafka.KafkaDStream, "KafkaRDD": kafka.KafkaRDD},
+    f"{PACKAGE}.kafka": {"KafkaDStream": kafka.KafkaDStream24, "KafkaRDD": kafka.KafkaRDD24},
 }
 """What modules have beside, for who asks for it by name."""
 

@@ -16,7 +16,7 @@ from dstreams.errors import MissingInputError
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.monitoring.events import InputInfo
-from dstreams.sources.source import PlannedInput, SourceReader, remedy_of, with_noticed
+from dstreams.sources.source import PlannedInput, SourceReader, merge_info, remedy_of
 from dstreams.spark.counting import RecordCount, counted_unless_known
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class BatchInputs:
     ) -> tuple[InputInfo, ...]:
         """Return what is told of the inputs of a batch, with what is known once it has run."""
         return self._counts.complete(
-            with_noticed(info, self._readers[stream].noticed(one))
+            merge_info(info, self._readers[stream].after_batch_info(one))
             for info, (stream, one) in zip(infos, planned.items(), strict=True)
         )
 

@@ -18,7 +18,7 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.sources.source import Explaining, SourceReader, loss_with_driver
+from dstreams.sources.source import SourceReader, loss_with_driver
 from dstreams.spark.state_version import NO_EVENT_TIME, StateVersion
 
 
@@ -55,7 +55,7 @@ class BatchCommitter:
         needed_after = {
             self.plan.input_uids[stream]: lookback.get(stream, time_ms)
             for stream, reader in self.readers.items()
-            if isinstance(reader, Explaining)
+            if reader.input_can_vanish
         }
         left_out = self._write(
             batch.batch_id,

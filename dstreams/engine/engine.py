@@ -24,7 +24,7 @@ from dstreams.engine.transaction_log import TransactionLog
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
-from dstreams.monitoring.events import Notify
+from dstreams.monitoring.events import EventHandler
 from dstreams.sources.source import SourceReader, close_all
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Engine:
         readers: Mapping[InputDStream, SourceReader],
         log: TransactionLog | None,
         clock: Clock,
-        tell: Notify,
+        tell: EventHandler,
         stream_id: str,
         *,
         stops_on_failure: bool,

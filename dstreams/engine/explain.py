@@ -12,7 +12,6 @@ from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.monitoring.display import format_duration, one_line
 from dstreams.monitoring.graph_drawing import graph_text
-from dstreams.sources.source import restart_refusal
 
 _WIDTH = 92
 
@@ -44,7 +43,7 @@ def _durable(plan: Plan) -> list[str]:
 
 
 def _input_facts(stream: InputDStream) -> str:
-    refusal = restart_refusal(stream.source)
+    refusal = stream.source.restart_refusal
     if refusal is not None:
         return f"a restart is refused: {refusal}"
     return "a restart goes on after it; what a batch has read is read again where it runs again"

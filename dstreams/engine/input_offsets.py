@@ -6,12 +6,11 @@ import logging
 from bisect import bisect_right
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any, TypeGuard
+from typing import Any
 
 from checkpoint import INPUT_END, BeginRecord
 from dstreams.sources.source import (
     PlannedInput,
-    SnapshotReader,
     Source,
     SourceReader,
     loss_with_driver,
@@ -70,25 +69,28 @@ class InputEnds:
         end = self.at(uid, upto_ms)
         if end is not None:
             self._readers[uid].release(end)
-        if not _is_knowing(self._readers[uid]):
+        if not _has_history(self._readers[uid]):
             self._forget(uid, upto_ms)
 
     @property
-    def knowing(self) -> dict[str, SnapshotReader]:
-        """The readers that have to know what earlier batches have read, by uid."""
-        return {uid: reader for uid, reader in self._readers.items() if _is_knowing(reader)}
+    def history_readers(self) -> dict[str, SourceReader]:
+        """The readers that need to know what earlier batches have read, by uid."""
+        return {uid: reader for uid, reader in self._readers.items() if _has_history(reader)}
 
     def snapshot_size(self) -> int:
         """About how many things a snapshot would name."""
-        return sum(reader.snapshot_size() or 0 for reader in self.knowing.values())
+        return sum(reader.snapshot_size() or 0 for reader in self.history_readers.values())
 
     def snapshot(self, upto_ms: int) -> dict[str, Mapping[str, Any]]:
         """Return what each input has to know of batches up to a time."""
-        return {uid: reader.snapshot(self.at(uid, upto_ms)) for uid, reader in self.knowing.items()}
+        return {
+            uid: reader.snapshot(self.at(uid, upto_ms))
+            for uid, reader in self.history_readers.items()
+        }
 
     def retire(self, upto_ms: int) -> None:
         """Let readers give up what only batches up to a time have read: a snapshot is durable."""
-        for uid, reader in self.knowing.items():
+        for uid, reader in self.history_readers.items():
             reader.retire(self.at(uid, upto_ms))
             self._forget(uid, upto_ms)
 
@@ -98,8 +100,8 @@ class InputEnds:
             del self._times[uid][:old], self._ends[uid][:old]
 
 
-def _is_knowing(reader: SourceReader) -> TypeGuard[SnapshotReader]:
-    return isinstance(reader, SnapshotReader) and reader.snapshot_size() is not None
+def _has_history(reader: SourceReader) -> bool:
+    return reader.snapshot_size() is not None
 
 
 def planned_before(
@@ -117,7 +119,7 @@ def planned_before(
     """
     if not isinstance(said, Mapping) or INPUT_END not in said:
         return None
-    planned = PlannedInput.of_record(time_ms, said)
+    planned = PlannedInput.from_record(time_ms, said)
     loss = loss_with_driver(source, reader)
     if loss is None:
         return planned
@@ -135,7 +137,7 @@ def planned_before(
 def planned_in(begins: Mapping[int, BeginRecord], uid: str) -> dict[int, PlannedInput]:
     """Return what begin records say that batches read of an input, by their times, oldest first."""
     return {
-        time_ms: PlannedInput.of_record(time_ms, said)
+        time_ms: PlannedInput.from_record(time_ms, said)
         for time_ms, begun in sorted(begins.items())
         if isinstance(said := begun.inputs.get(uid), Mapping) and INPUT_END in said
     }

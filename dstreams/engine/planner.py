@@ -15,10 +15,10 @@ from dstreams.engine.recovery.skipped_batches import gap_of
 from dstreams.engine.transaction_log import AFTER, TransactionLog
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
-from dstreams.monitoring.events import BatchSubmitted, InputInfo, Notify, PlannedOutput
+from dstreams.monitoring.events import BatchSubmitted, EventHandler, InputInfo, PlannedOutput
 from dstreams.monitoring.progress import PhaseTimer
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sources.source import PlannedInput, SourceReader
+from dstreams.sources.source import PlannedInput, SourceReader, input_info
 
 
 class BatchPlanner:
@@ -37,7 +37,7 @@ class BatchPlanner:
         ends: InputEnds,
         log: TransactionLog | None,
         clock: Clock,
-        tell: Notify,
+        tell: EventHandler,
         stream_id: str,
     ) -> None:
         self.begun = BegunBatches(plan, stream_id)
@@ -184,20 +184,10 @@ class BatchPlanner:
         return batch
 
     def _described(self, inputs: Mapping[InputDStream, PlannedInput]) -> tuple[InputInfo, ...]:
-        infos = []
-        for stream, planned in inputs.items():
-            said = self._readers[stream].describe(planned)
-            infos.append(
-                InputInfo(
-                    stream.stream_id,
-                    self.names[stream],
-                    planned.records,
-                    said.text,
-                    said.metadata,
-                    self._readers[stream].told(planned),
-                )
-            )
-        return tuple(infos)
+        return tuple(
+            input_info(stream.stream_id, self.names[stream], self._readers[stream], planned)
+            for stream, planned in inputs.items()
+        )
 
     def _outputs(self, time_ms: int) -> tuple[PlannedOutput, ...]:
         return tuple(

@@ -13,7 +13,7 @@ from dstreams.common.settings import Settings
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.input import InputDStream
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, Event
-from dstreams.sources.source import RateLimited, SourceReader
+from dstreams.sources.source import SourceReader
 
 logger = logging.getLogger(__name__)
 
@@ -119,14 +119,14 @@ class RateControl:
 
     def __init__(
         self,
-        sources: Mapping[int, RateLimited],
+        sources: Mapping[int, SourceReader],
         settings: Settings,
         batch_ms: int,
     ) -> None:
         self._sources = sources
         self.limits: dict[int, int] = {}
         self._max_rates = {
-            stream_id: settings.receiver_max_rate if source.limited_as_receiver else None
+            stream_id: settings.receiver_max_rate if source.rate_limit == "receiver" else None
             for stream_id, source in sources.items()
         }
         self._is_adaptive = settings.backpressure
@@ -214,7 +214,7 @@ def limit_rates(
     sources = {
         stream.stream_id: reader
         for stream, reader in readers.items()
-        if isinstance(reader, RateLimited)
+        if reader.rate_limit != "none"
     }
     control = RateControl(sources, settings, batch_ms)
     control.begin()

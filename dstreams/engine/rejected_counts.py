@@ -11,7 +11,7 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.monitoring.events import InputInfo
-from dstreams.sources.source import InputDescription, with_noticed
+from dstreams.sources.source import InputDescription, merge_info
 from dstreams.spark.bad_records import LeavesOut
 
 logger = logging.getLogger(__name__)
@@ -45,9 +45,7 @@ def with_left_out(
                 reports[0].first,
             )
     return tuple(
-        with_noticed(info, _noticed(info, counts[info.stream_id]))
-        if counts[info.stream_id]
-        else info
+        merge_info(info, _noticed(info, counts[info.stream_id])) if counts[info.stream_id] else info
         for info in infos
     )
 
@@ -65,4 +63,4 @@ def _noticed(info: InputInfo, records: int) -> InputDescription:
 
 
 def _said(records: int) -> str:
-    return f"{records} could not be decoded and were left out"
+    return f"{records} could not be decoded and were skipped"

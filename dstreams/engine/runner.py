@@ -34,7 +34,7 @@ from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
     BatchStarted,
-    Notify,
+    EventHandler,
     Outcome,
     OutputOperationCompleted,
     OutputOperationInfo,
@@ -77,7 +77,7 @@ class BatchRunner:
     committer: BatchCommitter | None
     clean_up: BatchCleanUp
     clock: Clock
-    tell: Notify
+    tell: EventHandler
     stops_on_failure: bool
     unbridged: list[tuple[int, int]] = field(default_factory=list)
     ran_ms: int = 0

@@ -36,8 +36,8 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.pickling import PickledGraph, pickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
-from dstreams.monitoring.events import Event, Notify
-from dstreams.sources.source import SourceEnvironment, SourceReader, close_all, restart_refusal
+from dstreams.monitoring.events import Event, EventHandler
+from dstreams.sources.source import SourceEnvironment, SourceReader, SourceStorage, close_all
 from dstreams.spark import jvm
 from dstreams.spark.worker_python import require_shared, require_workers
 from dstreams.state.state_versions import StateVersions
@@ -66,7 +66,7 @@ class EngineConfig:
     settings: Settings
     directory: str | None
     report: Callable[[BaseException], None]
-    tell: Notify
+    tell: EventHandler
     context: object
     given: Settings | None = None
     point: RestorePoint | None = None
@@ -137,7 +137,7 @@ def check_graph(graph: StreamGraph, config: EngineConfig) -> CheckedGraph:
 def warn_of_refusals(graph: StreamGraph) -> None:
     """Say what a restart from the checkpoint directory will be refused for."""
     for stream in graph.inputs:
-        refusal = restart_refusal(stream.source)
+        refusal = stream.source.restart_refusal
         if refusal is not None:
             logger.warning(
                 "this stream cannot go on from its checkpoint after a restart: %s: %s",
@@ -217,16 +217,20 @@ def _opened(
     *before_start* is called once all sources are open, before the first one receives anything;
     *undo* gets what closes them.
     """
-    environment = _environment(plan, point, config, log)
+    environment = _environment(plan, config, log)
     readers: dict[InputDStream, SourceReader] = {}
     undo.callback(close_all, readers.values())
     for stream in plan.inputs:
         uid = plan.input_uids[stream]
-        of_input = replace(environment, uid=uid)
+        of_input = environment
         if log is not None:
             planned = list(planned_in(log.plan.begins, uid).values())
-            past = partial(log.past, uid)
-            of_input = replace(of_input, newest=planned[-1] if planned else None, past=past)
+            of_input = replace(
+                environment,
+                storage=SourceStorage(log.files, point.stream_id, uid, log.epoch),
+                newest=planned[-1] if planned else None,
+                past=partial(log.past, uid),
+            )
         readers[stream] = stream.source.open(of_input)
     rates = limit_rates(readers, config.settings, plan.batch_ms)
     if before_start is not None:
@@ -267,9 +271,7 @@ def _opened(
     return engine
 
 
-def _environment(
-    plan: Plan, point: RestorePoint, config: EngineConfig, log: TransactionLog | None
-) -> SourceEnvironment:
+def _environment(plan: Plan, config: EngineConfig, log: TransactionLog | None) -> SourceEnvironment:
     begun = () if log is None else log.plan.begins
     return SourceEnvironment(
         config.spark,
@@ -280,9 +282,6 @@ def _environment(
         config.report,
         plan.batch_ms,
         config.tell,
-        run_id=point.stream_id,
-        open_files=None if log is None else lambda: log.files,
-        epoch=1 if log is None else log.epoch,
     )
 
 

@@ -253,7 +253,7 @@ class TransactionLog:
             CheckpointError: what earlier runs have read is lost, or it could not be written.
         """
         last_ms = first_ms if self.plan.last_ms is None else self.plan.last_ms
-        self._inputs.begin(ends.knowing, last_ms, ends.snapshot)
+        self._inputs.begin(ends.history_readers, last_ms, ends.snapshot)
 
     def expect_snapshots(self) -> None:
         """Take note that tasks have written snapshots of state."""
@@ -284,7 +284,7 @@ class TransactionLog:
             return snapshot
 
         for name in self._retention.retire(
-            oldest_needed_ms, oldest_input_ms, retire_inputs if ends.knowing else None
+            oldest_needed_ms, oldest_input_ms, retire_inputs if ends.history_readers else None
         ):
             logger.warning("%s could not be deleted; it is tried again later", name)
 

@@ -10,7 +10,7 @@ from dstreams.common.durations import batch_datetime
 from dstreams.engine.batch import Batch
 from dstreams.engine.engine import Engine
 from dstreams.graph.input import InputDStream
-from dstreams.sources.source import ReceivingReader, loss_with_driver, restart_refusal
+from dstreams.sources.source import loss_with_driver
 
 Records = Mapping[str, "int | None"]
 """How many records of each input, by its name; None where they were not counted."""
@@ -55,7 +55,7 @@ def cut_off(engine: Engine, batches: Sequence[Batch], *, goes_on: bool) -> CutOf
     the graph in a checkpoint.
     """
     goes_on = goes_on and all(
-        restart_refusal(stream.source) is None for stream in engine.plan.inputs
+        stream.source.restart_refusal is None for stream in engine.plan.inputs
     )
     lost: dict[str, int | None] = {}
     again: dict[str, int | None] = {}
@@ -75,8 +75,7 @@ def _left(engine: Engine, batches: Iterable[Batch]) -> dict[InputDStream, list[i
         for stream, planned in batch.inputs.items():
             left[stream].append(planned.records)
     for stream, reader in engine.readers.items():
-        if isinstance(reader, ReceivingReader):
-            left[stream].append(reader.waiting_records())
+        left[stream].append(reader.waiting_records())
     return left
 
 

@@ -1,6 +1,6 @@
-"""Kafka: streams and RDDs of topics, by the names of Spark's Scala integration.
+"""Kafka: streams and RDDs of topics, with the API of Spark's Scala integration.
 
-The names of ``pyspark.streaming.kafka`` (Spark 2.4) are here, too, and called as they were.
+The API of ``pyspark.streaming.kafka`` (Spark 2.4) works as well, with its original signatures.
 
 >>> from dstreams.kafka import ConsumerStrategies, KafkaUtils, LocationStrategies
 >>> records = KafkaUtils.createDirectStream(
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
     from dstreams.compat.kafka_utils import KafkaDStream as KafkaDStream
     from dstreams.compat.kafka_utils import KafkaUtils as KafkaUtils
     from dstreams.errors import DecodeError as DecodeError
-    from dstreams.kafka.decoders import AvroDecoder as AvroDecoder
+    from dstreams.kafka.avro import AvroDecoder as AvroDecoder
     from dstreams.kafka.decoders import Decoder as Decoder
     from dstreams.kafka.decoders import JsonDecoder as JsonDecoder
     from dstreams.kafka.decoders import ProtobufDecoder as ProtobufDecoder
     from dstreams.kafka.decoders import Utf8Decoder as Utf8Decoder
     from dstreams.kafka.decoders import utf8_decoder as utf8_decoder
-    from dstreams.kafka.decoding import DeadLetter as DeadLetter
     from dstreams.kafka.kafka_rdd import KafkaRDD as KafkaRDD
     from dstreams.kafka.kafka_sink import KafkaSink as KafkaSink
     from dstreams.kafka.offsets import OffsetRange as OffsetRange
     from dstreams.kafka.offsets import TopicPartition as TopicPartition
     from dstreams.kafka.rates import PerPartitionConfig as PerPartitionConfig
     from dstreams.kafka.records import ConsumerRecord as ConsumerRecord
+    from dstreams.kafka.records import DeadLetter as DeadLetter
     from dstreams.kafka.strategies import ConsumerStrategies as ConsumerStrategies
     from dstreams.kafka.strategies import ConsumerStrategy as ConsumerStrategy
     from dstreams.kafka.strategies import LocationStrategies as LocationStrategies
     from dstreams.kafka.strategies import LocationStrategy as LocationStrategy
 
 _HOMES = {
-    "AvroDecoder": "dstreams.kafka.decoders",
+    "AvroDecoder": "dstreams.kafka.avro",
     "Broker": "dstreams.compat.kafka24",
     "ConsumerRecord": "dstreams.kafka.records",
     "ConsumerStrategies": "dstreams.kafka.strategies",
     "ConsumerStrategy": "dstreams.kafka.strategies",
-    "DeadLetter": "dstreams.kafka.decoding",
+    "DeadLetter": "dstreams.kafka.records",
     "DecodeError": "dstreams.errors",
     "Decoder": "dstreams.kafka.decoders",
     "JsonDecoder": "dstreams.kafka.decoders",

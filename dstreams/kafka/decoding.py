@@ -1,102 +1,48 @@
-"""From a block of records in bytes to records of values; what cannot be decoded is set aside.
+"""Decoding of blocks of records; records that cannot be decoded are set aside.
 
-Nothing here knows brokers or Spark: a block comes in as columns, as the fetch has them.
+Workers import this module, so it imports neither brokers' clients nor Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from itertools import compress, repeat
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from dstreams.errors import DecodeError, InvalidStreamError, StreamError
-from dstreams.kafka.decoders.decoder import Decoder
-from dstreams.kafka.records import Headers, records_of
-from dstreams.spark.bad_records import BadRecords
+from dstreams.kafka.decoders import Decode, Decoder, Utf8Decoder, as_decoder
+from dstreams.kafka.offsets import OffsetRange
+from dstreams.kafka.records import (
+    ConsumerRecord,
+    DeadLetter,
+    DecodedBlock,
+    KafkaRow,
+    KafkaRowWithHeaders,
+    Messages,
+    RecordBlock,
+    block_of,
+)
+from dstreams.spark.bad_records import BAD_RECORDS, BadRecords
 
-_NOT_OF_A_RECORD = (StreamError, MemoryError)
-"""What a decoder raises where no record is to blame: it fails the task, whatever the rule."""
+_FAIL_THE_TASK = (StreamError, MemoryError)
+"""Errors of a decoder that no record causes: they fail the task in every mode."""
 
 _REASON_LENGTH = 120
 
+MakeRecords = Callable[[OffsetRange, Messages], DecodedBlock]
+"""Makes records of messages of a range, in their order."""
 
-class RecordBlock(NamedTuple):
-    """Records of one partition as they were read, column by column.
-
-    Args:
-        topic: their topic.
-        partition: partition of the topic.
-        offsets: of each its offset.
-        timestamps: of each its time, in milliseconds since the epoch, -1 for none.
-        timestamp_types: of each what its time is (:class:`ConsumerRecord`).
-        headers: of each its headers.
-        keys: of each its key, None for no key.
-        values: of each its value, None for a tombstone.
-    """
-
-    topic: str
-    partition: int
-    offsets: Sequence[int]
-    timestamps: Sequence[int]
-    timestamp_types: Sequence[int]
-    headers: Sequence[Headers]
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
-
-
-class DeadLetter(NamedTuple):
-    """A record that could not be decoded, as it was read, and why.
-
-    The fields up to *value* are those of :class:`ConsumerRecord`.
-
-    Args:
-        part: what could not be decoded: ``key`` or ``value``.
-        reason: why, in a line: the kind of exception and what it says, shortened.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestampType: int  # noqa: N815  # the name of Kafka and Spark
-    headers: Headers
-    key: bytes | None
-    value: bytes | None
-    part: str
-    reason: str
-
-    @property
-    def error_headers(self) -> Headers:
-        """The headers of the record, then where it is from, and why it is a dead letter.
-
-        They are named as Kafka Streams names those of its dead letter queue.
-
-        >>> letter = DeadLetter("clicks", 2, 17, -1, -1, (), None, b"{", "value", "ValueError")
-        >>> letter.error_headers[:2]
-        (('__dstreams.errors.message', b'ValueError'), ('__dstreams.errors.topic', b'clicks'))
-        """
-        said = {
-            "message": self.reason,
-            "topic": self.topic,
-            "partition": self.partition,
-            "offset": self.offset,
-            "part": self.part,
-        }
-        own = ((f"__dstreams.errors.{name}", str(value).encode()) for name, value in said.items())
-        return (*self.headers, *own)
-
-
-class DecodedBlock(NamedTuple):
-    """What a block became: its records in their order, and those that could not be decoded."""
-
-    records: Sequence[Any]
-    rejected: list[DeadLetter]
+_make_record = partial(tuple.__new__, ConsumerRecord)
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the records of an input are decoded; None leaves keys or values as bytes."""
+    """The decoders of an input; without a decoder keys or values stay bytes."""
 
     key: Decoder[Any] | None = None
     value: Decoder[Any] | None = None
@@ -106,32 +52,22 @@ class Decoding:
         """Decode a block.
 
         Raises:
-            DecodeError: a record cannot be decoded, and the rule is FAILFAST: the first such.
-            StreamError: a decoder cannot work, whatever the record.
+            DecodeError: a record cannot be decoded, in mode FAILFAST.
+            StreamError: a decoder cannot work for any record.
         """
         keys = _decoded("key", self.key, block.keys, block.topic)
         values = _decoded("value", self.value, block.values, block.topic)
-        columns = (
-            repeat(block.topic),
-            repeat(block.partition),
-            block.offsets,
-            block.timestamps,
-            block.timestamp_types,
-            block.headers,
-            keys.values,
-            values.values,
-        )
-        records = records_of(columns)
+        columns = (repeat(block.topic), repeat(block.partition), *block[2:6])
+        rows = zip(*columns, keys.values, values.values)  # noqa: B905 - checked in _decoded
+        records = list(map(_make_record, rows))
         if not (keys.failures or values.failures):
             return DecodedBlock(records, [])
         failures = {**values.failures, **keys.failures}
         if self.bad_records == "FAILFAST":
             raise self._error(block, *min(failures.items()))
         good = [index not in failures for index in range(len(records))]
-        return DecodedBlock(
-            list(compress(records, good)),
-            [_letter(block, index, failures[index]) for index in sorted(failures)],
-        )
+        rejected = [_dead_letter(block, index, failures[index]) for index in sorted(failures)]
+        return DecodedBlock(list(compress(records, good)), rejected)
 
     def _error(self, block: RecordBlock, index: int, failure: _Failure) -> DecodeError:
         decoder = self.key if failure.part == "key" else self.value
@@ -147,7 +83,7 @@ class _Failure(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """The decoded keys or values of a block, and by index those that could not be decoded."""
+    """Decoded keys or values, and the failures by index."""
 
     values: Sequence[Any]
     failures: dict[int, _Failure]
@@ -160,7 +96,7 @@ def _decoded(
         return _Column(values, {})
     try:
         decoded = decoder.decode_block(values, topic)
-    except _NOT_OF_A_RECORD:
+    except _FAIL_THE_TASK:
         raise
     except Exception:
         return _one_by_one(part, decoder, values, topic)
@@ -181,7 +117,7 @@ def _one_by_one(
         value = None
         try:
             value = None if data is None else decoder.decode(data, topic)
-        except _NOT_OF_A_RECORD:
+        except _FAIL_THE_TASK:
             raise
         except Exception as error:
             failures[index] = _Failure(part, _reason(error))
@@ -190,12 +126,12 @@ def _one_by_one(
 
 
 def _reason(error: Exception) -> str:
-    """Return in a line what an exception says; it may quote the data, so no more than a bit."""
+    """Return type and message of an exception in a line; shortened, as it may quote the data."""
     try:
-        said = str(error)
+        message = str(error)
     except Exception:
-        said = ""
-    text = " ".join(said[: 2 * _REASON_LENGTH].split())
+        message = ""
+    text = " ".join(message[: 2 * _REASON_LENGTH].split())
     if len(text) > _REASON_LENGTH:
         text = f"{text[: _REASON_LENGTH - 3]}..."
     text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
@@ -203,6 +139,106 @@ def _reason(error: Exception) -> str:
     return f"{kind}: {text}" if text else kind
 
 
-def _letter(block: RecordBlock, index: int, failure: _Failure) -> DeadLetter:
+def _dead_letter(block: RecordBlock, index: int, failure: _Failure) -> DeadLetter:
     fields = (column[index] for column in block[2:])
     return DeadLetter._make((block.topic, block.partition, *fields, *failure))
+
+
+@dataclass(frozen=True)
+class AsRecords:
+    """Makes decoded :class:`ConsumerRecord` values."""
+
+    decoding: Decoding = field(default_factory=Decoding)
+
+    def __call__(self, wanted: OffsetRange, messages: Messages) -> DecodedBlock:
+        return self.decoding(block_of(wanted.topic, wanted.partition, messages))
+
+
+@dataclass(frozen=True)
+class AsRows:
+    """Makes :class:`KafkaRow` values, with headers if required."""
+
+    has_headers: bool
+
+    def __call__(self, wanted: OffsetRange, messages: Messages) -> DecodedBlock:
+        block = block_of(wanted.topic, wanted.partition, messages)
+        columns: list[Iterable[Any]] = [
+            block.keys,
+            block.values,
+            repeat(block.topic),
+            repeat(block.partition),
+            block.offsets,
+            # As batch_datetime, without a Python call for each record.
+            map(datetime.fromtimestamp, [time_ms / 1000 for time_ms in block.timestamps]),
+            block.timestamp_types,
+        ]
+        row: type[tuple[Any, ...]] = KafkaRow
+        if self.has_headers:
+            row = KafkaRowWithHeaders
+            columns.append([headers or None for headers in block.headers])
+        rows = map(partial(tuple.__new__, row), zip(*columns, strict=False))
+        return DecodedBlock(list(rows), [])
+
+
+def require_dead_letters(make_records: object) -> None:
+    """Require that bad records are skipped.
+
+    Raises:
+        InvalidStreamError: they fail the batch.
+    """
+    if not isinstance(make_records, AsRecords) or make_records.decoding.bad_records == "FAILFAST":
+        raise InvalidStreamError(
+            "deadLetters returns skipped records, but a record that cannot be decoded fails the "
+            "batch; read the topic with badRecords='DROPMALFORMED'"
+        )
+
+
+def _number(form: str, data: bytes) -> Any:
+    return struct.unpack(form, data)[0]
+
+
+def _uuid(data: bytes) -> UUID:
+    return UUID(data.decode())
+
+
+_PACKAGE = "org.apache.kafka.common.serialization."
+_OF_KAFKA: Mapping[str, Decode | None] = {
+    "ByteArrayDeserializer": None,
+    "ByteBufferDeserializer": None,
+    "BytesDeserializer": None,
+    "StringDeserializer": Utf8Decoder(),
+    "ShortDeserializer": partial(_number, ">h"),
+    "IntegerDeserializer": partial(_number, ">i"),
+    "LongDeserializer": partial(_number, ">q"),
+    "FloatDeserializer": partial(_number, ">f"),
+    "DoubleDeserializer": partial(_number, ">d"),
+    "UUIDDeserializer": _uuid,
+}
+"""The deserializers of Kafka's Java package."""
+
+
+def decoding_of(parameters: Mapping[str, Any], bad_records: str, where: str) -> Decoding:
+    """Return the decoding by ``key.deserializer`` and ``value.deserializer``.
+
+    Raises:
+        InvalidStreamError: one is neither a decoder nor the name of one of Kafka's.
+    """
+    key, value = (
+        as_decoder(_deserializer(parameters, part, where), f"{where}: {part}.deserializer")
+        for part in ("key", "value")
+    )
+    return Decoding(key, value, BAD_RECORDS.of(bad_records, f"badRecords of {where}"))
+
+
+def _deserializer(parameters: Mapping[str, Any], part: str, where: str) -> Decode | None:
+    given = parameters.get(f"{part}.deserializer")
+    if not isinstance(given, str):
+        return given
+    name = given.removeprefix(_PACKAGE)
+    if name not in _OF_KAFKA:
+        raise InvalidStreamError(
+            f"{where}: {part}.deserializer is {given!r}, a class of Java; give a function of "
+            "bytes, a decoder of dstreams.kafka such as JsonDecoder(), or one of "
+            f"{', '.join(sorted(_OF_KAFKA))}"
+        )
+    return _OF_KAFKA[name]

@@ -1,4 +1,4 @@
-"""KafkaRDD: the records of ranges of offsets."""
+"""An RDD of ranges of offsets."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Iterable, Sequence
 from pyspark import SparkContext
 from pyspark.rdd import PipelinedRDD
 
-from dstreams.kafka.fetch import FetchTask, Reading, Rejected
-from dstreams.kafka.messages import require_dead_letters
+from dstreams.kafka.decoding import require_dead_letters
+from dstreams.kafka.fetch import FetchConfig, FetchTask, Rejected
 from dstreams.kafka.offsets import OffsetRange
 from dstreams.spark.counting import RecordCount
 from dstreams.spark.task_reports import TaskReports
 
 
 class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
-    """The records of a batch, or of ranges that a program gives.
+    """The records of a batch, or of given ranges.
 
     Attributes:
-        offsetRanges: what it reads, a list of :class:`OffsetRange`. The range of a task is
-            ``offsetRanges[TaskContext.get().partitionId()]``: in batches those with records come
-            first, and ranges at the end that have none have no task.
-        record_count: how many records were read, known once they were.
-        rejected: which of them could not be decoded and were left out, likewise.
+        offsetRanges: list of :class:`OffsetRange`. A task reads
+            ``offsetRanges[TaskContext.get().partitionId()]``; empty ranges at the end have no task.
+        record_count: number of records, known once they were read.
+        rejected: records that could not be decoded and were skipped, likewise.
 
     Semantics: org.apache.spark.streaming.kafka010.KafkaRDD and HasOffsetRanges.
     """
@@ -31,7 +30,7 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
         self,
         spark: SparkContext,
         ranges: Sequence[OffsetRange],
-        reading: Reading,
+        fetch: FetchConfig,
         *,
         is_of_dead_letters: bool = False,
     ) -> None:
@@ -39,31 +38,31 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
         counts: TaskReports[int] = TaskReports(spark)
         self.rejected: TaskReports[Rejected] = TaskReports(spark)
         report_rejected = None if is_of_dead_letters else self.rejected.task
-        task = FetchTask(reading, tuple(ranges[:tasks]), counts.task, report_rejected)
+        task = FetchTask(fetch, tuple(ranges[:tasks]), counts.task, report_rejected)
         numbers = spark.parallelize(range(tasks), tasks) if tasks else spark.emptyRDD()
         super().__init__(numbers, task)
         self.offsetRanges = list(ranges)
         self.record_count = RecordCount(self, counts)
-        self._reading = reading
+        self._fetch = fetch
 
     def rejectedRecords(self) -> int:
-        """Return how many records could not be decoded and were left out, as far as it was read."""
+        """Return the number of records read so far that were skipped as undecodable."""
         return sum(one.records for one in self.rejected.facts())
 
     def deadLetters(self) -> KafkaRDD:
         """Return the records of the same ranges that could not be decoded.
 
-        Each is a :class:`~dstreams.kafka.DeadLetter`. The ranges are read once more for it.
+        Each is a :class:`~dstreams.kafka.DeadLetter`. This reads the ranges again.
 
         Raises:
-            InvalidStreamError: such records are not left out, but fail the batch.
+            InvalidStreamError: such records fail the batch instead of being skipped.
         """
-        require_dead_letters(self._reading.make_records)
-        return KafkaRDD(self.context, self.offsetRanges, self._reading, is_of_dead_letters=True)
+        require_dead_letters(self._fetch.make_records)
+        return KafkaRDD(self.context, self.offsetRanges, self._fetch, is_of_dead_letters=True)
 
 
 def split(ranges: Iterable[OffsetRange], least: int) -> tuple[OffsetRange, ...]:
-    """Cut ranges into pieces so that there are about *least*, each of about as many offsets.
+    """Split ranges into about *least* pieces of about equal size.
 
     Semantics: org.apache.spark.sql.kafka010.KafkaOffsetRangeCalculator.
     """
@@ -84,12 +83,12 @@ def split(ranges: Iterable[OffsetRange], least: int) -> tuple[OffsetRange, ...]:
 
 
 def _parts(one: OffsetRange, total: int, least: int) -> int:
-    """The share of a range in *least* pieces of *total* offsets, rounded half up."""
+    """Return how many of *least* pieces of *total* offsets a range gets, rounded half up."""
     return max((2 * one.count() * least + total) // (2 * total), 1)
 
 
 def _cut(one: OffsetRange, parts: int) -> Iterable[OffsetRange]:
-    """Yield pieces of a range that differ by one offset at most; none is empty."""
+    """Yield non-empty pieces of a range whose sizes differ by at most one."""
     begin = one.fromOffset
     for left in range(min(parts, one.count()), 0, -1):
         end = begin + (one.untilOffset - begin) // left

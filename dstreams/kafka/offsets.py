@@ -1,4 +1,4 @@
-"""Topics, partitions, and ranges of offsets."""
+"""Topics, partitions, offsets and ranges of offsets."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ class TopicPartition(NamedTuple):
 _OFFSETS, _TOPIC_IDS = "offsets", "topicIds"
 
 Offsets = Mapping[TopicPartition, int]
-"""An offset for each partition: the first record that is still to be read."""
+"""The next offset to read of each partition."""
+
+
+def is_offset(value: object) -> bool:
+    """Return whether a value is an int of at least 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 @dataclass(frozen=True)
 class OffsetRange:
     """The records of a partition from one offset to another.
 
-    It says between which offsets, not how many records there are: a compacted topic and
-    transactions leave holes.
+    The number of records may be smaller than the number of offsets: compaction and transactions
+    leave gaps.
 
     Args:
         topic: the topic.
@@ -53,7 +58,7 @@ class OffsetRange:
         numbers = (self.partition, self.fromOffset, self.untilOffset)
         if not isinstance(self.topic, str) or not self.topic:
             raise InvalidStreamError(f"topic of an OffsetRange is {self.topic!r}; give its name")
-        if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
+        if not all(map(is_offset, numbers)):
             raise InvalidStreamError(
                 f"an OffsetRange of {self.topic!r} has partition, fromOffset, untilOffset "
                 f"{numbers!r}; give whole numbers of at least 0"
@@ -66,23 +71,22 @@ class OffsetRange:
 
     @classmethod
     def create(cls, topic: str, partition: int, fromOffset: int, untilOffset: int) -> OffsetRange:
-        """Return the range, by the name that Scala has for it."""
+        """Return the range; the factory of the Scala API."""
         return cls(topic, partition, fromOffset, untilOffset)
 
     def topicPartition(self) -> TopicPartition:
-        """The partition."""
+        """Return the partition."""
         return TopicPartition(self.topic, self.partition)
 
     def count(self) -> int:
-        """How many offsets there are between the two: at least as many as records."""
+        """Return the number of offsets, which is at least the number of records."""
         return self.untilOffset - self.fromOffset
 
 
 def ranges_between(start: Offsets, end: Offsets) -> tuple[OffsetRange, ...]:
-    """Return the range of each partition, in their order, those with records first.
+    """Return the range of each partition in order, non-empty ranges first.
 
-    The RDD of a batch has one partition for each range with records: so a task finds its range by
-    the number of its partition.
+    So each non-empty range has the index of its partition in the batch's RDD.
     """
     ranges = (OffsetRange(*one, start.get(one, 0), until) for one, until in sorted(end.items()))
     return tuple(sorted(ranges, key=lambda one: one.count() == 0))
@@ -90,53 +94,53 @@ def ranges_between(start: Offsets, end: Offsets) -> tuple[OffsetRange, ...]:
 
 @dataclass(frozen=True)
 class Position:
-    """How far topics are read: what an offset of the kernel is here.
+    """The position of an input: its offset in the sense of the source contract.
 
     Args:
-        offsets: of each partition, the first one that is still to be read.
-        topic_ids: of the topics that they are of, by name, as far as the brokers have ids: a topic
-            that was deleted and made again under its name is another one.
+        offsets: next offset to read of each partition.
+        topic_ids: by topic, if the brokers have ids: a topic that was deleted and created again has
+            a new id, and its old offsets mean nothing.
     """
 
     offsets: Offsets
     topic_ids: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as begin records have it; offsets are in it as Spark writes them."""
+        """Return the form of begin records; offsets are written as Spark writes them."""
         return {_OFFSETS: offsets_to_json(self.offsets), _TOPIC_IDS: dict(self.topic_ids)}
 
     @classmethod
-    def is_json(cls, said: Any) -> bool:
-        """Whether a value is what :meth:`to_json` returned, and of no other input."""
-        return isinstance(said, Mapping) and {_OFFSETS, _TOPIC_IDS} == set(said)
+    def is_json(cls, data: Any) -> bool:
+        """Return whether a value was made by :meth:`to_json`."""
+        return isinstance(data, Mapping) and {_OFFSETS, _TOPIC_IDS} == set(data)
 
     @classmethod
-    def of_json(cls, said: Any) -> Position:
-        """Read what :meth:`to_json` returned; None is before the first batch."""
-        if said is None:
+    def of_json(cls, data: Any) -> Position:
+        """Reverse :meth:`to_json`; None is the beginning."""
+        if data is None:
             return cls({}, {})
-        return cls(offsets_of_json(said[_OFFSETS]), dict(said[_TOPIC_IDS]))
+        return cls(offsets_of_json(data[_OFFSETS]), dict(data[_TOPIC_IDS]))
 
 
 def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Return offsets as Spark writes them: by topic, by partition."""
+    """Return offsets by topic and partition, as Spark writes them."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
     return found
 
 
-def offsets_of_json(said: Any) -> dict[TopicPartition, int]:
-    """Read what :func:`offsets_to_json` returned; None stands for no partition."""
+def offsets_of_json(data: Any) -> dict[TopicPartition, int]:
+    """Reverse :func:`offsets_to_json`; None means no partitions."""
     return {
         TopicPartition(topic, int(partition)): offset
-        for topic, of_topic in (said or {}).items()
+        for topic, of_topic in (data or {}).items()
         for partition, offset in of_topic.items()
     }
 
 
-def described(ranges: Iterable[OffsetRange]) -> str:
-    """Return what Spark says of the ranges that a batch reads, a line for each with records."""
+def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
+    """Return Spark's description of non-empty ranges, one per line."""
     return "\n".join(
         f"topic: {one.topic}\tpartition: {one.partition}\t"
         f"offsets: {one.fromOffset} to {one.untilOffset}\tcount: {one.count()}"

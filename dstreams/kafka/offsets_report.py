@@ -1,32 +1,155 @@
-"""What ``dstreams kafka`` does: offsets of a checkpoint beside those of the brokers."""
+"""The command ``dstreams kafka``: offsets of a checkpoint compared with those of the brokers."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
-from checkpoint import CheckpointError, Files, open_existing, read_plan, stream_ids, stream_url
+from checkpoint import (
+    INPUT_END,
+    CheckpointError,
+    Files,
+    RecoveryPlan,
+    open_existing,
+    read_plan,
+    stream_ids,
+    stream_url,
+)
+from dstreams.common.clock import SystemClock
 from dstreams.errors import InvalidStreamError, StreamError
-from dstreams.kafka.checkpoint_offsets import PartitionLag, ask_brokers, inputs_read, lags_of
-from dstreams.kafka.config_files import client_settings
-from dstreams.kafka.parameters import KafkaParameters
+from dstreams.kafka.offsets import Position, TopicPartition
+from dstreams.kafka.parameters import KafkaParameters, client_settings
+from dstreams.kafka.topics import EARLIEST, Topics, TopicSelection
 
 _COLUMNS = ("topic", "partition", "committed", "begun", "first", "end", "lag")
 
 
 @dataclass(frozen=True)
+class ReadInput:
+    """The position of an input in a checkpoint: of committed and of begun batches."""
+
+    uid: str
+    committed: Position
+    begun: Position
+
+
+@dataclass(frozen=True)
+class BrokerOffsets:
+    """The topic ids, first offsets and end offsets that brokers have."""
+
+    ids: Mapping[str, str]
+    first: Mapping[TopicPartition, int]
+    end: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class PartitionLag:
+    """The offsets of a partition in a checkpoint and at the brokers.
+
+    Args:
+        topic: its topic.
+        partition: its number.
+        committed: end of committed batches; None if they have not read it.
+        begun: end of begun batches; None if they have not read it.
+        first: the brokers' first offset; None if unknown.
+        end: the brokers' end offset; None if unknown.
+        lag: number of offsets after the committed one; None if unknown.
+        problem: the reason why the input cannot resume here, or None.
+    """
+
+    topic: str
+    partition: int
+    committed: int | None
+    begun: int | None
+    first: int | None = None
+    end: int | None = None
+    lag: int | None = None
+    problem: str | None = None
+
+
+def inputs_read(plan: RecoveryPlan) -> Iterator[ReadInput]:
+    """Yield the Kafka inputs of a checkpoint."""
+    begun: dict[str, Position] = {}
+    committed: dict[str, Position] = {}
+    for time_ms, record in sorted(plan.begins.items()):
+        for uid, entry in record.inputs.items():
+            end = entry.get(INPUT_END) if isinstance(entry, Mapping) else None
+            if not Position.is_json(end):
+                continue
+            begun[uid] = Position.of_json(end)
+            if plan.last_ms is not None and time_ms <= plan.last_ms:
+                committed[uid] = begun[uid]
+    for uid, position in sorted(begun.items()):
+        yield ReadInput(uid, committed.get(uid, Position({}, {})), position)
+
+
+def ask_brokers(parameters: KafkaParameters, names: set[str]) -> BrokerOffsets:
+    """Return what brokers have of topics; unknown topics are omitted.
+
+    Raises:
+        SourceError: the brokers refuse or do not answer.
+    """
+    selection = TopicSelection(pattern="|".join(map(re.escape, sorted(names))))
+    topics = Topics(parameters, selection, SystemClock(), parameters.where)
+    try:
+        state = topics.state()
+        first = topics.offsets(dict.fromkeys(state.ends, EARLIEST))
+    finally:
+        topics.close()
+    return BrokerOffsets(state.ids, first, state.ends)
+
+
+def lags_of(read: ReadInput, brokers: BrokerOffsets | None) -> Iterator[PartitionLag]:
+    """Yield the partitions of an input; without *brokers*, only their side of the checkpoint."""
+    known = read.begun.offsets
+    names = {one.topic for one in known}
+    found = () if brokers is None else (one for one in brokers.end if one.topic in names)
+    for one in sorted({*known, *found}):
+        committed, begun = read.committed.offsets.get(one), known.get(one)
+        if brokers is None:
+            yield PartitionLag(one.topic, one.partition, committed, begun)
+            continue
+        first, end = brokers.first.get(one), brokers.end.get(one)
+        problem = _problem(one, read.begun, committed, brokers)
+        lag = None
+        if problem is None and end is not None:
+            # Partitions that the newest batch did not know are read from their first record.
+            start = committed if committed is not None else first if begun is None else None
+            lag = None if start is None else max(0, end - start)
+        yield PartitionLag(one.topic, one.partition, committed, begun, first, end, lag, problem)
+
+
+def _problem(
+    one: TopicPartition, begun: Position, committed: int | None, brokers: BrokerOffsets
+) -> str | None:
+    known_id, found_id = begun.topic_ids.get(one.topic), brokers.ids.get(one.topic)
+    end, first = brokers.end.get(one), brokers.first.get(one, 0)
+    if known_id is not None and found_id is not None and known_id != found_id:
+        return f"the topic was deleted and created again: its id was {known_id} and is {found_id}"
+    if end is None:
+        has_topic = any(other.topic == one.topic for other in brokers.end)
+        return "the partition does not exist" if has_topic else "the topic does not exist"
+    if committed is not None and committed > end:
+        return f"it ends {committed - end} offsets before the committed one"
+    if committed is not None and committed < first:
+        return f"{first - committed} offsets expired before they were read"
+    return None
+
+
+@dataclass(frozen=True)
 class OffsetsQuestion:
-    """What is asked for.
+    """The arguments of ``dstreams kafka``.
 
     Args:
         url: of a checkpoint, or of one stream in it.
         stream: id of the stream, None for the newest one.
-        brokers: host and port of one or more, None for those of *config*, or none.
+        brokers: host and port of one or more; None for those of *config*, if any.
         config: a file of settings of Kafka's clients.
-        as_json: whether programs are to read the answer.
+        as_json: whether to write JSON.
     """
 
     url: str
@@ -37,12 +160,12 @@ class OffsetsQuestion:
 
 
 def show_offsets(question: OffsetsQuestion, out: TextIO) -> bool:
-    """Show the offsets of a checkpoint; True when every partition can go on as it is.
+    """Print the offsets of a checkpoint; return whether every partition can resume.
 
     Raises:
-        InvalidStreamError: what is asked about is not there, or a setting cannot be.
+        InvalidStreamError: an argument or setting is invalid.
         StreamError: the checkpoint cannot be read.
-        SourceError: the brokers do not answer, or refuse to.
+        SourceError: the brokers refuse or do not answer.
         EnvironmentNotReadyError: the client of Kafka is not installed.
     """
     parameters = _parameters(question)
@@ -55,7 +178,7 @@ def show_offsets(question: OffsetsQuestion, out: TextIO) -> bool:
     if not inputs:
         raise InvalidStreamError(
             f"{files.url} has no batch that reads Kafka; give the checkpoint of a stream or query "
-            "that does, or --stream for another one of its streams"
+            "that does, or --stream for another of its streams"
         )
     names = {one.topic for read in inputs for one in read.begun.offsets}
     brokers = None if parameters is None else ask_brokers(parameters, names)
@@ -112,7 +235,7 @@ def _lines(stream_id: str | None, found: Mapping[str, list[PartitionLag]]) -> It
             problem = None if lag is None else lag.problem
             yield f"  {line}" if problem is None else f"  {line}  ! {problem}"
         total = _sum(lags)
-        yield "  lag in sum: unknown" if total is None else f"  lag in sum: {total:,}"
+        yield "  total lag: unknown" if total is None else f"  total lag: {total:,}"
 
 
 def _cells(lag: PartitionLag) -> tuple[object, ...]:
@@ -124,11 +247,11 @@ def _shown(cell: object) -> str:
 
 
 def _sum(lags: Iterable[PartitionLag]) -> int | None:
-    """Return the lag of partitions in sum, None where it is known of none."""
+    """Return the total lag, None if that of no partition is known."""
     known = [lag.lag for lag in lags if lag.lag is not None]
     return sum(known) if known else None
 
 
 def _printable(line: str) -> str:
-    """Return a line in which nothing can change what the terminal shows of others."""
+    """Escape control characters, which could change other output of the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

@@ -1,8 +1,7 @@
-"""Producers in workers: records of a task are sent by them, in a transaction or without one.
+"""Producers in workers, which send the records of a task with or without a transaction.
 
-A worker keeps its producers, because a new one takes two round trips for its transactional id. One
-whose id somebody else has taken since is fenced, and of no use: who lends it says whether that may
-be so.
+A worker keeps its producers, as a new one needs two round trips for its transactional id. A kept
+producer is useless if another writer has taken over its id; the borrower says whether that may be.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from dstreams.kafka.parameters import BROKERS
 from dstreams.kafka.records import Headers
 
 _KEPT = 16
-"""Producers that a worker keeps, those that were used last; each has threads and connections."""
+"""Number of producers that a worker keeps; each has threads and connections."""
 
 _FULL_S, _ABORT_S = 0.5, 5.0
-_LOOK_EACH = 10_000
+_POLL_EACH = 10_000
 
 _TRANSACTIONAL_ID = "transactional.id"
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING")
 
 
 class ProducerRecord(NamedTuple):
-    """A record that is to be written.
+    """A record to write.
 
     Semantics: org.apache.kafka.clients.producer.ProducerRecord.
 
     Args:
-        topic: where to.
-        partition: None leaves it to the partitioner of the producer.
-        key: bytes, str (which is sent as UTF-8), or None.
+        topic: its topic.
+        partition: None for the partitioner's choice.
+        key: bytes, str (sent as UTF-8), or None.
         value: likewise; None is a tombstone.
         headers: pairs of name and bytes, str or None.
     """
@@ -48,13 +47,13 @@ class ProducerRecord(NamedTuple):
 
 
 class Undelivered(NamedTuple):
-    """A record that brokers, or the client, have not taken.
+    """A record that was not delivered.
 
     Args:
-        error: why, by its name in Kafka.
-        text: why, for people.
-        topic: where it was to go.
-        partition: likewise; None where it had none yet.
+        error: name of the error in Kafka.
+        text: its message.
+        topic: topic of the record.
+        partition: partition of the record, None if it was not chosen yet.
         size: bytes of key and value.
     """
 
@@ -69,9 +68,9 @@ class KeptProducer:
     """A producer of this process.
 
     Args:
-        config: in the names of librdkafka.
+        config: settings in the names of librdkafka.
         where: the output, for messages.
-        answer_s: how long brokers may take for each answer.
+        answer_s: seconds to wait for each answer of the brokers.
     """
 
     def __init__(self, config: Mapping[str, Any], where: str, answer_s: float) -> None:
@@ -81,7 +80,7 @@ class KeptProducer:
         self._undelivered: Undelivered | None = None
         self._errors = client.ClientErrors()
         self.owner = -1
-        """The attempt of a task that has used it last."""
+        """The attempt of a task that used it last."""
         own = {"log_level": 0, "error_cb": self._errors, "on_delivery": self._failed}
         try:
             self._producer = client.make("Producer", {**config, **own}, where)
@@ -89,10 +88,10 @@ class KeptProducer:
             raise InvalidStreamError(str(error)) from None
 
     def take_over(self) -> None:
-        """Fence all who have the same transactional id; what they have not committed is aborted.
+        """Fence the writers with the same transactional id and abort their transactions.
 
         Raises:
-            StreamError: the brokers do not answer, or refuse to.
+            StreamError: the brokers refuse or do not answer.
         """
         self._ask("init_transactions")
 
@@ -101,11 +100,11 @@ class KeptProducer:
         self._ask("begin_transaction", bounded=False)
 
     def send(self, records: Iterable[Any]) -> int:
-        """Hand records to the client, and return how many; they may fail later.
+        """Pass records to the client, and return their number; they may fail later.
 
         Raises:
-            InvalidStreamError: a record is none.
-            StreamError: one is refused.
+            InvalidStreamError: a record is invalid.
+            StreamError: a record is rejected.
         """
         produce, poll = self._producer.produce, self._producer.poll
         count = 0
@@ -128,16 +127,16 @@ class KeptProducer:
                     raise InvalidStreamError(_bad_record(self._where, record, error)) from None
                 except client.confluent_kafka().KafkaException as error:
                     self._refuse(error, _undelivered(error.args[0], *record[:4]))
-            if count % _LOOK_EACH == 0:
+            if count % _POLL_EACH == 0:
                 poll(0)
                 self._require_delivered()
         return count
 
     def flush(self) -> None:
-        """Return when the brokers have all that was sent.
+        """Wait until all records are delivered.
 
         Raises:
-            StreamError: they have not taken a record.
+            StreamError: a record is not delivered.
         """
         self._producer.flush(self._answer_s + 1)
         self._require_delivered()
@@ -149,16 +148,16 @@ class KeptProducer:
         """Commit the transaction.
 
         Raises:
-            StreamError: it is not committed, or it may be: who takes the id over can tell.
+            StreamError: it is not committed, or its outcome is unknown.
         """
         self._ask("commit_transaction")
 
     def abort(self) -> None:
-        """Give up the transaction, if there is one: until it ends nobody reads past it."""
+        """Abort the transaction, if any: until it ends, readers cannot read past it."""
         try:
             self._producer.abort_transaction(_ABORT_S)
         except client.confluent_kafka().KafkaException:
-            return  # the next one of this id, or time, ends it
+            return  # the next producer of this id aborts it, or it times out
 
     def _ask(self, request: str, *, bounded: bool = True) -> None:
         call = getattr(self._producer, request)
@@ -166,20 +165,20 @@ class KeptProducer:
             call(*([self._answer_s] if bounded else []))
         except client.confluent_kafka().KafkaException as error:
             with suppress(client.confluent_kafka().KafkaException):
-                self._producer.poll(0)  # calls back
+                self._producer.poll(0)  # delivers errors
             self._require_delivered()
             self._refuse(error)
         self._errors.answered()
 
     def _failed(self, error: Any, message: Any) -> None:
-        """Take a record that was not delivered; the client calls this."""
+        """Record an undelivered message; called by the client."""
         if error.name().startswith("_PURGE"):
-            return  # of a transaction that has failed, which is told with its reason
+            return  # the failure of the transaction is reported
         found = _undelivered(
             error, message.topic(), message.partition(), message.key(), message.value()
         )
         known = self._undelivered
-        # What is too large fails with all that is sent in one request with it.
+        # A record that is too large fails together with all others of its request.
         if known is None or (found.error == known.error and found.size > known.size):
             self._undelivered = found
 
@@ -199,7 +198,7 @@ class KeptProducer:
             raise StreamError(
                 f"{where}: another writer has taken over the transactional id "
                 f"{self._config.get(_TRANSACTIONAL_ID)!r}: a newer driver, or another attempt of "
-                "this task. What was written here does not count; it is written by that one"
+                "this task. It writes the records; those of this attempt are aborted"
             )
         if lasting is not None:
             raise StreamError(client.refused(where, self._brokers, lasting))
@@ -216,7 +215,7 @@ class KeptProducer:
         why = "" if last is None else f": {last.str()} ({last.name()})"
         return (
             f"no broker of {self._brokers} has answered within {self._answer_s:g} s{why}; "
-            "look at them, or give them longer by delivery.timeout.ms"
+            "check them, or raise delivery.timeout.ms"
         )
 
     @property
@@ -224,26 +223,26 @@ class KeptProducer:
         return str(self._config[BROKERS])
 
 
-_WRITE = "let the user of this client write to it"
+_WRITE = "grant this client permission to write to it"
 
 _ADVICE = {
-    "INVALID_TRANSACTION_TIMEOUT": "give a transaction.timeout.ms of at most what the brokers "
-    "allow (transaction.max.timeout.ms)",
-    "INVALID_TXN_STATE": "the transaction may have taken longer than transaction.timeout.ms: give "
-    "more, or the batch more partitions",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "let the user of this client write with the "
-    "transactional ids that begin with dstreams-",
+    "INVALID_TRANSACTION_TIMEOUT": "lower transaction.timeout.ms to the transaction.max.timeout.ms "
+    "of the brokers",
+    "INVALID_TXN_STATE": "the transaction may have exceeded transaction.timeout.ms: raise it, or "
+    "split the batch into more partitions",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant this client the transactional "
+    "ids that begin with dstreams-",
 }
-"""What to do about errors, by their names in Kafka."""
+"""Remedies by error name."""
 
 _RECORD_ADVICE = {
     "MSG_SIZE_TOO_LARGE": "raise max.request.size of the parameters and max.message.bytes of the "
     "topic, or write smaller records",
     "TOPIC_AUTHORIZATION_FAILED": _WRITE,
-    "INVALID_RECORD": "the topic may be compacted, which asks for keys",
+    "INVALID_RECORD": "the topic may be compacted and require keys",
     **dict.fromkeys(
         ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"),
-        "create the topic, with that partition, or give one that there is",
+        "create the topic with that partition, or give an existing one",
     ),
 }
 
@@ -274,7 +273,7 @@ def _bad_record(where: str, record: Any, error: Exception) -> str:
                 f"give bytes, str or None, by {name}= a function such as json.dumps"
             )
     if not isinstance(topic, str) or not topic:
-        return f"{where}: the topic of a record is {topic!r}; give the name of one"
+        return f"{where}: the topic of a record is {topic!r}; give the name of a topic"
     if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int)):
         return f"{where}: the partition of a record for {topic} is {partition!r}; give an int"
     return (
@@ -289,18 +288,13 @@ _kept: OrderedDict[tuple[Any, ...], KeptProducer] = OrderedDict()
 def lend_producer(
     config: Mapping[str, Any], transactional_id: str, where: str, answer_s: float, owner: int
 ) -> tuple[KeptProducer, bool]:
-    """Return the producer of a transactional id, and whether it had to be made anew.
+    """Return the producer of a transactional id, and whether it is new.
 
-    Args:
-        config: of producers with transactions.
-        transactional_id: the id.
-        where: the output, for messages.
-        answer_s: how long brokers may take for each answer.
-        owner: the attempt of a task that has used it last, as far as the driver knows: a producer
-            of another one is fenced.
+    *owner* is the attempt of a task that used the id last, as far as the driver knows: a kept
+    producer of another attempt is fenced.
 
     Raises:
-        StreamError: the brokers do not answer, or refuse to.
+        StreamError: the brokers refuse or do not answer.
     """
     key = _key(config, transactional_id)
     found = _kept.pop(key, None)
@@ -313,19 +307,19 @@ def lend_producer(
 
 
 def plain_producer(config: Mapping[str, Any], where: str, answer_s: float) -> KeptProducer:
-    """Return the producer without transactions that this process has for some settings."""
+    """Return this process's producer for some settings, without transactions."""
     found = _kept.pop(_key(config, None), None)
     return KeptProducer(config, where, answer_s) if found is None else found
 
 
 def keep(config: Mapping[str, Any], transactional_id: str | None, producer: KeptProducer) -> None:
-    """Keep a producer that nothing has gone wrong with for the next task."""
+    """Keep a producer that has not failed for the next task."""
     _kept[_key(config, transactional_id)] = producer
     while len(_kept) > _KEPT:
         _kept.popitem(last=False)
 
 
 def _key(config: Mapping[str, Any], transactional_id: str | None) -> tuple[Any, ...]:
-    # A function, such as that of tokens, is another object in each task.
+    # Functions, such as oauth_cb, are different objects in each task.
     plain = [(name, value) for name, value in sorted(config.items()) if not callable(value)]
     return (transactional_id, *plain)

@@ -1,4 +1,4 @@
-"""Records of topics to blocks: their values by a decoder of lines, and columns of the records."""
+"""Conversion of records to Arrow blocks: decoded values, and columns of the record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dstreams.arrow.block_rdd import blocks_rdd
 from dstreams.arrow.library import require
 from dstreams.errors import DecodeError, InvalidStreamError
-from dstreams.kafka.decoders.text import Utf8Decoder
+from dstreams.kafka.decoders import Utf8Decoder
 from dstreams.kafka.decoding import Decoding
 from dstreams.kafka.records import ConsumerRecord
 from dstreams.spark.bad_records import BadRecords, LeftOut
@@ -28,10 +28,10 @@ _VALUE = itemgetter(ConsumerRecord._fields.index("value"))
 
 
 def record_columns(names: Sequence[str], decoding: Decoding, operation: str) -> pa.Schema:
-    """Return the columns of records that a program asks for by name.
+    """Return the schema of columns of records.
 
     Raises:
-        InvalidStreamError: there is no such column, or keys are decoded to what no column holds.
+        InvalidStreamError: a column is unknown, or keys are decoded to neither bytes nor text.
     """
     arrow = require("pyarrow", operation)
     known: dict[str, Any] = {
@@ -45,12 +45,12 @@ def record_columns(names: Sequence[str], decoding: Decoding, operation: str) -> 
     for name in names:
         if name not in known or isinstance(names, str):
             raise InvalidStreamError(
-                f"columns of {operation} are some of {', '.join(known)}, got {names!r}"
+                f"columns of {operation} must be some of {', '.join(known)}, got {names!r}"
             )
     if "key" in names and not isinstance(decoding.key, (Utf8Decoder, type(None))):
         raise InvalidStreamError(
-            f"the column 'key' of {operation} is bytes or text, and {decoding.key!r} decodes keys; "
-            "leave key.deserializer out, or let it be StringDeserializer"
+            f"the column 'key' of {operation} is bytes or text, but {decoding.key!r} decodes keys; "
+            "remove key.deserializer, or set it to StringDeserializer"
         )
     fields = [
         arrow.field(name, known[name], nullable=name in ("key", "timestamp")) for name in names
@@ -60,7 +60,7 @@ def record_columns(names: Sequence[str], decoding: Decoding, operation: str) -> 
 
 @dataclass(frozen=True)
 class DecodeRecords:
-    """Task: records -> blocks; one whose value is none is named, or left out and reported."""
+    """A task that makes blocks of records; malformed values fail it or are skipped and reported."""
 
     decoder: BlockDecoder
     columns: pa.Schema
@@ -72,7 +72,7 @@ class DecodeRecords:
     def __call__(self, split: int, records: Iterable[ConsumerRecord]) -> Iterator[pa.RecordBatch]:
         settle_worker()
         remaining = iter(records)
-        seen = left_out = 0
+        seen = skipped = 0
         first = ""
         while chunk := list(islice(remaining, self.rows_at_once)):
             block, rows, failures = self.decoder.decode(list(map(_VALUE, chunk)))
@@ -84,14 +84,14 @@ class DecodeRecords:
                     raise DecodeError(
                         topic, partition, offset, "value", self.operation, why, remedy
                     )
-                left_out += len(failures)
+                skipped += len(failures)
                 first = first or f"{topic}-{partition}, offset {offset}, its value: {why}"
             seen += len(chunk)
             if block.num_rows:
                 kept = chunk if rows is None else [chunk[row] for row in rows]
                 yield self._with_columns(block, kept)
-        if left_out:
-            self.report(split, seen, LeftOut(left_out, first))
+        if skipped:
+            self.report(split, seen, LeftOut(skipped, first))
 
     def _with_columns(self, block: pa.RecordBatch, kept: list[ConsumerRecord]) -> pa.RecordBatch:
         if not self.columns.names:
@@ -117,7 +117,7 @@ def _timestamp(record: ConsumerRecord) -> int | None:
 
 @dataclass(frozen=True)
 class RecordsToBlocks:
-    """Makes of an RDD of records that of their blocks, which knows what was left out."""
+    """Converts an RDD of records to an RDD of blocks, which reports skipped records."""
 
     decoder: BlockDecoder
     columns: pa.Schema

@@ -1,4 +1,4 @@
-"""Which partitions a stream reads, and where its tasks run: by the names of Scala."""
+"""LocationStrategies and ConsumerStrategies of Spark's Scala API."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kafka.offsets import TopicPartition
-from dstreams.kafka.topics import Selection
+from dstreams.kafka.offsets import TopicPartition, is_offset
+from dstreams.kafka.topics import TopicSelection
 
 
 @dataclass(frozen=True)
 class LocationStrategy:
-    """Where consumers are to run; see :class:`LocationStrategies`."""
+    """See :class:`LocationStrategies`."""
 
     name: str
 
 
 class LocationStrategies:
-    """Where consumers are to run.
+    """The placement of consumers.
 
-    They are taken for compatibility: a task runs where there is room for it, and every worker keeps
-    its consumer between tasks, whichever partition comes next.
+    They are accepted for compatibility and have no effect: Spark places tasks freely, and every
+    worker keeps its consumer for the next partition.
 
     Semantics: org.apache.spark.streaming.kafka010.LocationStrategies.
     """
@@ -39,9 +39,9 @@ class LocationStrategies:
 
 @dataclass(frozen=True)
 class ConsumerStrategy:
-    """What a stream reads; see :class:`ConsumerStrategies`."""
+    """The topics, parameters and starting offsets of a stream; see :class:`ConsumerStrategies`."""
 
-    selection: Selection
+    selection: TopicSelection
     parameters: Mapping[str, Any]
     offsets: Mapping[TopicPartition, int]
 
@@ -50,11 +50,11 @@ class ConsumerStrategy:
 
 
 class ConsumerStrategies:
-    """What a stream reads, and where it begins.
+    """The partitions that a stream reads, and its starting offsets.
 
-    A partition begins at the offset that is given for it, else where the group (``group.id``) has
-    committed, else as ``auto.offset.reset`` says: ``latest`` (the default), ``earliest`` or
-    ``none``, which is an error. A partition or a topic that is made later begins at its first
+    A partition begins at its given offset, else at the offset committed by the group
+    (``group.id``), else by ``auto.offset.reset``: ``latest`` (the default), ``earliest`` or
+    ``none``, which is an error. Partitions and topics that are created later begin at their first
     record.
 
     Semantics: org.apache.spark.streaming.kafka010.ConsumerStrategies.
@@ -70,19 +70,20 @@ class ConsumerStrategies:
 
         Args:
             topics: their names.
-            kafkaParams: parameters of Kafka's consumers; ``bootstrap.servers`` is needed.
+            kafkaParams: parameters of Kafka's consumers; ``bootstrap.servers`` is required.
                 ``key.deserializer`` and ``value.deserializer`` are a
-                :class:`~dstreams.kafka.Decoder` or a function of bytes; without, keys and values
+                :class:`~dstreams.kafka.Decoder` or a function of bytes; by default, keys and values
                 are bytes.
-            offsets: where partitions begin, by :class:`TopicPartition`.
+            offsets: starting offsets by :class:`TopicPartition`.
 
         Raises:
-            InvalidStreamError: there is no name, or an offset cannot be.
+            InvalidStreamError: no topic is given, or an offset is invalid.
         """
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         if not names or not all(isinstance(name, str) and name for name in names):
             raise InvalidStreamError(f"Subscribe takes the names of topics, got {names!r}")
-        return ConsumerStrategy(Selection(tuple(sorted({*names}))), kafkaParams, _offsets(offsets))
+        selection = TopicSelection(tuple(sorted({*names})))
+        return ConsumerStrategy(selection, kafkaParams, _offsets(offsets))
 
     @staticmethod
     def SubscribePattern(
@@ -92,7 +93,7 @@ class ConsumerStrategies:
     ) -> ConsumerStrategy:
         """Read all partitions of the topics whose whole name matches a pattern.
 
-        Topics that are made later are found within some seconds, and read from their beginning.
+        Topics that are created later are found within seconds, and read from their beginning.
 
         Args:
             pattern: regular expression.
@@ -100,7 +101,7 @@ class ConsumerStrategies:
             offsets: as in :meth:`Subscribe`.
 
         Raises:
-            InvalidStreamError: the pattern is none, or an offset cannot be.
+            InvalidStreamError: the pattern or an offset is invalid.
         """
         text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
         try:
@@ -109,7 +110,7 @@ class ConsumerStrategies:
             raise InvalidStreamError(
                 f"SubscribePattern takes a regular expression, got {pattern!r}: {error}"
             ) from None
-        return ConsumerStrategy(Selection(pattern=text), kafkaParams, _offsets(offsets))
+        return ConsumerStrategy(TopicSelection(pattern=text), kafkaParams, _offsets(offsets))
 
     @staticmethod
     def Assign(
@@ -117,7 +118,7 @@ class ConsumerStrategies:
         kafkaParams: Mapping[str, Any],
         offsets: Mapping[TopicPartition, int] | None = None,
     ) -> ConsumerStrategy:
-        """Read some partitions, and no others.
+        """Read only the given partitions.
 
         Args:
             topicPartitions: :class:`TopicPartition`, or pairs of topic and number.
@@ -125,19 +126,19 @@ class ConsumerStrategies:
             offsets: as in :meth:`Subscribe`.
 
         Raises:
-            InvalidStreamError: there is no partition, or an offset cannot be.
+            InvalidStreamError: no partition is given, or an offset is invalid.
         """
         assigned = tuple(sorted({_partition(one, "Assign") for one in topicPartitions}))
         if not assigned:
             raise InvalidStreamError("Assign takes the partitions to read, got none")
-        return ConsumerStrategy(Selection(assigned=assigned), kafkaParams, _offsets(offsets))
+        selection = TopicSelection(assigned=assigned)
+        return ConsumerStrategy(selection, kafkaParams, _offsets(offsets))
 
 
 def _partition(given: Any, where: str) -> TopicPartition:
     if isinstance(given, tuple) and len(given) == 2:
         topic, partition = given
-        is_number = isinstance(partition, int) and not isinstance(partition, bool)
-        if isinstance(topic, str) and topic and is_number and partition >= 0:
+        if isinstance(topic, str) and topic and is_offset(partition):
             return TopicPartition(topic, partition)
     raise InvalidStreamError(
         f"{where} takes TopicPartition(topic, partition), or such pairs, got {given!r}"
@@ -147,7 +148,7 @@ def _partition(given: Any, where: str) -> TopicPartition:
 def _offsets(given: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
     found = {}
     for partition, offset in (given or {}).items():
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        if not is_offset(offset):
             raise InvalidStreamError(
                 f"the offset of {partition!r} is {offset!r}; use a whole number of at least 0"
             )

@@ -16,7 +16,7 @@ from dstreams.kinesis.aggregation import HashRange, producer_records
 from dstreams.kinesis.client import KinesisClient, KinesisConnection
 from dstreams.kinesis.shards import Arrival, ShardReceiver
 from dstreams.sources.rate_limit import RateLimit
-from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
-class KinesisSource:
+class KinesisSource(Source):
     """Records of a Kinesis stream, as ``bytes``; of aggregated ones those of the producer.
 
     The offset of a batch has the position in each shard; its begin record also has, of each shard,
@@ -97,6 +97,8 @@ class KinesisReader(SourceReader):
     Raises:
         EnvironmentNotReadyError: boto3 is not installed.
     """
+
+    rate_limit = "receiver"
 
     def __init__(self, source: KinesisSource, environment: SourceEnvironment) -> None:
         self._source = source
@@ -206,9 +208,6 @@ class KinesisReader(SourceReader):
 
     def stop_receiving(self) -> None:
         self._receiver.stop()
-
-    def has_pending(self) -> bool:
-        return self._receiver.waiting_records() > 0
 
     def waiting_records(self) -> int:
         """Records that were read and are in no batch."""

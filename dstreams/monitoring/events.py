@@ -18,7 +18,7 @@ Outcome = Literal["succeeded", "failed", "empty", "cancelled"]
 
 
 class OffsetProgress(NamedTuple):
-    """The offsets that a batch reads from an input, as JSON values.
+    """From where to where a batch reads an input, as people know its offsets: JSON values.
 
     Args:
         start: the batch reads after this one.
@@ -334,9 +334,9 @@ Event: TypeAlias = (
     | BatchCompleted
 )
 
-Notify: TypeAlias = Callable[[Event], None]
-"""Takes an event, returns immediately and never raises."""
+EventHandler: TypeAlias = Callable[[Event], None]
+"""Handles an event; returns immediately and never raises."""
 
 
 def ignore_event(event: Event) -> None:
-    """Do nothing: the default if no listener is given."""
+    """Ignore an event."""

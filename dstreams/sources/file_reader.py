@@ -40,6 +40,8 @@ class FileReader(SourceReader):
         environment: where it runs.
     """
 
+    input_can_vanish = True
+
     def __init__(self, name: str, format: FileFormat, environment: SourceEnvironment) -> None:
         self._name = name
         self._format = format
@@ -150,7 +152,7 @@ class FileReader(SourceReader):
     def _compressed_endings(self) -> tuple[str, ...] | None:
         return compressed_endings(self._spark)
 
-    def noticed(self, planned: PlannedInput) -> InputDescription:
+    def after_batch_info(self, planned: PlannedInput) -> InputDescription:
         """Say which files of a batch were skipped, or vanished while it ran; so does the log.
 
         Only where a setting lets files vanish; else the batch has failed.
@@ -177,7 +179,7 @@ class FileReader(SourceReader):
             noticed += f"; skipped {len(skipped)} that are missing: {described(skipped)}"
         return InputDescription(noticed)
 
-    def explain(self, failure: str) -> str | None:
+    def error_hint(self, failure: str) -> str | None:
         """Say of which batch a file is that a job could not find, and what to do."""
         for time_ms, files in self._read.values():
             path = vanished_file(failure, [file.path for file in files])

@@ -24,7 +24,7 @@ from dstreams.sources.file_selection import (
     Listing,
     Selection,
 )
-from dstreams.sources.source import PlannedInput, SourceEnvironment
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment
 from dstreams.spark.failures import summarize
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _ALWAYS_MS = -(1 << 62)
 
 
 @dataclass(frozen=True)
-class FileSource:
+class FileSource(Source):
     """Records of the files that appear in *directory*, each file in one batch.
 
     Write a file elsewhere on the same file system, or under a name that is left out, and move it in
@@ -188,7 +188,7 @@ class NewFilesReader(FileReader):
             more, waiting = {SETTLED: selected.settled_ms}, len(selected.waiting)
             planned = self._planned(time_ms, start, selected.files, more, waiting)
             selection.take(selected, time_ms, planned.end)
-            if self._environment.open_files is None:
+            if self._environment.storage is None:
                 selection.retire(planned.end)  # no snapshot will ask for less
             self._has_new = False
             return planned

@@ -11,14 +11,14 @@ from typing import Any, TypeAlias, cast
 from pyspark import RDD, SparkContext
 
 from dstreams.errors import InvalidStreamError
-from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 
 Batch: TypeAlias = "RDD[Any] | Sequence[Any]"
 """An RDD, or records in memory."""
 
 
 @dataclass(frozen=True, eq=False)
-class QueueSource:
+class QueueSource(Source):
     """Batches taken from a queue, in order, each item once.
 
     The queue and its items are copied once, here: what the caller does to them later is not seen.

@@ -13,7 +13,7 @@ from pyspark import RDD
 from dstreams.common.configuration import COUNT
 from dstreams.common.durations import batch_datetime
 from dstreams.sources.rate_limit import RateLimit
-from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 
 _BEGIN, _AFTER, _COUNT = "begin_ms", "after", "count"
 
@@ -22,7 +22,7 @@ _PARTITION_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class RateSource:
+class RateSource(Source):
     """Rows ``(timestamp, value)``: values 0, 1, 2, ... from the start on, times spread evenly.
 
     The row of a value and its time follow from the begin of the input, the length of its steps (the
@@ -88,6 +88,8 @@ class RateReader(SourceReader):
         step_ms: length of a step.
         row: makes a row of its time and value.
     """
+
+    rate_limit = "receiver"
 
     def __init__(
         self,

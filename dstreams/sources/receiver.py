@@ -371,4 +371,4 @@ class ReceiverSupervisor:
                     last_error=masked(origin),
                     last_error_ms=self._environment.clock.now_ms(),
                 )
-            self._environment.tell(event(self._info))
+            self._environment.on_event(event(self._info))

@@ -16,7 +16,7 @@ from dstreams.monitoring.events import ReceiverInfo
 from dstreams.sources.block_queue import BlockQueue
 from dstreams.sources.pickled_block import ReceivedBlock, decode_records
 from dstreams.sources.receiver import Receiver, ReceiverSupervisor
-from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _PARTITION_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, eq=False)
-class ReceiverSource:
+class ReceiverSource(Source):
     """Records that *receiver* stores.
 
     A batch takes the blocks that are complete at its time; with a limit of records a second, not
@@ -42,12 +42,16 @@ class ReceiverSource:
     Args:
         receiver: the receiver.
         stream_id: number of the input stream.
-        name: operation and receiver.
+        label: operation and receiver.
     """
 
     receiver: Receiver
     stream_id: int
-    name: str
+    label: str
+
+    @property
+    def name(self) -> str:
+        return self.label
 
     def open(self, environment: SourceEnvironment) -> ReceiverReader:
         return ReceiverReader(self, environment)
@@ -59,6 +63,8 @@ class ReceiverReader(SourceReader):
     Raises:
         InvalidStreamError: a write-ahead log is wanted, and there is no checkpoint directory.
     """
+
+    rate_limit = "receiver"
 
     def __init__(self, source: ReceiverSource, environment: SourceEnvironment) -> None:
         settings = environment.settings
@@ -79,8 +85,7 @@ class ReceiverReader(SourceReader):
         self._named: dict[int, list[str]] = {}  # names of blocks, by the offset of their batch
 
     @property
-    def forgets(self) -> str | None:
-        """Why what batches have read is gone with this driver; None with a write-ahead log."""
+    def not_replayable_reason(self) -> str | None:
         if self._files is not None:
             return None
         return (
@@ -241,10 +246,10 @@ def _received_blocks(
 ) -> ReceivedBlocks | None:
     if not environment.settings.receiver_write_ahead_log:
         return None
-    if environment.open_files is None:
+    storage = environment.storage
+    if storage is None:
         raise InvalidStreamError(
             f"{source.name}: spark.streaming.receiver.writeAheadLog.enable is true, and there is "
             "no checkpoint directory to write to; call ssc.checkpoint(directory) before start()"
         )
-    files, run_id = environment.open_files(), environment.run_id
-    return ReceivedBlocks(files, run_id, environment.uid, environment.epoch)
+    return ReceivedBlocks(storage.files, storage.stream_id, storage.uid, storage.epoch)

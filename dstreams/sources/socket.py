@@ -20,7 +20,7 @@ from dstreams.errors import InvalidStreamError, RestartError, SourceError
 from dstreams.sources.line_buffer import LineBuffer
 from dstreams.sources.rate_limit import RateLimit
 from dstreams.sources.repeated_warning import RepeatedWarning
-from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _PIECE_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
-class SocketTextSource:
+class SocketTextSource(Source):
     """Lines that a TCP server at *host*:*port* sends, as ``str`` without their end.
 
     A line ends at ``\\n``; one ``\\r`` before it belongs to the end, as in Spark's receiver. (That
@@ -301,6 +301,8 @@ class LineReceiver:
 class SocketTextReader(SourceReader):
     """Gives each batch all whole lines that are there, up to its limit; an offset counts takes."""
 
+    rate_limit = "receiver"
+
     def __init__(self, source: SocketTextSource, environment: SourceEnvironment) -> None:
         self._source = source
         self._spark = environment.spark
@@ -312,7 +314,7 @@ class SocketTextReader(SourceReader):
         self._is_pinned = False
 
     @property
-    def forgets(self) -> str:
+    def not_replayable_reason(self) -> str:
         return "a socket cannot replay"
 
     def start(self) -> None:
@@ -358,9 +360,6 @@ class SocketTextReader(SourceReader):
 
     def stop_receiving(self) -> None:
         self._receiver.stop()
-
-    def has_pending(self) -> bool:
-        return self._receiver.waiting_lines() > 0
 
     def waiting_records(self) -> int:
         """Lines that were received and are in no batch."""

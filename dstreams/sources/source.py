@@ -1,31 +1,25 @@
-"""What a source is, of streams and of queries: a value in the graph or plan, and the reader of it.
+"""The source contract of streams and queries: a :class:`Source` opens a :class:`SourceReader`.
 
-An offset is a JSON value that says how far a source has been read: a number of lines or files, or a
-mapping with the offset of each partition of a topic. None is the beginning. The calls of a reader
-come in this order, all but those of its own threads from the driver:
+An offset is a JSON value, such as a number of lines or an offset for each partition of a topic;
+None is the beginning. The driver calls a reader in this order:
 
-1. ``source.open(environment)`` once: a reader that does nothing yet. If it has ``update_rate``
-   (:class:`RateLimited`), that may be called now, and after any batch.
-2. ``reader.start()``: takes up what earlier runs have read, as far as it has to know that, and
-   begins to receive; refuses here what can never work.
-3. For each batch: ``reader.plan(start, time_ms)`` decides, before anything of the batch runs, how
-   far it reads; then the begin record of the batch says so (:meth:`PlannedInput.to_record`). What
-   was planned and not begun is still to be read: the next plan has the same start.
-   ``reader.read(planned)`` turns the decision into an RDD, of the same records each time. After a
-   restart it is asked for what an earlier run has planned, which the begin record gives back.
-4. ``reader.commit(end)``: the batches up to there count. ``reader.release(end)``: no batch of this
-   run uses an RDD of what is before. A :class:`SnapshotReader` is asked for a ``snapshot(end)`` now
-   and then, and told ``retire(end)`` when that is durable: no later run reads up to there again.
-5. ``reader.stop_receiving()``, then batches as long as ``reader.has_pending()``, then
-   ``reader.close()``. Both may come twice, and ``close`` may come at any time.
+1. ``source.open(environment)``, then ``update_rate`` if an initial rate is set, then ``start()``.
+2. For each batch ``plan(start, time_ms)``, whose result is written to the batch's begin record
+   before ``read(planned)``. A plan that was not begun is planned again with the same start. After a
+   restart, ``read`` gets plans of the earlier run, as read from their begin records.
+3. ``commit(end)`` once batches up to *end* are committed; ``release(end)`` once no batch of this
+   run uses their RDDs; ``retire(end)`` once a ``snapshot(end)`` is durable.
+4. ``stop_receiving()``, then batches while ``has_pending()``, then ``close()``. The first and the
+   last may be called twice, and ``close`` at any time.
 """
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 from pyspark import RDD, SparkContext
 
@@ -33,7 +27,7 @@ from checkpoint import INPUT_END, INPUT_START, Files, InputPast
 from dstreams.common.clock import Clock
 from dstreams.common.settings import Settings
 from dstreams.errors import SourceError
-from dstreams.monitoring.events import InputInfo, Notify, OffsetProgress, ignore_event
+from dstreams.monitoring.events import EventHandler, InputInfo, OffsetProgress, ignore_event
 
 logger = logging.getLogger(__name__)
 
@@ -42,15 +36,15 @@ _RECORDS, _DESCRIPTION = "records", "description"
 
 @dataclass(frozen=True)
 class PlannedInput:
-    """What one batch reads of one source: the records after *start*, up to *end*.
+    """The input of one batch from one source: the records after *start*, up to *end*.
 
     Args:
-        time_ms: time of the batch.
-        start: offset after which it reads.
-        end: offset up to which it reads; *start* where there is nothing new.
-        facts: what only the source knows of the records between, as JSON, such as their files.
-        records: how many records that is, None where counting would cost a job.
-        description: the same for people, one line.
+        time_ms: batch time.
+        start: offset after which the batch reads.
+        end: offset up to which it reads; equals *start* if there is nothing new.
+        facts: details that only the source understands, as JSON, such as file names.
+        records: number of records; None if counting would take a job.
+        description: one line for people.
     """
 
     time_ms: int
@@ -61,25 +55,25 @@ class PlannedInput:
     description: str = ""
 
     def to_record(self) -> dict[str, Any]:
-        """Return what the begin record of the batch says of the input."""
-        said = dict(self.facts)
+        """Return the entry of this input in the batch's begin record."""
+        data = dict(self.facts)
         if self.start != self.end:
-            said[INPUT_START] = self.start
-        said[INPUT_END] = self.end
+            data[INPUT_START] = self.start
+        data[INPUT_END] = self.end
         if self.records is not None:
-            said[_RECORDS] = self.records
+            data[_RECORDS] = self.records
         if self.description:
-            said[_DESCRIPTION] = self.description
-        return said
+            data[_DESCRIPTION] = self.description
+        return data
 
     @classmethod
-    def of_record(cls, time_ms: int, said: Mapping[str, Any]) -> PlannedInput:
-        """Read what :meth:`to_record` returned.
+    def from_record(cls, time_ms: int, data: Mapping[str, Any]) -> PlannedInput:
+        """Reverse :meth:`to_record`.
 
         Raises:
-            KeyError: it is something else.
+            KeyError: the entry has no end offset.
         """
-        facts = dict(said)
+        facts = dict(data)
         end = facts.pop(INPUT_END)
         start = facts.pop(INPUT_START, end)
         records, description = facts.pop(_RECORDS, None), facts.pop(_DESCRIPTION, "")
@@ -88,45 +82,51 @@ class PlannedInput:
 
 @dataclass(frozen=True)
 class InputDescription:
-    """What listeners are told of the input of a batch.
+    """A description of the input of a batch for listeners.
 
     Args:
         text: for people.
-        metadata: for programs, by name: ``offsets``, ``lag``.
+        metadata: for programs, such as ``offsets`` and ``lag``.
+        progress: offsets to report; None for those of the plan.
     """
 
     text: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    progress: OffsetProgress | None = None
 
 
-def with_noticed(given: InputInfo, noticed: InputDescription) -> InputInfo:
-    """Return what is told of an input, with what is known of it once the batch has run."""
-    return replace(
-        given,
-        description=f"{given.description}{noticed.text}",
-        metadata={**given.metadata, **noticed.metadata},
-    )
+@dataclass(frozen=True)
+class SourceStorage:
+    """Storage for files of a source, such as a write-ahead log.
+
+    Args:
+        files: the files of the stream.
+        stream_id: identity of the stream.
+        uid: name of the input within the stream.
+        epoch: number of this driver among those that have run the stream.
+    """
+
+    files: Files
+    stream_id: str
+    uid: str
+    epoch: int
 
 
 @dataclass(frozen=True)
 class SourceEnvironment:
-    """What a reader may use of the stream or query that it belongs to.
+    """The stream or query that a reader belongs to, as far as the reader may use it.
 
     Args:
-        spark: context that makes the RDDs.
+        spark: makes the RDDs.
         clock: the driver's clock.
-        settings: settings of the streaming context, or of the session.
-        begin_ms: when the input begins: a batch of a later time is the first that may have it.
-        report_error: told of a failure that no batch will meet; it ends a query, and surfaces in
-            ``awaitTermination`` of a stream.
-        batch_ms: batch duration in milliseconds; 0 in queries, which have none.
-        tell: tells listeners what becomes of a receiver.
-        run_id: name of this run of the stream.
-        open_files: opens the files of this run, None without a checkpoint directory.
-        uid: name of the input in those files.
-        epoch: number of this driver among those that ran the stream.
-        newest: what earlier runs planned last of this input, None for nothing.
-        past: gives what earlier runs have read of it; raises a CheckpointError where that is lost.
+        settings: settings of the streaming context or session.
+        begin_ms: start time of the input: only batches after it can have records.
+        report_error: reports a failure that no batch will raise.
+        batch_ms: batch duration in milliseconds; 0 in queries.
+        on_event: receives the events of receivers.
+        storage: None in queries and in streams without a checkpoint directory.
+        newest: the newest plan of earlier runs, or None.
+        past: returns what earlier runs have read; raises a CheckpointError if that is lost.
     """
 
     spark: SparkContext
@@ -135,191 +135,166 @@ class SourceEnvironment:
     begin_ms: int
     report_error: Callable[[Exception], None]
     batch_ms: int = 0
-    tell: Notify = ignore_event
-    run_id: str = "run"
-    open_files: Callable[[], Files] | None = None
-    uid: str = "input"
-    epoch: int = 1
+    on_event: EventHandler = ignore_event
+    storage: SourceStorage | None = None
     newest: PlannedInput | None = None
     past: Callable[[], InputPast] = InputPast
 
 
 class SourceReader:
-    """A source at work; see the order of calls in the module.
-
-    A source that holds nothing has ``plan`` and ``read`` alone: the other methods do nothing here.
+    """The base class of readers; ``plan`` and ``read`` are abstract.
 
     Attributes:
-        limited_as_receiver: as in :class:`RateLimited`, where it can be limited at all.
+        rate_limit: ``none`` if the reader ignores :meth:`update_rate`; ``receiver`` if backpressure
+            and ``spark.streaming.receiver.maxRate`` limit it; ``backpressure`` without the latter.
+        input_can_vanish: whether input may be deleted before a batch that needs it has run again.
     """
 
-    limited_as_receiver: ClassVar[bool] = True
+    rate_limit: ClassVar[Literal["none", "backpressure", "receiver"]] = "none"
+    input_can_vanish: ClassVar[bool] = False
 
     @property
-    def forgets(self) -> str | None:
-        """Why records are gone with the driver that had them, though the stream can go on."""
+    def not_replayable_reason(self) -> str | None:
+        """The reason why records are lost with the driver that received them, None if they are not.
+
+        The stream can resume nevertheless.
+        """
         return None
 
     def start(self) -> None:
-        """Take up what earlier runs have read, and begin to receive."""
+        """Restore what earlier runs have read, and begin to receive; reject what can never work."""
 
     def plan(self, start: Any, time_ms: int) -> PlannedInput:
-        """Decide what a batch reads after *start*: all there is, or less where a limit holds."""
+        """Plan a batch after *start*, up to the latest offset or the rate limit."""
         raise NotImplementedError
 
     def read(self, planned: PlannedInput) -> RDD[Any] | None:
-        """Return the records of a plan, None for no RDD at all.
+        """Return the records of a plan, the same each time; None for no RDD.
 
         Raises:
-            SourceError: what the batch has read is not there any more.
+            SourceError: the records are not available any more.
         """
         raise NotImplementedError
 
     def describe(self, planned: PlannedInput) -> InputDescription:
-        """Return what listeners are told of a plan."""
+        """Describe a planned batch."""
         return InputDescription(planned.description)
 
-    def told(self, planned: PlannedInput) -> OffsetProgress:
-        """Return what is told of the offsets of a plan, where those on disk say more or less."""
-        return OffsetProgress(planned.start, planned.end, planned.end, {})
-
-    def noticed(self, planned: PlannedInput) -> InputDescription:
-        """Return what is told besides, once the batch has run: records that were left out."""
+    def after_batch_info(self, planned: PlannedInput) -> InputDescription:
+        """Return what is known only after the batch, such as skipped records."""
         return InputDescription()
 
     def commit(self, end: Any) -> None:
-        """Take note that batches up to *end* count: who has sent these records may forget them."""
-
-    def release(self, end: Any) -> None:
-        """Forget what was read up to *end*: no batch of this run uses it any more."""
-
-    def stop_receiving(self) -> None:
-        """Receive nothing more; what was received can be read."""
-
-    def has_pending(self) -> bool:
-        """Whether something was received that no batch has."""
-        return False
-
-    def close(self) -> None:
-        """Let go of everything."""
-
-
-class Source(Protocol):
-    """Where the records of an input come from: parameters only, no connection.
-
-    A source that cannot go on after a restart has ``restart_refusal``, which says why
-    (:func:`restart_refusal`).
-    """
-
-    @property
-    def name(self) -> str:
-        """Operation or format, and place, for example ``socketTextStream(localhost:9999)``."""
-        ...
-
-    def open(self, environment: SourceEnvironment) -> SourceReader: ...
-
-
-@runtime_checkable
-class RateLimited(Protocol):
-    """A reader that can hold records back, or leave them with who sends them."""
-
-    @property
-    def limited_as_receiver(self) -> bool:
-        """Whether ``spark.streaming.receiver.maxRate`` limits it."""
-        ...
+        """Acknowledge records up to *end*, which are committed."""
 
     def update_rate(self, records_per_second: int) -> None:
-        """Give batches that are planned from now on at most this many records a second.
+        """Limit the batches planned from now on; called on any thread with a rate of 1 or more."""
 
-        Called before ``start`` when there is a limit from the beginning, then between batches, on
-        any thread; the rate is at least 1, and never above ``spark.streaming.receiver.maxRate``
-        where that limits the reader.
-        """
-        ...
-
-
-@runtime_checkable
-class Pinning(Protocol):
-    """A reader that can end at what there is now: those of queries."""
-
-    def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
-        """Plan nothing that comes after this moment; all up to it in one batch, if asked to."""
-        ...
-
-
-@runtime_checkable
-class ReceivingReader(Protocol):
-    """A reader whose records wait in the driver until a batch has them."""
-
-    def waiting_records(self) -> int | None:
-        """How many were received and are in no batch; None where nobody knows how many."""
-        ...
-
-
-@runtime_checkable
-class SnapshotReader(Protocol):
-    """A reader that has to know what all batches before have read, also those of earlier runs."""
+    def release(self, end: Any) -> None:
+        """Free what is kept for batches up to *end*: this run does not use their RDDs any more."""
 
     def snapshot_size(self) -> int | None:
-        """About how many things a snapshot would name; None where nothing has to be known."""
-        ...
+        """Return the approximate number of entries of a snapshot; None if none is needed."""
+        return None
 
     def snapshot(self, end: Any) -> Mapping[str, Any]:
-        """What batches have read up to an offset, as JSON.
+        """Return what batches up to *end* have read, as JSON.
 
-        It stands for what their begin records say; a restart gives it back as the facts of
-        :class:`checkpoint.InputPast`.
+        It replaces their begin records; a restart gets it as the facts of an ``InputPast``.
         """
-        ...
+        raise NotImplementedError
 
     def retire(self, end: Any) -> None:
-        """Give up what only batches up to *end* have read; a snapshot of it is durable."""
-        ...
+        """Delete what only batches up to *end* need: a snapshot of them is durable."""
+
+    def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
+        """Plan only what is available now, in one batch if requested; for queries that end."""
+
+    def error_hint(self, failure: str) -> str | None:
+        """Return a remedy if a job failed because input is missing, else None."""
+        return None
+
+    def stop_receiving(self) -> None:
+        """Stop receiving; batches may still read what was received."""
+
+    def waiting_records(self) -> int | None:
+        """Return the number of received records that are in no batch; None if unknown."""
+        return 0
+
+    def has_pending(self) -> bool:
+        """Return whether records wait for a batch."""
+        return bool(self.waiting_records())
+
+    def close(self) -> None:
+        """Release all resources."""
 
 
-@runtime_checkable
-class Explaining(Protocol):
-    """A reader whose input may vanish before it has been read."""
+class Source(ABC):
+    """A definition of an input: parameters only, without connections."""
 
-    def explain(self, failure: str) -> str | None:
-        """Say what to do where a job has failed because an input file is not there."""
-        ...
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Operation or format, and location, such as ``socketTextStream(localhost:9999)``."""
 
+    @abstractmethod
+    def open(self, environment: SourceEnvironment) -> SourceReader:
+        """Return a reader that does nothing yet."""
 
-def restart_refusal(source: Source) -> str | None:
-    """Say why a source cannot go on after a restart, None when it can."""
-    refusal: str | None = getattr(source, "restart_refusal", None)
-    return refusal
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """Field names of the records, None if only the records know them."""
+        return None
+
+    @property
+    def restart_refusal(self) -> str | None:
+        """The reason why the source cannot resume after a restart, None if it can."""
+        return None
+
+    @property
+    def place(self) -> str | None:
+        """The location whose names are recorded as read, such as a directory."""
+        return None
 
 
 def loss_with_driver(source: Source, reader: SourceReader) -> str | None:
-    """Say why what batches have read is gone with this driver, though the stream can go on."""
-    return None if restart_refusal(source) is not None else reader.forgets
+    """Return why records are lost with this driver although the stream can resume, else None."""
+    return None if source.restart_refusal is not None else reader.not_replayable_reason
+
+
+def input_info(number: int, name: str, reader: SourceReader, planned: PlannedInput) -> InputInfo:
+    """Return the information about a planned input for listeners."""
+    described = reader.describe(planned)
+    progress = described.progress or OffsetProgress(planned.start, planned.end, planned.end, {})
+    text, metadata = described.text, described.metadata
+    return InputInfo(number, name, planned.records, text, metadata, progress)
+
+
+def merge_info(info: InputInfo, added: InputDescription) -> InputInfo:
+    """Add to the information about an input what is known once its batch has run."""
+    metadata = {**info.metadata, **added.metadata}
+    return replace(info, description=f"{info.description}{added.text}", metadata=metadata)
 
 
 def close_all(readers: Iterable[SourceReader]) -> None:
-    """Close all; one that fails must keep neither the others nor what runs them open."""
+    """Close all readers, also if some of them fail."""
     for reader in readers:
         try:
             reader.close()
         except Exception:
-            logger.warning("a source could not be closed", exc_info=True)
+            logger.warning("failed to close a source", exc_info=True)
 
 
-def remedy_of(error: BaseException, readers: Iterable[object]) -> str | None:
-    """Return what to do about an error of a batch; None where no input has to do with it.
-
-    A reader that cannot be asked is logged and passed over: its trouble does not hide the error.
-    """
+def remedy_of(error: BaseException, readers: Iterable[SourceReader]) -> str | None:
+    """Return the hint of the first reader that has one for the error of a batch, else None."""
     if isinstance(error, SourceError):
         return None
     for reader in readers:
-        if isinstance(reader, Explaining):
-            try:
-                remedy = reader.explain(str(error))
-            except Exception:
-                logger.warning("%s could not be asked about an error", reader, exc_info=True)
-                continue
-            if remedy is not None:
-                return remedy
+        try:
+            remedy = reader.error_hint(str(error))
+        except Exception:  # must not hide the error of the batch
+            logger.warning("failed to ask %s about an error", reader, exc_info=True)
+            continue
+        if remedy is not None:
+            return remedy
     return None

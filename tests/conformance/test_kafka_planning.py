@@ -18,12 +18,12 @@ from confluent_kafka.admin import OffsetSpec
 from dstreams.common.settings import Settings
 from dstreams.engine.rate_control import limit_rates
 from dstreams.graph.input import InputDStream
+from dstreams.kafka.decoding import AsRecords
 from dstreams.kafka.kafka_rdd import split
-from dstreams.kafka.messages import AsRecords
+from dstreams.kafka.kafka_source import KafkaReader, KafkaSource
 from dstreams.kafka.offsets import OffsetRange, TopicPartition, offsets_of_json
 from dstreams.kafka.parameters import KafkaParameters
-from dstreams.kafka.source import KafkaReader, KafkaSource
-from dstreams.kafka.topics import Selection
+from dstreams.kafka.topics import TopicSelection
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo
 from tests.conformance.kafka_oracle import KafkaOracle, Ranges
 from tests.support.kafka_cluster import KafkaCluster
@@ -81,7 +81,7 @@ def ours_of(
     settings: Mapping[str, Any],
     batch_ms: int,
     parameters: Mapping[str, Any],
-    selection: Selection,
+    selection: TopicSelection,
 ) -> Ours:
     """A reader that has started."""
     known = Settings.from_conf({key: str(value) for key, value in settings.items()})
@@ -190,7 +190,7 @@ def test_random_logs(kafka: KafkaCluster, oracle: KafkaOracle, seed: int) -> Non
             kafka.commit(group, topic, {0: draw.randint(0, ends[0])})
     places = [(topic, number) for topic, count in topics.items() for number in range(count)]
     assigned = tuple(TopicPartition(*place) for place in places)
-    ours = ours_of(settings, batch_ms, parameters, Selection(assigned=assigned))
+    ours = ours_of(settings, batch_ms, parameters, TopicSelection(assigned=assigned))
     oracle.begin(settings, batch_ms, parameters, partitions=places)
     time_ms, told = 1_000_000, f"seed {seed}, {settings}, {batch_ms} ms, {parameters}"
     known_to_spark = AfterStart(oracle)
@@ -229,7 +229,7 @@ def test_an_added_partition(
         "auto.offset.reset": reset,
         "metadata.max.age.ms": "100",
     }
-    ours = ours_of({}, 1000, parameters, Selection((topic,)))
+    ours = ours_of({}, 1000, parameters, TopicSelection((topic,)))
     oracle.begin({}, 1000, parameters, topics=[topic])
     assert ours.plan(1000) == oracle.plan(1000) == {(topic, 0): (0, 0)}
     kafka.add_partitions(topic, 2)

@@ -264,7 +264,7 @@ def test_a_topic_is_not_left_silently(
 
     produce(cluster, f"{topic}-2", 20)
     ssc = StreamingContext.restore(str(tmp_path), changed)
-    told = f"{topic}-0 was deleted, or is no more among the topics, read up to 1"
+    told = f"{topic}-0 was deleted, or is not selected any more, read up to 1"
     with pytest.raises(BatchFailedError, match=told):
         ssc.step()
     ssc.stop(stopSparkContext=False)

@@ -115,6 +115,6 @@ def test_a_replaced_program_loads_nothing_of_spark_streaming() -> None:
 
 def test_ranges_of_both_forms() -> None:
     """A range of 2.4 is equal to one of Scala's of the same offsets, whichever is asked."""
-    assert legacy.OffsetRange("a", 0, 1, 2) == offsets.OffsetRange("a", 0, 1, 2)
-    assert offsets.OffsetRange("a", 0, 1, 2) == legacy.OffsetRange("a", 0, 1, 2)
-    assert offsets.OffsetRange("a", 0, 1, 3) != legacy.OffsetRange("a", 0, 1, 2)
+    assert legacy.OffsetRange24("a", 0, 1, 2) == offsets.OffsetRange("a", 0, 1, 2)
+    assert offsets.OffsetRange("a", 0, 1, 2) == legacy.OffsetRange24("a", 0, 1, 2)
+    assert offsets.OffsetRange("a", 0, 1, 3) != legacy.OffsetRange24("a", 0, 1, 2)

@@ -72,7 +72,7 @@ class Supervised:
             replace(
                 self.surroundings.environment(**{"receiver_restart_delay_ms": 1, **settings}),
                 clock=self.clock,
-                tell=self.events.append,
+                on_event=self.events.append,
             ),
         )
 

@@ -103,7 +103,7 @@ class Written:
         """Plan a batch and begin it, or again as it was begun."""
         if time_ms not in self.batches:
             self.batches[time_ms] = _read_back(reader.plan(time_ms).to_record())
-        return PlannedInput.of_record(time_ms, self.batches[time_ms])
+        return PlannedInput.from_record(time_ms, self.batches[time_ms])
 
     def retire(self, reader: Driven, upto_ms: int) -> None:
         """Let a snapshot stand for batches up to a time."""

@@ -29,8 +29,7 @@ from dstreams.cli.demo.sources import (
 )
 from dstreams.common.clock import SystemClock
 from dstreams.common.durations import batch_time_ms
-from dstreams.kafka.config_files import client_settings
-from dstreams.kafka.parameters import KafkaParameters
+from dstreams.kafka.parameters import KafkaParameters, client_settings
 from dstreams.monitoring.web.page import page
 
 WordCount = tuple[str, int]

@@ -17,8 +17,7 @@ from checkpoint import new_attempt
 from dstreams import DStream, Settings, StreamingContext
 from dstreams.errors import EnvironmentNotReadyError, StreamError
 from dstreams.kafka import ConsumerStrategies, KafkaUtils, LocationStrategies, client
-from dstreams.kafka.parameters import BROKERS
-from dstreams.kafka.producer_parameters import ProducerParameters
+from dstreams.kafka.parameters import BROKERS, ProducerParameters
 
 END_WORD = "_here_ends_the_text_of_the_dstreams_demo_"
 """Last word sent: once a state contains it, every earlier word has been counted."""

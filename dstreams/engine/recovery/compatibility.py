@@ -18,7 +18,6 @@ from dstreams.engine.recovery.state_columns import added_columns, refused_column
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.sources.file_listing import before_wildcards, has_wildcards
-from dstreams.sources.source import restart_refusal
 
 _Described = Mapping[str, Any]
 
@@ -177,7 +176,7 @@ def _refusals(
             "keep the batch duration, or begin anew in another directory"
         )
     for stream in plan.inputs:
-        refusal = restart_refusal(stream.source)
+        refusal = stream.source.restart_refusal
         if refusal is not None:
             yield f"{stream.operation} cannot go on after a restart: {refusal}"
     for uid, part in old.items():

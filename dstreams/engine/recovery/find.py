@@ -37,7 +37,6 @@ from dstreams.engine.recovery.restore_point import RestorePoint
 from dstreams.engine.recovery.spark_checkpoint import require_no_stream_of_spark
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.graph.plan import StreamGraph
-from dstreams.sources.source import restart_refusal
 from dstreams.spark.context import context_like
 
 _RUN = re.compile(r"(stream-[^/]+)/")
@@ -89,7 +88,7 @@ class FoundStream:
         plan = graph.freeze(self.zero_ms, has_checkpoint_directory=True)
         inputs = {part["uid"]: part.get("place") for part in self.description["inputs"]}
         for stream, uid in plan.input_uids.items():
-            was, place = inputs.get(uid), getattr(stream.source, "place", None)
+            was, place = inputs.get(uid), stream.source.place
             if None not in (was, place) and was != place:
                 raise RestartError(
                     f"{stream.operation} read {was}, and would read {place} now, where the same "
@@ -151,7 +150,7 @@ def require_restartable(graph: StreamGraph) -> None:
         RestartError: there is one; it is named.
     """
     for stream in graph.inputs:
-        refusal = restart_refusal(stream.source)
+        refusal = stream.source.restart_refusal
         if refusal is not None:
             raise RestartError(f"{stream.operation} cannot go on after a restart: {refusal}")
 

@@ -253,7 +253,7 @@ def _describe_input(plan: Plan, stream: InputDStream) -> dict[str, object]:
         "uid": plan.input_uids[stream],
         "operation": stream.operation,
         "source": stream.source.name,
-        "place": getattr(stream.source, "place", None),
+        "place": stream.source.place,
         "is_chosen": stream in plan.chosen_inputs,
     }
 

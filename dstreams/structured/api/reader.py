@@ -14,13 +14,14 @@ from dstreams.common.settings import Settings
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
+from dstreams.sources.source import Source
 from dstreams.structured.api.api_hints import OF_READERS, Instead
-from dstreams.structured.plan.logical import LogicalPlan, StreamingRelation, StreamSource
+from dstreams.structured.plan.logical import LogicalPlan, StreamingRelation
 from dstreams.structured.sources.committed_files import LineFormat, VisibleFiles
 from dstreams.structured.sources.file_source import FileStreamSource, format_of
 from dstreams.structured.sources.json_lines import BadLines
 from dstreams.structured.sources.kafka_options import KafkaOptions
-from dstreams.structured.sources.kafka_source import KafkaStreamSource, kafka_rows
+from dstreams.structured.sources.kafka_row_source import KafkaRowSource, kafka_rows
 from dstreams.structured.sources.rate_source import RateStreamSource
 from dstreams.structured.sources.socket_source import SocketStreamSource
 
@@ -145,13 +146,13 @@ class DataStreamReader(Instead):
             raise InvalidStreamError(f"call format with one of {', '.join(_FORMATS)} before load")
         given = self.given if path is None else {**self.given, "path": path}
         if self.source_format == "kafka":
-            source = KafkaStreamSource(KafkaOptions.of(given, is_stream=True))
+            source = KafkaRowSource(KafkaOptions.of(given, is_stream=True))
             return self.make(StreamingRelation(source))
         what = f"source {self.source_format}"
         options = read_options(given, _OPTIONS[self.source_format], what)
         return self.make(StreamingRelation(self._source(options)))
 
-    def _source(self, options: dict[str, Any]) -> StreamSource:
+    def _source(self, options: dict[str, Any]) -> Source:
         if self.source_format == "rate":
             rows, ramp_ms = options.get("rowsPerSecond", 1), options.get("rampUpTime", 0)
             return RateStreamSource(RateSource(rows, ramp_ms, options.get("numPartitions")))

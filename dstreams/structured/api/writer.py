@@ -27,7 +27,7 @@ from dstreams.structured.sinks.function_sinks import (
     NoopSink,
     require_row_writer,
 )
-from dstreams.structured.sinks.kafka_sink import KafkaTopicSink
+from dstreams.structured.sinks.kafka_topic_sink import KafkaTopicSink
 from dstreams.structured.sinks.memory_sink import MemorySink
 from dstreams.structured.sinks.sink import Sink
 

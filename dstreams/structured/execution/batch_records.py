@@ -124,7 +124,7 @@ class QueryBatch:
         """What the batch reads of each source."""
         said: Mapping[str, Any] = self.begun.inputs
         uids = map(source_uid, range(len(said)))
-        return tuple(PlannedInput.of_record(self.timestamp_ms, said[uid]) for uid in uids)
+        return tuple(PlannedInput.from_record(self.timestamp_ms, said[uid]) for uid in uids)
 
     @property
     def conf(self) -> Mapping[str, str]:

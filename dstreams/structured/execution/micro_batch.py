@@ -29,9 +29,9 @@ from dstreams.monitoring.events import (
     BatchInfo,
     BatchStarted,
     BatchSubmitted,
+    EventHandler,
     EventTimes,
     InputInfo,
-    Notify,
     Outcome,
     OutputOperationCompleted,
     OutputOperationInfo,
@@ -45,13 +45,13 @@ from dstreams.monitoring.progress import PhaseTimer
 from dstreams.monitoring.state_jobs import StateAccess, StateJobs, StoredState
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import (
-    Pinning,
     PlannedInput,
     SourceEnvironment,
     SourceReader,
     close_all,
+    input_info,
+    merge_info,
     remedy_of,
-    with_noticed,
 )
 from dstreams.spark import jvm
 from dstreams.spark.counting import RecordCount, counted_unless_known
@@ -135,7 +135,7 @@ class MicroBatchExecution:
         spark: SparkContext,
         clock: Clock,
         settings: Settings,
-        tell: Notify = ignore_event,
+        tell: EventHandler = ignore_event,
     ) -> None:
         self.definition = definition
         self.checkpoint = checkpoint
@@ -218,9 +218,6 @@ class MicroBatchExecution:
                     settings,
                     self._clock.now_ms(),
                     partial(self._report, source.name),
-                    run_id=self.checkpoint.query_id,
-                    uid=source_uid(number),
-                    epoch=self.log.epoch,
                     newest=None if newest is None else newest.inputs[number],
                     past=partial(self._past, source_uid(number)),
                 )
@@ -292,8 +289,7 @@ class MicroBatchExecution:
         """Let batches read what there is now, and no more; *in_one_batch* whatever the limits."""
         now_ms = self._clock.now_ms()
         for reader in self._readers:
-            if isinstance(reader, Pinning):
-                reader.pin(now_ms, in_one_batch=in_one_batch)
+            reader.pin(now_ms, in_one_batch=in_one_batch)
 
     def run_trigger(
         self, *, allows_no_data: bool = True, is_stopping: Callable[[], bool] = lambda: False
@@ -398,7 +394,7 @@ class MicroBatchExecution:
             with steps("out", batch.batch_id):
                 output = self._write(batch, rows)
             noticed = [
-                reader.noticed(planned)
+                reader.after_batch_info(planned)
                 for reader, planned in zip(self._readers, inputs, strict=True)
             ]
         observed = context.event_times()
@@ -411,7 +407,7 @@ class MicroBatchExecution:
         with timer.phase("commitOffsets"):
             known = self._known_rows(inputs, output.rows)
             self._commit(batch, observed, known)
-        pending = replace(pending, inputs=tuple(map(with_noticed, pending.inputs, noticed)))
+        pending = replace(pending, inputs=tuple(map(merge_info, pending.inputs, noticed)))
         return self._info(batch, pending, timer, execution, context)
 
     def _info(
@@ -595,16 +591,8 @@ class MicroBatchExecution:
         return PendingBatch(batch.batch_id, batch.timestamp_ms, inputs, (sink,), now_ms, now_ms)
 
     def _input_info(self, number: int, planned: PlannedInput, records: int | None) -> InputInfo:
-        reader = self._readers[number]
-        said = reader.describe(planned)
-        return InputInfo(
-            number,
-            self.planned.sources[number].name,
-            records,
-            said.text,
-            said.metadata,
-            reader.told(planned),
-        )
+        name, reader = self.planned.sources[number].name, self._readers[number]
+        return input_info(number, name, reader, replace(planned, records=records))
 
 
 def retire(log: TransactionLog, retained: int, ends: InputEnds) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pyspark import RDD
 
@@ -31,15 +31,6 @@ from dstreams.structured.window_function import SessionWindow, TimeWindow, time_
 
 ElementKind = Literal["map", "flatMap", "filter"]
 JoinType = Literal["inner", "left_outer", "right_outer", "full_outer", "left_semi"]
-
-
-class StreamSource(Source, Protocol):
-    """A source of a query."""
-
-    @property
-    def fields(self) -> tuple[str, ...] | None:
-        """Names of the fields of a record, None where only the records know."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +80,7 @@ class LogicalPlan:
 class StreamingRelation(LogicalPlan):
     """The records of a source."""
 
-    source: StreamSource
+    source: Source
 
     @property
     def fields(self) -> tuple[str, ...] | None:

@@ -14,6 +14,7 @@ from pyspark import RDD
 from dstreams.arrow.aggregates.functions import Several
 from dstreams.common.callables import describe
 from dstreams.errors import InvalidStreamError
+from dstreams.sources.source import Source
 from dstreams.spark.selectors import Fields, selector, show
 from dstreams.state.flat_map_groups import EventTime, FlatMapGroups, OneRow
 from dstreams.state.group_state import OutputMode
@@ -63,7 +64,7 @@ class PlannedQuery:
     """
 
     root: PhysicalOperator
-    sources: tuple[logical.StreamSource, ...]
+    sources: tuple[Source, ...]
     watermarks: tuple[logical.EventTimeWatermark, ...]
     names: tuple[str, ...]
     mode: OutputMode
@@ -81,7 +82,7 @@ class Planner:
 
     mode: OutputMode
     conf: QueryConf
-    _sources: list[logical.StreamSource] = field(default_factory=list)
+    _sources: list[Source] = field(default_factory=list)
     _watermarks: list[logical.EventTimeWatermark] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
 
@@ -118,7 +119,7 @@ class Planner:
         """Partitions of state."""
         return self.conf.shuffle_partitions
 
-    def number_of(self, source: logical.StreamSource) -> int:
+    def number_of(self, source: Source) -> int:
         """Return the number of a source, the same for each step that reads it."""
         for number, known in enumerate(self._sources):
             if known is source:

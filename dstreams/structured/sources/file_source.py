@@ -12,13 +12,13 @@ from dstreams.errors import SourceError
 from dstreams.sources.file_formats import TEXT_LINES, FileFormat
 from dstreams.sources.file_listing import FileStamp, stamps_in
 from dstreams.sources.file_reader import FileReader
-from dstreams.sources.source import PlannedInput, SourceEnvironment
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment
 from dstreams.structured.sources.committed_files import LineFormat, VisibleFiles
 from dstreams.structured.sources.json_lines import BadLines, JsonLines
 
 
 @dataclass(frozen=True)
-class FileStreamSource:
+class FileStreamSource(Source):
     """Files of a directory, hidden ones excepted, in the order of their modification times.
 
     A file belongs to one batch for ever: the checkpoint keeps which. A file must be whole when it
@@ -101,9 +101,6 @@ class QueryFilesReader(FileReader):
     def snapshot(self, end: Any) -> Mapping[str, Any]:
         seen = tuple(self._seen.values())  # a copy: another thread may plan a batch meanwhile
         return {INPUT_FILES: [stamp for stamp, number in seen if number <= int(end or 0)]}
-
-    def retire(self, end: Any) -> None:
-        """Which files were read stays known for ever."""
 
     def _take(self, files: Iterable[FileStamp], number: int) -> None:
         self._seen.update({stamp.path: (stamp, number) for stamp in files})

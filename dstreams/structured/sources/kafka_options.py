@@ -1,4 +1,4 @@
-"""Options of the source ``kafka``: those of Spark, checked, and refused for the same reasons."""
+"""Options of the source ``kafka``, with the checks of Spark."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.common.configuration import COUNT, FLAG, TEXT, Kind, choice, duration, read_options
+from dstreams.common.configuration import (
+    COUNT,
+    FLAG,
+    TEXT,
+    Kind,
+    choice,
+    duration,
+    read_options,
+    similar,
+)
 from dstreams.common.configuration import whole_number as at_least
-from dstreams.errors import InvalidStreamError
-from dstreams.kafka.offsets import TopicPartition, offsets_of_json
+from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.kafka.offsets import Offsets, TopicPartition, offsets_of_json
 from dstreams.kafka.parameters import BROKERS, COMMIT, GROUP, RESET, KafkaParameters
-from dstreams.kafka.topics import EARLIEST, LATEST, Selection
-from dstreams.structured.sources.kafka_bounds import Bound
+from dstreams.kafka.topics import EARLIEST, LATEST, Topics, TopicSelection, TopicState
 
 _PREFIX = "kafka."
 _TRIGGER_DELAY_MS = 15 * 60_000
@@ -22,7 +30,7 @@ _GROUP_PREFIX = "spark-kafka-source"
 
 
 def _json_of(check: Callable[[Any], bool], rule: str) -> Kind:
-    """A mapping that a program gives as JSON or as a dict; texts may stand for themselves."""
+    """Return the kind of a mapping, given as JSON or as a dict, or of a word."""
 
     def parse(text: str) -> Any:
         return json.loads(text) if text.lstrip()[:1] in ("{", "[") else text.strip().lower()
@@ -31,28 +39,28 @@ def _json_of(check: Callable[[Any], bool], rule: str) -> Kind:
 
 
 def _is_by_partition(least: int) -> Callable[[Any], bool]:
-    """Whether it is ``{"topic": {"0": number}}``."""
+    """Return a check for ``{"topic": {"0": number}}``."""
 
-    def check(said: Any) -> bool:
-        return isinstance(said, Mapping) and all(
+    def check(value: Any) -> bool:
+        return isinstance(value, Mapping) and all(
             isinstance(topic, str)
             and isinstance(of_topic, Mapping)
             and all(
                 str(partition).isdigit() and at_least(least).allows(offset)
                 for partition, offset in of_topic.items()
             )
-            for topic, of_topic in said.items()
+            for topic, of_topic in value.items()
         )
 
     return check
 
 
-def _is_assignment(said: Any) -> bool:
-    return isinstance(said, Mapping) and all(
+def _is_assignment(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
         isinstance(topic, str)
         and isinstance(numbers, (list, tuple))
         and all(map(at_least(0).allows, numbers))
-        for topic, numbers in said.items()
+        for topic, numbers in value.items()
     )
 
 
@@ -90,38 +98,129 @@ _OF_BATCHES: dict[str, Kind] = {
 }
 
 _REFUSED = {
-    RESET: "where to start is said by startingOffsets: earliest or latest; partitions that are "
-    "added later are read from their beginning, so that no record of them is missed",
+    RESET: "use startingOffsets=earliest or latest; partitions that are added later are read from "
+    "their beginning, so that none of their records is lost",
     "key.deserializer": "keys are bytes; decode them by map(f)",
     "value.deserializer": "values are bytes; decode them by map(f)",
     "key.serializer": "this is a source",
     "value.serializer": "this is a source",
-    COMMIT: "how far a query has read is in its checkpoint, and committed to no group",
-    "interceptor.classes": "records are read as they are; map(f) them",
+    COMMIT: "the offsets of a query are in its checkpoint, and committed to no group",
+    "interceptor.classes": "transform the rows by map(f)",
 }
-"""Settings of consumers that a query decides by itself, as in Spark."""
+"""Settings of consumers that a query rejects, as Spark does."""
+
+
+DataLoss = Callable[[str], None]
+"""Reports records that were deleted: raises or returns."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The offsets of an option, in one of four forms.
+
+    Args:
+        option: its name, for messages.
+        everywhere: :data:`EARLIEST` or :data:`LATEST` for all partitions.
+        offsets: an offset of each partition, or one of these two.
+        time_ms: the first record of this time or later, in all partitions.
+        times_ms: such a time for each partition.
+        falls_back: whether partitions without a record of that time are used at their end instead
+            of being an error.
+    """
+
+    option: str
+    everywhere: int | None = None
+    offsets: Offsets | None = None
+    time_ms: int | None = None
+    times_ms: Mapping[TopicPartition, int] | None = None
+    falls_back: bool = False
+
+    def resolve(
+        self, topics: Topics, state: TopicState, lost: DataLoss
+    ) -> dict[TopicPartition, int]:
+        """Return the offset of each partition.
+
+        Raises:
+            SourceError: the option does not match the partitions of the brokers.
+        """
+        if self.everywhere == LATEST:
+            return dict(state.ends)
+        if self.everywhere is not None:
+            return topics.offsets(dict.fromkeys(state.ends, self.everywhere))
+        if self.offsets is not None:
+            self._require_all(self.offsets, state)
+            return self._within(topics, state, lost)
+        if self.times_ms is not None:
+            self._require_all(self.times_ms, state)
+            return self._at(self.times_ms, topics, state)
+        return self._at(dict.fromkeys(state.ends, self.time_ms or 0), topics, state)
+
+    def _within(
+        self, topics: Topics, state: TopicState, lost: DataLoss
+    ) -> dict[TopicPartition, int]:
+        """Return the given offsets, or the earliest one if they are out of range."""
+        given = self.offsets or {}
+        earliest = topics.offsets(dict.fromkeys(given, EARLIEST))
+        found = {}
+        for one, offset in given.items():
+            if offset in (EARLIEST, LATEST):
+                found[one] = earliest[one] if offset == EARLIEST else state.ends[one]
+            elif earliest[one] <= offset <= state.ends[one]:
+                found[one] = offset
+            else:
+                lost(
+                    f"{one} has offsets {earliest[one]} to {state.ends[one]}, and {self.option} "
+                    f"says {offset}"
+                )
+                found[one] = earliest[one]
+        return found
+
+    def _at(
+        self, times_ms: Mapping[TopicPartition, int], topics: Topics, state: TopicState
+    ) -> dict[TopicPartition, int]:
+        found = topics.offsets(times_ms)
+        none = [one for one, offset in found.items() if offset < 0]
+        if none and not self.falls_back:
+            raise SourceError(
+                f"{self.option} of source kafka: {none[0]} has no record of the time "
+                f"{times_ms[none[0]]} ms or later; give an earlier one, or "
+                "startingOffsetsByTimestampStrategy=latest to begin at its end"
+            )
+        return {**found, **{one: state.ends[one] for one in none}}
+
+    def _require_all(self, given: Mapping[TopicPartition, int], state: TopicState) -> None:
+        if given.keys() != state.ends.keys():
+            raise SourceError(
+                f"{self.option} of source kafka has {_names(given)}, and the topics have "
+                f"{_names(state.ends)}; name each partition; -1 is its end and -2 its "
+                "beginning"
+            )
+
+
+def _names(partitions: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(str(one) for one in sorted(partitions)) or "no partitions"
 
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """What a program has said of a source ``kafka``, checked.
+    """The checked options of a source ``kafka``.
 
     Args:
-        parameters: of the clients.
-        selection: which partitions.
-        starting: where a query begins that has no checkpoint, or a batch read.
+        parameters: parameters of the clients.
+        selection: the partitions.
+        starting: where a query without a checkpoint begins, or a batch read.
         ending: where a batch read ends.
-        most: offsets that a batch has at most, None for no limit.
-        least: new offsets that a batch waits for, None for none.
-        delay_ms: how long it waits for them.
-        least_partitions: of the RDD of a batch, None for as many as Kafka has.
-        fails_on_data_loss: whether records that were deleted before they were read are an error.
-        has_headers: whether rows have their headers.
+        most: maximal number of offsets in a batch, None for no limit.
+        least: number of new offsets that a batch waits for, or None.
+        delay_ms: maximal time to wait for them.
+        least_partitions: minimal number of partitions of a batch's RDD, or None.
+        fails_on_data_loss: whether records that were deleted unread are an error.
+        has_headers: whether rows have headers.
         wait_ms: how long a task waits for a record, None for the setting.
     """
 
     parameters: KafkaParameters
-    selection: Selection
+    selection: TopicSelection
     starting: Bound
     ending: Bound
     most: int | None
@@ -152,7 +251,7 @@ class KafkaOptions:
         if most is not None and least is not None and least > most:
             raise InvalidStreamError(
                 f"minOffsetsPerTrigger of {what} is {least}, more than maxOffsetsPerTrigger of "
-                f"{most}; a batch would always wait for more than it may have"
+                f"{most}; lower the minimum or raise the maximum"
             )
         return cls(
             _parameters(clients, options.get("groupIdPrefix", _GROUP_PREFIX), what),
@@ -187,13 +286,15 @@ def _parameters(clients: Mapping[str, Any], prefix: str, what: str) -> KafkaPara
         if name in clients:
             raise InvalidStreamError(f"{what} has no option 'kafka.{name}': {reason}")
     if BROKERS not in clients:
+        near = [name for name in clients if similar(name, [BROKERS])]
+        got = f"; got {_PREFIX + near[0]!r}" if near else ""
         raise InvalidStreamError(
-            f"{what} needs option 'kafka.bootstrap.servers', such as 'localhost:9092'"
+            f"{what} needs option 'kafka.bootstrap.servers', such as 'localhost:9092'{got}"
         )
     return KafkaParameters.of({GROUP: prefix, **clients}, what)
 
 
-def _selection(options: Mapping[str, Any], what: str) -> Selection:
+def _selection(options: Mapping[str, Any], what: str) -> TopicSelection:
     names = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
     if len(names) != 1:
         raise InvalidStreamError(
@@ -201,30 +302,30 @@ def _selection(options: Mapping[str, Any], what: str) -> Selection:
             f"{' and '.join(names) if names else 'none of them'}"
         )
     (name,) = names
-    said = options[name]
+    value = options[name]
     if name == "subscribe":
-        topics = tuple(sorted({topic.strip() for topic in said.split(",") if topic.strip()}))
+        topics = tuple(sorted({topic.strip() for topic in value.split(",") if topic.strip()}))
         if not topics:
             raise InvalidStreamError(
-                f"subscribe of {what} is {said!r}; use names of topics separated by commas"
+                f"subscribe of {what} is {value!r}; use names of topics separated by commas"
             )
-        return Selection(topics)
+        return TopicSelection(topics)
     if name == "subscribePattern":
         try:
-            re.compile(said)
+            re.compile(value)
         except re.error as error:
             raise InvalidStreamError(
-                f"subscribePattern of {what} is {said!r}; use a regular expression ({error})"
+                f"subscribePattern of {what} is {value!r}; use a regular expression ({error})"
             ) from None
-        return Selection(pattern=said)
-    assigned = {TopicPartition(topic, one) for topic, numbers in said.items() for one in numbers}
+        return TopicSelection(pattern=value)
+    assigned = {TopicPartition(topic, one) for topic, numbers in value.items() for one in numbers}
     if not assigned:
-        raise InvalidStreamError(f"assign of {what} is {said!r}; name the partitions to read")
-    return Selection(assigned=tuple(sorted(assigned)))
+        raise InvalidStreamError(f"assign of {what} is {value!r}; name the partitions to read")
+    return TopicSelection(assigned=tuple(sorted(assigned)))
 
 
 def _bound(options: Mapping[str, Any], side: str, default: str) -> Bound:
-    """Return where reading starts or ends, by the option that comes first, as in Spark."""
+    """Return where reading starts or ends, by Spark's order of the options."""
     falls_back = side == "ending" or options.get(f"{side}OffsetsByTimestampStrategy") == "latest"
     if f"{side}Timestamp" in options:
         name = f"{side}Timestamp"
@@ -233,10 +334,10 @@ def _bound(options: Mapping[str, Any], side: str, default: str) -> Bound:
         name = f"{side}OffsetsByTimestamp"
         return Bound(name, times_ms=offsets_of_json(options[name]), falls_back=falls_back)
     name = f"{side}Offsets"
-    said = options.get(name, default)
-    if isinstance(said, str):
-        return Bound(name, everywhere=EARLIEST if said == "earliest" else LATEST)
-    return Bound(name, offsets=offsets_of_json(said))
+    value = options.get(name, default)
+    if isinstance(value, str):
+        return Bound(name, everywhere=EARLIEST if value == "earliest" else LATEST)
+    return Bound(name, offsets=offsets_of_json(value))
 
 
 def _refuse(bound: Bound, spec: int, name: str, refused: str, instead: str) -> None:
@@ -252,7 +353,7 @@ def _require_fitting(options: Mapping[str, Any], *, is_stream: bool) -> None:
     wrong = [name for name in others if name in options]
     if wrong and is_stream:
         raise InvalidStreamError(
-            f"source kafka has no option {wrong[0]!r} in a stream, which has no end; use read "
+            f"source kafka has no option {wrong[0]!r} in a stream, which does not end; use read "
             "for a part of a topic"
         )
     if wrong:
@@ -262,6 +363,6 @@ def _require_fitting(options: Mapping[str, Any], *, is_stream: bool) -> None:
         )
     if "maxTriggerDelay" in options and "minOffsetsPerTrigger" not in options:
         raise InvalidStreamError(
-            "maxTriggerDelay of source kafka says how long a batch waits for "
-            "minOffsetsPerTrigger, which is not given"
+            "maxTriggerDelay of source kafka limits the wait for minOffsetsPerTrigger, which is "
+            "not given; set both"
         )

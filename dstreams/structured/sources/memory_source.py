@@ -10,10 +10,10 @@ from pyspark import RDD, SparkContext
 
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.sources.queue import count_records, join_neighbours, united
-from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 
 
-class MemoryStream:
+class MemoryStream(Source):
     """Records added by hand; each addition is one offset.
 
     It holds what was added, and each query reads it for itself: one that is restarted in the same

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from dstreams.sources.rate import RateReader, RateSource
-from dstreams.sources.source import SourceEnvironment
+from dstreams.sources.source import Source, SourceEnvironment
 
 
 class RateRow(NamedTuple):
@@ -23,7 +23,7 @@ class RateRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RateStreamSource:
+class RateStreamSource(Source):
     """Rows :class:`RateRow`, the same after a restart: the checkpoint keeps when the first was due.
 
     Semantics: the source ``rate`` of Spark: offsets are whole seconds since the query began.

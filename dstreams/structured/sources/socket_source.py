@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dstreams.sources.socket import SocketTextReader, SocketTextSource
-from dstreams.sources.source import SourceEnvironment
+from dstreams.sources.source import Source, SourceEnvironment
 
 
 @dataclass(frozen=True)
-class SocketStreamSource:
+class SocketStreamSource(Source):
     """Lines as ``str``.
 
     Semantics: the source ``socket`` of Spark. Lines that were read by a batch and not committed

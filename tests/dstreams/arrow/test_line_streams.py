@@ -86,7 +86,7 @@ def test_lines_that_are_left_out(sc: SparkContext, caplog: pytest.LogCaptureFixt
     assert sorted(sales[0] or []) == SALES[:2]
     assert len(sales[1] or []) == 50
     assert first.inputs[0].metadata["rejected"] == 2
-    assert first.inputs[0].description.endswith("; 2 could not be decoded and were left out")
+    assert first.inputs[0].description.endswith("; 2 could not be decoded and were skipped")
     assert "rejected" not in second.inputs[0].metadata
     assert list(total.values()) == [2]
     (said,) = (record.getMessage() for record in caplog.records if "left out" in record.message)

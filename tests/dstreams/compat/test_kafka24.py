@@ -15,10 +15,10 @@ from pyspark import RDD, SparkContext, StorageLevel
 from dstreams import DStream, StreamingContext
 from dstreams.compat.kafka24 import (
     Broker,
-    KafkaDStream,
-    KafkaRDD,
-    KafkaUtils,
-    OffsetRange,
+    KafkaDStream24,
+    KafkaRDD24,
+    KafkaUtils24,
+    OffsetRange24,
     TopicAndPartition,
 )
 from dstreams.compat.kafka24_messages import KafkaMessageAndMetadata
@@ -50,7 +50,7 @@ def collected(stream: DStream[Any]) -> list[Any]:
 
 
 def ranges_of(rdd: RDD[Any]) -> list[str]:
-    assert isinstance(rdd, KafkaRDD)
+    assert isinstance(rdd, KafkaRDD24)
     return [f"{one.partition}: {one.fromOffset}-{one.untilOffset}" for one in rdd.offsetRanges()]
 
 
@@ -71,7 +71,7 @@ def test_names_of_the_module() -> None:
     ("call", "required", "optional"),
     [
         (
-            KafkaUtils.createStream,
+            KafkaUtils24.createStream,
             ["ssc", "zkQuorum", "groupId", "topics"],
             {
                 "kafkaParams": None,
@@ -81,7 +81,7 @@ def test_names_of_the_module() -> None:
             },
         ),
         (
-            KafkaUtils.createDirectStream,
+            KafkaUtils24.createDirectStream,
             ["ssc", "topics", "kafkaParams"],
             {
                 "fromOffsets": None,
@@ -91,7 +91,7 @@ def test_names_of_the_module() -> None:
             },
         ),
         (
-            KafkaUtils.createRDD,
+            KafkaUtils24.createRDD,
             ["sc", "kafkaParams", "offsetRanges"],
             {
                 "leaders": None,
@@ -122,9 +122,9 @@ def test_topic_and_partition() -> None:
 
 def test_offset_range() -> None:
     """Equal where all four are; the text is that of 2.4."""
-    one = OffsetRange("a", 0, 1, 2)
-    assert one == OffsetRange("a", 0, 1, 2)
-    assert one != OffsetRange("a", 0, 1, 3)
+    one = OffsetRange24("a", 0, 1, 2)
+    assert one == OffsetRange24("a", 0, 1, 2)
+    assert one != OffsetRange24("a", 0, 1, 3)
     assert one != "a"
     assert str(one) == "OffsetRange(topic: a, partition: 0, range: [1 -> 2]"
     assert repr([one]) == "[OffsetRange(topic: a, partition: 0, range: [1 -> 2])]"
@@ -152,12 +152,16 @@ def takes_two(one: object, two: object) -> None:
 @pytest.mark.parametrize(
     ("changed", "kind", "message"),
     [
-        ({"topics": {"a"}}, TypeError, "topics should be list, got set"),
+        ({"topics": {"a"}}, TypeError, r"topics must be a list, got set; give \['clicks'\]"),
         ({"kafkaParams": [("a", "b")]}, TypeError, "kafkaParams should be dict, got list"),
-        ({"ssc": None}, TypeError, "ssc of KafkaUtils.createDirectStream should be a StreamingCon"),
+        (
+            {"ssc": None},
+            TypeError,
+            "ssc of KafkaUtils.createDirectStream should be a StreamingCon",
+        ),
         ({"topics": []}, ValueError, r"topics of KafkaUtils.createDirectStream .* got \[\]"),
         ({"kafkaParams": {}}, ValueError, r"Must specify metadata\.broker\.list or bootstrap\.ser"),
-        ({"fromOffsets": {("a", 0): 1}}, TypeError, r"offsets by TopicAndPartition, got \('a', 0"),
+        ({"fromOffsets": {("a", 0): 1}}, TypeError, r"must be TopicAndPartition, got \('a', 0"),
         (
             {"fromOffsets": {TopicAndPartition("a", 0): -1}},
             ValueError,
@@ -179,7 +183,7 @@ def test_what_a_direct_stream_refuses(
     """Where it is defined; the kinds and words are those of 2.4 where it has some."""
     arguments = {"ssc": ssc, "topics": ["a"], "kafkaParams": NOWHERE, **changed}
     with pytest.raises(InvalidStreamError, match=message) as caught:
-        KafkaUtils.createDirectStream(**arguments)
+        KafkaUtils24.createDirectStream(**arguments)
     assert isinstance(caught.value, kind)
 
 
@@ -188,8 +192,12 @@ def test_what_a_direct_stream_refuses(
     [
         ({"topics": ["a"]}, TypeError, "topics should be dict, got list"),
         ({"topics": {}}, ValueError, r"topics of KafkaUtils.createStream .* got \[\]"),
-        ({"kafkaParams": None}, ValueError, "zkQuorum='zk:2181' is where ZooKeeper is, which Kafk"),
-        ({"groupId": ""}, ValueError, "groupId of KafkaUtils.createStream must be a text, got ''"),
+        ({"kafkaParams": None}, ValueError, "zkQuorum='zk:2181' names ZooKeeper, which Kafk"),
+        (
+            {"groupId": ""},
+            ValueError,
+            "groupId of KafkaUtils.createStream must be a text, got ''",
+        ),
     ],
 )
 def test_what_a_stream_refuses(
@@ -205,7 +213,7 @@ def test_what_a_stream_refuses(
         **changed,
     }
     with pytest.raises(InvalidStreamError, match=message) as caught:
-        KafkaUtils.createStream(**arguments)
+        KafkaUtils24.createStream(**arguments)
     assert isinstance(caught.value, kind)
 
 
@@ -213,7 +221,7 @@ def test_direct_stream(kafka: KafkaCluster, ssc: StreamingContext) -> None:
     """Pairs of decoded key and value; None stays None."""
     topic = kafka.create_topic()
     kafka.produce(topic, [Sent("Käse", "k"), Sent("no key"), Sent(None, "no value")])
-    seen = collected(KafkaUtils.createDirectStream(ssc, [topic], smallest(kafka)))
+    seen = collected(KafkaUtils24.createDirectStream(ssc, [topic], smallest(kafka)))
     ssc.step()
     assert seen == [("k", "Käse"), (None, "no key"), ("no value", None)]
     kafka.produce(topic, ["more"])
@@ -227,7 +235,7 @@ def test_direct_stream_from_the_end(kafka: KafkaCluster, ssc: StreamingContext) 
     kafka.produce(topic, ["before"])
     kafka.commit(f"of-{topic}", topic, {0: 0})
     parameters = {"metadata.broker.list": kafka.bootstrap, "group.id": f"of-{topic}"}
-    seen = collected(KafkaUtils.createDirectStream(ssc, [topic], parameters))
+    seen = collected(KafkaUtils24.createDirectStream(ssc, [topic], parameters))
     ssc.step()
     kafka.produce(topic, ["after"])
     ssc.step()
@@ -240,7 +248,7 @@ def test_direct_stream_from_offsets(kafka: KafkaCluster, ssc: StreamingContext) 
     for partition in range(3):
         kafka.produce(topic, [f"{partition}.{n}" for n in range(3)], partition=partition)
     begin = {TopicAndPartition(topic, 0): 1, TopicAndPartition(topic, 2): 3}
-    stream = KafkaUtils.createDirectStream(ssc, [topic], smallest(kafka), begin)
+    stream = KafkaUtils24.createDirectStream(ssc, [topic], smallest(kafka), begin)
     seen = collected(stream)
     ssc.step()
     kafka.produce(topic, ["2.3"], partition=2)
@@ -250,11 +258,11 @@ def test_direct_stream_from_offsets(kafka: KafkaCluster, ssc: StreamingContext) 
 
 
 def test_ranges_in_foreach(kafka: KafkaCluster, ssc: StreamingContext) -> None:
-    """A function of foreachRDD gets a KafkaRDD, also behind the time, and by partition."""
+    """A function of foreachRDD gets a KafkaRDD24, also behind the time, and by partition."""
     topic = kafka.create_topic(partitions=2)
     kafka.produce(topic, ["a", "b"], partition=1)
-    stream = KafkaUtils.createDirectStream(ssc, [topic], smallest(kafka))
-    assert isinstance(stream, KafkaDStream)
+    stream = KafkaUtils24.createDirectStream(ssc, [topic], smallest(kafka))
+    assert isinstance(stream, KafkaDStream24)
     ranges: list[Any] = []
     stream.foreachRDD(lambda rdd: ranges.append(ranges_of(rdd)))
     stream.foreachRDD(lambda time, rdd: ranges.append((ranges_of(rdd), rdd.count())))
@@ -273,7 +281,7 @@ def test_ranges_in_transform(kafka: KafkaCluster, ssc: StreamingContext) -> None
     """So does a function of transform; behind it, and behind map, the RDD is any RDD."""
     topic = kafka.create_topic()
     kafka.produce(topic, ["a", "b"])
-    stream = KafkaUtils.createDirectStream(ssc, [topic], smallest(kafka))
+    stream = KafkaUtils24.createDirectStream(ssc, [topic], smallest(kafka))
     found: list[Any] = []
 
     def store(rdd: Any) -> Any:
@@ -303,12 +311,12 @@ def test_decoders_and_handler(kafka: KafkaCluster, ssc: StreamingContext) -> Non
         return m.topic, m.partition, m.offset, m.key, m.message["n"]
 
     pairs = collected(
-        KafkaUtils.createDirectStream(
+        KafkaUtils24.createDirectStream(
             ssc, [topic], smallest(kafka), keyDecoder=key, valueDecoder=json.loads
         )
     )
     handled = collected(
-        KafkaUtils.createDirectStream(
+        KafkaUtils24.createDirectStream(
             ssc, [topic], smallest(kafka), None, key, json.loads, messageHandler=handle
         )
     )
@@ -320,7 +328,7 @@ def test_decoders_and_handler(kafka: KafkaCluster, ssc: StreamingContext) -> Non
 def test_persisted_and_windowed(kafka: KafkaCluster, ssc: StreamingContext) -> None:
     """It is a stream like others."""
     topic = kafka.create_topic()
-    stream = KafkaUtils.createDirectStream(ssc, [topic], smallest(kafka)).persist()
+    stream = KafkaUtils24.createDirectStream(ssc, [topic], smallest(kafka)).persist()
     seen: list[int] = []
     stream.window(2).count().foreachRDD(lambda rdd: seen.extend(rdd.collect()))
     for count in (1, 2, 3):
@@ -342,7 +350,7 @@ def test_restart(kafka: KafkaCluster, sc: SparkContext, tmp_path: Path) -> None:
                 for one in rdd.offsetRanges():
                     print(one.fromOffset, one.untilOffset, rdd.collect(), file=file)
 
-        KafkaUtils.createDirectStream(
+        KafkaUtils24.createDirectStream(
             ssc, [topic], smallest(kafka), messageHandler=lambda m: m.message
         ).foreachRDD(write)
         return ssc
@@ -363,7 +371,7 @@ def test_stream_of_a_group(kafka: KafkaCluster, sc: SparkContext) -> None:
     for expected in ([(None, "1"), (None, "2")], []):
         ssc = StreamingContext(sc, 1)
         seen = collected(
-            KafkaUtils.createStream(ssc, "zk:2181", group, {topic: 2}, smallest(kafka))
+            KafkaUtils24.createStream(ssc, "zk:2181", group, {topic: 2}, smallest(kafka))
         )
         ssc.step(2)
         ssc.stop(stopSparkContext=False)
@@ -379,7 +387,7 @@ def test_streams_of_one_group(kafka: KafkaCluster, ssc: StreamingContext) -> Non
 
     def of(group: str, *topics: str) -> DStream[Any]:
         names = dict.fromkeys(topics, 1)
-        return KafkaUtils.createStream(ssc, "zk:2181", group, names, smallest(kafka))
+        return KafkaUtils24.createStream(ssc, "zk:2181", group, names, smallest(kafka))
 
     group = f"of-{first}"
     united = collected(ssc.union(of(group, first), of(group, first, second), of(group, first)))
@@ -394,17 +402,17 @@ def test_rdd(kafka: KafkaCluster, sc: SparkContext) -> None:
     topic = kafka.create_topic(partitions=2)
     kafka.produce(topic, [Sent(f"m{n}", f"k{n}") for n in range(4)], partition=0)
     kafka.produce(topic, [Sent(f"n{n}", f"k{n}") for n in range(4)], partition=1)
-    ranges = [OffsetRange(topic, 0, 1, 3), OffsetRange(topic, 1, 0, 1)]
+    ranges = [OffsetRange24(topic, 0, 1, 3), OffsetRange24(topic, 1, 0, 1)]
     leaders = {TopicAndPartition(topic, 0): Broker("localhost", 9092)}
-    rdd = KafkaUtils.createRDD(sc, smallest(kafka), ranges, leaders)
+    rdd = KafkaUtils24.createRDD(sc, smallest(kafka), ranges, leaders)
     assert rdd.collect() == [("k1", "m1"), ("k2", "m2"), ("k0", "n0")]
     assert rdd.getNumPartitions() == 2
     assert rdd.offsetRanges() == ranges
-    handled = KafkaUtils.createRDD(
+    handled = KafkaUtils24.createRDD(
         sc, smallest(kafka), ranges, messageHandler=lambda m: (m.partition, m.offset, m.message)
     )
     assert handled.collect() == [(0, 1, "m1"), (0, 2, "m2"), (1, 0, "n0")]
-    assert KafkaUtils.createRDD(sc, smallest(kafka), []).collect() == []
+    assert KafkaUtils24.createRDD(sc, smallest(kafka), []).collect() == []
 
 
 @pytest.mark.parametrize(("begin", "end"), [(0, 3), (1, 5)])
@@ -417,7 +425,7 @@ def test_an_rdd_of_what_is_not_there(
     kafka.delete_records(topic, before=1)
     wanted = f"Offsets not available on leader: {topic}-0 from {begin} until {end}, where it has 1 "
     with pytest.raises(SourceError, match=wanted):
-        KafkaUtils.createRDD(sc, smallest(kafka), [OffsetRange(topic, 0, begin, end)])
+        KafkaUtils24.createRDD(sc, smallest(kafka), [OffsetRange24(topic, 0, begin, end)])
 
 
 @pytest.mark.parametrize(
@@ -430,4 +438,4 @@ def test_an_rdd_of_what_is_not_there(
 def test_what_an_rdd_refuses(sc: SparkContext, parameters: Any, ranges: Any, message: str) -> None:
     """The kinds and words are those of 2.4."""
     with pytest.raises(TypeError, match=message):
-        KafkaUtils.createRDD(sc, parameters, ranges)
+        KafkaUtils24.createRDD(sc, parameters, ranges)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dstreams.compat.kafka24 import WrongTypeError
-from dstreams.compat.kafka24_forms import or_as_in_2_4
+from dstreams.compat.kafka_utils import accepts_spark24_signature
 from dstreams.errors import InvalidStreamError
 from dstreams.kafka import KafkaUtils, LocationStrategies
 
@@ -17,7 +17,7 @@ def of_2_4(ssc: Any, topics: Any, kafkaParams: Any, fromOffsets: Any = None) -> 
     return "2.4", topics, kafkaParams, fromOffsets
 
 
-@or_as_in_2_4(of_2_4, (float,))
+@accepts_spark24_signature(of_2_4, (float,))
 def either(ssc: Any, location: Any, strategy: Any = None, *, uid: str = "") -> Any:
     return "Scala", location, strategy, uid
 

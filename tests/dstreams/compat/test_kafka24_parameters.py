@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dstreams.compat.kafka24_parameters import of_direct_stream, of_group
+from dstreams.compat.kafka24 import _of_direct_stream, _of_group
 from dstreams.errors import InvalidStreamError
 
 BROKERS = "one:9092,two:9092"
@@ -16,7 +16,7 @@ BROKERS = "one:9092,two:9092"
 def direct(**given: Any) -> dict[str, Any]:
     """What a direct stream makes of parameters; ``_`` stands for ``.``."""
     parameters = {name.replace("_", "."): value for name, value in given.items()}
-    return dict(of_direct_stream(parameters, "here").given)
+    return dict(_of_direct_stream(parameters, "here").given)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_names(given: dict[str, Any], found: dict[str, Any]) -> None:
 def test_where_it_begins(reset: str | None, found: str) -> None:
     """At the largest offset, unless told otherwise."""
     given = {"bootstrap.servers": BROKERS, "auto.offset.reset": reset}
-    assert of_direct_stream(given, "here").reset == found
+    assert _of_direct_stream(given, "here").reset == found
 
 
 def test_what_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
@@ -76,8 +76,8 @@ def test_what_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     assert found == {"bootstrap.servers": BROKERS}
     (record,) = caplog.records
     assert record.message == (
-        "here: zookeeper.connect, zookeeper.session.timeout.ms, auto.commit.interval.ms, "
-        "rebalance.max.retries have no effect with Kafka of today"
+        "here: ignoring zookeeper.connect, zookeeper.session.timeout.ms, auto.commit.interval.ms, "
+        "rebalance.max.retries, which have no effect any more"
     )
 
 
@@ -91,16 +91,16 @@ def test_no_brokers() -> None:
 
 def test_a_group_without_brokers() -> None:
     """ZooKeeper does not say where they are any more; the error says where to put them."""
-    with pytest.raises(InvalidStreamError, match=r"zkQuorum='zk:2181' is where ZooKeeper is") as no:
-        of_group({}, "createStream", "zk:2181", "group")
+    with pytest.raises(InvalidStreamError, match=r"zkQuorum='zk:2181' names ZooKeeper") as no:
+        _of_group({}, "createStream", "zk:2181", "group")
     assert "kafkaParams={'metadata.broker.list': 'localhost:9092'}" in str(no.value)
 
 
 def test_brokers_beside_the_program() -> None:
     """They are taken where a program names none; what it names itself wins."""
     given = {"metadata.broker.list": "of-the-program:9092"}
-    assert of_group({}, "here", "zk", "group", BROKERS).given["bootstrap.servers"] == BROKERS
-    own = of_group(given, "here", "zk", "group", BROKERS)
+    assert _of_group({}, "here", "zk", "group", BROKERS).given["bootstrap.servers"] == BROKERS
+    own = _of_group(given, "here", "zk", "group", BROKERS)
     assert own.given["bootstrap.servers"] == "of-the-program:9092"
 
 
@@ -115,7 +115,7 @@ def test_brokers_beside_the_program() -> None:
 )
 def test_commits_of_a_group(given: dict[str, str], commits: bool) -> None:
     """A group commits, unless told not to; its name is the parameter of the call."""
-    parameters = of_group(
+    parameters = _of_group(
         {"metadata.broker.list": BROKERS, "group.id": "another", **given}, "here", "zk", "group"
     )
     assert parameters.group == "group"

@@ -25,7 +25,7 @@ from dstreams.monitoring.events import (
     InputInfo,
     OffsetProgress,
 )
-from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 from dstreams.testing import ManualClock
 from tests.support.jobs import count_jobs
 
@@ -34,7 +34,7 @@ HERE = r"\(test_engine\.py:\d+ in \w+\)"
 
 
 @dataclass(frozen=True, eq=False)
-class ScriptedSource:
+class ScriptedSource(Source):
     """A source that does what its script says, and writes down what it is asked to do.
 
     Args:

@@ -19,7 +19,7 @@ from dstreams.sources.source import PlannedInput
 class Partitions:
     """A reader whose offset has a number for each partition of a topic, and that keeps calls."""
 
-    forgets: str | None = None
+    not_replayable_reason: str | None = None
 
     def __init__(self, size: int | None = 0) -> None:
         self.size = size
@@ -74,7 +74,7 @@ def planned(time_ms: int, start: int | None, end: int | None, **more: Any) -> Pl
 )
 def test_what_a_batch_reads_comes_back_from_its_record(one: PlannedInput) -> None:
     """Whether it reads anything or not, and begins where another one ended or at the beginning."""
-    assert PlannedInput.of_record(1000, read_back(one.to_record())) == one
+    assert PlannedInput.from_record(1000, read_back(one.to_record())) == one
 
 
 def test_the_next_batch_reads_after_the_last_one() -> None:
@@ -115,12 +115,12 @@ def test_ends_are_kept_as_long_as_a_snapshot_may_ask(size: int | None, is_kept: 
 def test_what_is_gone_with_a_driver_is_planned_no_more(caplog: pytest.LogCaptureFixture) -> None:
     """The log says how many records were lost, and why; the offset goes on after them."""
     caplog.set_level(logging.WARNING)
-    source: Any = SimpleNamespace(name="lines")
+    source: Any = SimpleNamespace(name="lines", restart_refusal=None)
     reader: Any = Partitions()
     said = planned(1000, 1, 2, records=5).to_record()
     assert planned_before(source, reader, 1000, said) == planned(1000, 1, 2, records=5)
     assert planned_before(source, reader, 1000, None) is None
-    reader.forgets = "it cannot replay"
+    reader.not_replayable_reason = "it cannot replay"
     assert planned_before(source, reader, 1000, said) == planned(1000, 2, 2, description="lost")
     assert caplog.messages == [
         "lines: 5 records of the batch at 1000 ms are lost: it cannot replay"

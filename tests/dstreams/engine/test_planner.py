@@ -23,7 +23,7 @@ from dstreams.monitoring.events import (
     OffsetProgress,
     ignore_event,
 )
-from dstreams.sources.source import PlannedInput, SourceReader
+from dstreams.sources.source import PlannedInput, Source, SourceReader
 from dstreams.testing import ManualClock
 
 
@@ -133,7 +133,7 @@ class Planned:
         self, log: Log, begins: Mapping[int, BeginRecord] | None = None, **readers: Numbers
     ) -> None:
         streams: dict[str, Any] = {
-            uid: InputDStream(number, Source(), 1000, f"{uid} at a.py:{number}")
+            uid: InputDStream(number, NumberSource(), 1000, f"{uid} at a.py:{number}")
             for number, uid in enumerate(readers)
         }
         plan: Any = FrozenPlan(
@@ -157,10 +157,13 @@ class Planned:
         )
 
 
-class Source:
+class NumberSource(Source):
     """Where the numbers come from."""
 
     name = "numbers"
+
+    def open(self, environment: Any) -> Any:
+        raise NotImplementedError
 
 
 def ends(log: Log) -> dict[int, list[Any]]:

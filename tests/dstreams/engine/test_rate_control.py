@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from dstreams import InvalidStreamError, Settings
 from dstreams.engine.rate_control import PidEstimator, RateControl, limit_rates
 from dstreams.graph.input import InputDStream
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo, StreamingStarted
-from dstreams.sources.source import RateLimited
+from dstreams.sources.source import Source, SourceReader
 
 Measured = tuple[int, int, int, int]
 """When a batch was completed (ms), its records, how long it ran and how long it waited (ms)."""
@@ -129,10 +128,10 @@ def test_bad_weights(wrong: dict[str, Any]) -> None:
         PidEstimator(**{"batch_ms": 1000, **wrong})
 
 
-class Limited:
+class Limited(SourceReader):
     """A source that keeps the rates it was given."""
 
-    limited_as_receiver = True
+    rate_limit = "receiver"
 
     def __init__(self) -> None:
         self.rates: list[int] = []
@@ -274,17 +273,10 @@ def test_a_source_that_cannot_be_told(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == ["the rate of stream 0 could not be set to 500 records/s"]
 
 
-def test_who_can_be_limited() -> None:
-    """Whatever has the method."""
-    assert isinstance(Limited(), RateLimited)
-    assert not isinstance(object(), RateLimited)
-
-
-@dataclass(frozen=True)
-class NamedSource:
+class NamedSource(Source):
     """A source that is opened elsewhere."""
 
-    name: str
+    name = "any"
 
     def open(self, environment: Any) -> Any:
         raise NotImplementedError
@@ -292,9 +284,9 @@ class NamedSource:
 
 def test_readers_of_a_context() -> None:
     """Those that can be limited are, by the id of their stream; the others are left alone."""
-    streams = [InputDStream(number, NamedSource("any"), 1000, "any") for number in range(2)]
+    streams = [InputDStream(number, NamedSource(), 1000, "any") for number in range(2)]
     limited = Limited()
-    readers: Any = {streams[0]: object(), streams[1]: limited}
+    readers: Any = {streams[0]: SourceReader(), streams[1]: limited}
     control = limit_rates(readers, ON.replace(receiver_max_rate=650), 1000)
     for event in (completed(1, 700), completed(2, 600)):
         control.observe(event)
@@ -304,7 +296,7 @@ def test_readers_of_a_context() -> None:
 class LimitedByItself(Limited):
     """Has limits of its own, as Kafka has."""
 
-    limited_as_receiver = False
+    rate_limit = "backpressure"
 
 
 @pytest.mark.parametrize(
@@ -318,7 +310,7 @@ class LimitedByItself(Limited):
 def test_the_limit_of_receivers_is_theirs(settings: Settings, rates: list[int]) -> None:
     """It holds back no source that has limits of its own."""
     limited = LimitedByItself()
-    readers: Any = {InputDStream(1, NamedSource("any"), 1000, "any"): limited}
+    readers: Any = {InputDStream(1, NamedSource(), 1000, "any"): limited}
     control = limit_rates(readers, settings, 1000)
     for event in (completed(1, 700), completed(2, 700), completed(3, 600)):
         control.observe(event)

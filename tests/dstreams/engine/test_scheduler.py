@@ -20,7 +20,7 @@ from dstreams import (
 )
 from dstreams.common.durations import batch_name
 from dstreams.engine.engine import Engine
-from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
 
@@ -250,7 +250,7 @@ def test_batches_go_on_when_the_clock_is_set_back(
     assert caplog.text.count("the clock was set back") == 1
 
 
-class BrokenWithRest(SourceReader):
+class BrokenWithRest(SourceReader, Source):
     """A source, and its reader, that has more to give and cannot."""
 
     name = "broken"

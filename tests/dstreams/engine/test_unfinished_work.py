@@ -22,7 +22,7 @@ class Input:
 
     name: str
     waiting: int | None = 0
-    forgets: str | None = None
+    not_replayable_reason: str | None = None
     restart_refusal: str | None = None
     source: Any = field(init=False)
 
@@ -63,7 +63,7 @@ def test_nothing_is_left() -> None:
     [
         (Input("files"), True, False),
         (Input("files"), False, True),
-        (Input("socket", forgets="cannot replay"), True, True),
+        (Input("socket", not_replayable_reason="cannot replay"), True, True),
         (Input("queue", restart_refusal="gone with the driver"), True, True),
     ],
 )
@@ -84,7 +84,7 @@ def test_an_input_that_cannot_go_on_takes_the_others_with_it() -> None:
 
 def test_records_of_no_batch_count() -> None:
     """They were received as well, and are all there is where every batch has run."""
-    socket, log = Input("socket", 5, forgets="cannot replay"), Input("log", 2)
+    socket, log = Input("socket", 5, not_replayable_reason="cannot replay"), Input("log", 2)
     left = cut_off(engine(socket, log), batches(socket, 1), goes_on=True)
     assert left == CutOff((1000,), {"socket": 6}, {"log": 2})
     assert cut_off(engine(log), [], goes_on=True) == CutOff((), {}, {"log": 2})
@@ -93,7 +93,7 @@ def test_records_of_no_batch_count() -> None:
 @pytest.mark.parametrize(("waiting", "counts"), [(None, (1,)), (0, (1, None))])
 def test_records_that_nobody_has_counted(waiting: int | None, counts: tuple[int | None]) -> None:
     """No number is better than a wrong one."""
-    stream = Input("receiver", waiting, forgets="cannot replay")
+    stream = Input("receiver", waiting, not_replayable_reason="cannot replay")
     left = cut_off(engine(stream), batches(stream, *counts), goes_on=True)
     assert left.lost == {"receiver": None}
 

@@ -59,7 +59,7 @@ def test_records_that_are_left_out(sc: SparkContext, kafka: KafkaCluster) -> Non
         assert (letters[0] or [])[1].part == "key"
         (read,) = info.inputs
         assert read.metadata["rejected"] == 2
-        assert read.description.endswith("; 2 could not be decoded and were left out")
+        assert read.description.endswith("; 2 could not be decoded and were skipped")
         assert read.records == 4
         kafka.produce(topic, [good])
         (info,) = driver.run(1)

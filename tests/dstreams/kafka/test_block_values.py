@@ -72,8 +72,10 @@ def test_what_cannot_be_defined(sc: SparkContext) -> None:
     with BatchDriver(sc) as driver:
         records = stream_of(driver, nowhere, "t", **{"key.deserializer": len})
         for says, options in {
-            r"columns of toBlocks .* are some of key, .* got \['value'\]": {"columns": ["value"]},
-            "bytes or text, and .*len.* decodes keys": {"columns": ["key"]},
+            r"columns of toBlocks .* must be some of key, .* got \['value'\]": {
+                "columns": ["value"]
+            },
+            "bytes or text, but .*len.* decodes keys": {"columns": ["key"]},
         }.items():
             with pytest.raises(InvalidStreamError, match=says):
                 records.toBlocks(SALE, format="json", **options)  # type: ignore[arg-type]

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from checkpoint import BeginRecord, CommitRecord, RecoveryPlan
-from dstreams.kafka.checkpoint_offsets import (
+from dstreams.kafka.offsets import Position, TopicPartition
+from dstreams.kafka.offsets_report import (
     BrokerOffsets,
     PartitionLag,
     ReadInput,
     inputs_read,
     lags_of,
 )
-from dstreams.kafka.offsets import Position, TopicPartition
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
 READ = ReadInput("in", Position({T0: 5, T1: 7}, {"t": "A"}), Position({T0: 9, T1: 7}, {"t": "A"}))
@@ -70,12 +70,12 @@ def test_partition_that_was_added() -> None:
     [
         (
             replace(BROKERS, ids={"t": "B"}),
-            "the topic was deleted and made again: its id was A and is B",
+            "the topic was deleted and created again: its id was A and is B",
         ),
-        (BrokerOffsets({}, {}, {}), "there is no such topic"),
-        (replace(BROKERS, end={T1: 7}), "there is no such partition"),
+        (BrokerOffsets({}, {}, {}), "the topic does not exist"),
+        (replace(BROKERS, end={T1: 7}), "the partition does not exist"),
         (replace(BROKERS, end={T0: 3, T1: 7}), "it ends 2 offsets before the committed one"),
-        (replace(BROKERS, first={T0: 8, T1: 2}), "3 offsets have expired before they were read"),
+        (replace(BROKERS, first={T0: 8, T1: 2}), "3 offsets expired before they were read"),
     ],
 )
 def test_what_cannot_go_on(brokers: BrokerOffsets, problem: str) -> None:

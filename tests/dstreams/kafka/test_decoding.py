@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstreams.errors import DecodeError, EnvironmentNotReadyError, InvalidStreamError
-from dstreams.kafka.decoders import Decoder, JsonDecoder, Utf8Decoder, utf8_decoder
-from dstreams.kafka.decoders.decoder import as_decoder
-from dstreams.kafka.decoding import BadRecords, DeadLetter, DecodedBlock, Decoding, RecordBlock
-from dstreams.kafka.records import ConsumerRecord
+from dstreams.kafka.decoders import Decoder, JsonDecoder, Utf8Decoder, as_decoder, utf8_decoder
+from dstreams.kafka.decoding import BadRecords, Decoding
+from dstreams.kafka.records import ConsumerRecord, DeadLetter, DecodedBlock, RecordBlock
 
 Pair = tuple[bytes | None, bytes | None]
 

@@ -65,14 +65,16 @@ def test_a_range_after_the_end(
     kafka: KafkaCluster, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error says where the partition ends; what is there until then was read."""
-    monkeypatch.setattr(fetch, "_BEHIND_S", 0.2)
+    monkeypatch.setattr(fetch, "_SETTLE_S", 0.2)
     topic = kafka.create_topic()
     kafka.produce(topic, ["a", "b"])
     with pytest.raises(SourceError, match=f"{topic}-0, offsets 0 to 3: the partition ends at 2"):
         read(topic, 0, 3)
     with pytest.raises(SourceError, match=f"{topic}-0, offsets 2 to 3: the partition ends at 2"):
         read(topic, 2, 3)
-    with pytest.raises(SourceError, match="offset 7 is not there any more: the partition has 0 to"):
+    with pytest.raises(
+        SourceError, match="offset 7 is not available any more: the partition has 0 to"
+    ):
         read(topic, 7, 8)
 
 
@@ -81,7 +83,9 @@ def test_a_range_before_the_beginning(kafka: KafkaCluster, read: Read) -> None:
     topic = kafka.create_topic()
     kafka.produce(topic, ["a", "b", "c"])
     kafka.delete_records(topic, before=2)
-    with pytest.raises(SourceError, match="offset 0 is not there any more: the partition has 2 to"):
+    with pytest.raises(
+        SourceError, match="offset 0 is not available any more: the partition has 2 to"
+    ):
         read(topic, 0, 3)
     assert read(topic, 0, 3, passes_over_lost=True) == [b"c"]
     assert read(topic, 0, 2, passes_over_lost=True) == []

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from dstreams.errors import SourceError
-from dstreams.kafka.group import Group
 from dstreams.kafka.offsets import TopicPartition
+from dstreams.kafka.topics import Group
 from dstreams.testing import ManualClock
 
 CLICKS = TopicPartition("clicks", 0)

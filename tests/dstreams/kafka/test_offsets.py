@@ -14,7 +14,7 @@ from dstreams.kafka.offsets import (
     OffsetRange,
     Position,
     TopicPartition,
-    described,
+    describe_ranges,
     offsets_of_json,
     offsets_to_json,
     ranges_between,
@@ -85,7 +85,7 @@ def test_offsets_as_spark_writes_them() -> None:
 def test_what_people_are_told() -> None:
     """The words of Spark's input metadata, of ranges with records."""
     ranges = [OffsetRange("t", 0, 5, 7), OffsetRange("t", 1, 5, 5), OffsetRange("u", 0, 0, 1)]
-    assert described(ranges) == (
+    assert describe_ranges(ranges) == (
         "topic: t\tpartition: 0\toffsets: 5 to 7\tcount: 2\n"
         "topic: u\tpartition: 0\toffsets: 0 to 1\tcount: 1"
     )

@@ -67,7 +67,7 @@ def test_names_of_java(given: dict[str, Any], here: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "remedy"),
     [
-        ("ssl.truststore.location", "/ca.jks", "give ssl.ca.location, .*ssl.truststore.type=PEM"),
+        ("ssl.truststore.location", "/ca.jks", "give ssl.ca.location .*ssl.truststore.type=PEM"),
         ("ssl.truststore.type", "JKS", "librdkafka reads certificates as PEM: .*keytool -export"),
         ("ssl.keystore.type", "JKS", "PKCS#12 .*-importkeystore.*ssl.certificate.location"),
         ("sasl.jaas.config", "X required;", "give sasl.mechanism, sasl.username and sasl.password"),
@@ -77,7 +77,6 @@ def test_names_of_java(given: dict[str, Any], here: dict[str, Any]) -> None:
             "sasl.oauthbearer.method=oidc .*oauth_cb",
         ),
         ("sasl.login.refresh.window.factor", "0.8", "give sasl.oauthbearer.method=oidc"),
-        ("security.providers", "a.B", "ssl.providers names its providers"),
         ("interceptor.classes", "a.B", "map the records of the stream instead"),
         ("partitioner.class", "a.B", "partitioner, such as murmur2_random"),
     ],
@@ -113,25 +112,25 @@ def test_the_tables_agree_with_the_client() -> None:
     ("given", "message"),
     [
         ([], "createDirectStream takes the parameters of Kafka as a dict, got list"),
-        ({}, "does not say where the brokers are; give bootstrap.servers, for example"),
+        ({}, "createDirectStream needs bootstrap.servers, for example"),
         ({**BROKERS, 7: 1}, "a parameter of Kafka is named 7"),
-        ({"bootstrap.servers": ["a:1", "b:1"]}, "is one text, with commas between several"),
-        ({**BROKERS, "client.id": b"x"}, "client.id is a text, a number or a bool, got bytes"),
+        ({"bootstrap.servers": ["a:1", "b:1"]}, "must be one str with commas between values"),
+        ({**BROKERS, "client.id": b"x"}, "client.id must be a str, a number or a bool, got bytes"),
         ({**BROKERS, "auto.offset.reset": "earlist"}, "'earlist'; .*earliest"),
-        ({**BROKERS, "enable.partition.eof": True}, "the end of a range is found by it; leave it"),
-        ({**BROKERS, "error_cb": print}, "what clients report is logged and raised; leave it out"),
-        ({**BROKERS, "oauth_cb": "token"}, "oauth_cb is a function that returns .*, got str"),
+        ({**BROKERS, "enable.partition.eof": True}, "it detects the end of a range; remove it"),
+        ({**BROKERS, "error_cb": print}, "errors of clients are logged and raised; remove it"),
+        ({**BROKERS, "oauth_cb": "token"}, "oauth_cb must be a function that returns .*, got str"),
         (
             {**BROKERS, "metadata.broker.list": "other:1"},
-            "metadata.broker.list and bootstrap.servers are one parameter",
+            "metadata.broker.list and bootstrap.servers are the same parameter",
         ),
         (
             {**BROKERS, "security.protocol": "SASL_SSL", "sasl.username": "me"},
-            "security.protocol is SASL_SSL and nothing says how to log in; give sasl.mechanism",
+            "security.protocol is SASL_SSL but no login is given; give sasl.mechanism",
         ),
         (
             {**BROKERS, "security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"},
-            "nothing says where tokens come from; give sasl.oauthbearer.method=oidc",
+            "no source of tokens is given; give sasl.oauthbearer.method=oidc",
         ),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dstreams import InvalidStreamError
-from dstreams.kafka.producer_parameters import ProducerParameters
+from dstreams.kafka.parameters import ProducerParameters
 
 BROKERS = {"bootstrap.servers": "one:9092"}
 
@@ -54,10 +54,10 @@ def test_what_producers_are_told() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"transactional_id": "mine"}, r"transactional.id cannot be set: it is made of the stream"),
+        ({"transactional_id": "mine"}, r"transactional.id cannot be set: it identifies the stream"),
         (
             {"acks": 1},
-            r"the sink: acks is 1, with which records would be lost with a broker; leave",
+            r"the sink: acks is 1, with which records would be lost with a broker; remove",
         ),
         ({"enable_idempotence": False}, r"enable.idempotence is False, with which a lost connect"),
         ({"delivery_timeout_ms": "soon"}, r"message.timeout.ms is 'soon'; give milliseconds, at l"),

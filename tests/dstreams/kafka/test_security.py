@@ -19,7 +19,7 @@ from dstreams.cli.demo.command import StreamedCount
 from dstreams.cli.demo.sources import END_WORD, TextTopic, count_words
 from dstreams.errors import EnvironmentNotReadyError, RestartError, SourceError
 from dstreams.kafka import ConsumerStrategies, KafkaDStream, KafkaUtils, LocationStrategies
-from dstreams.kafka.config_files import client_settings
+from dstreams.kafka.parameters import client_settings
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_security import (
     PASSWORD,
@@ -194,7 +194,7 @@ def test_a_wrong_password(
     said = refusal(ssc, topic, {**given, "sasl.password": WRONG})
     assert f"the brokers {broker.address('SASL_PLAINTEXT')} refuse this client: " in said
     assert "Authentication failed" in said
-    assert said.endswith("look at security.protocol, sasl.* and ssl.* of its parameters")
+    assert said.endswith("check security.protocol, sasl.* and ssl.* of its parameters")
 
 
 def test_a_wrong_password_of_the_demo(broker: KafkaBroker) -> None:
@@ -237,7 +237,7 @@ def test_a_function_without_tokens(ssc: StreamingContext, broker: KafkaBroker, t
 
     given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", oauth_cb=fail)
     said = refusal(ssc, topic, given)
-    assert "oauth_cb has given no token: ConnectionError('the identity provider is away')" in said
+    assert "oauth_cb returned no token: ConnectionError('the identity provider is away')" in said
 
 
 def test_a_broker_that_is_not_trusted(
@@ -287,7 +287,7 @@ def test_files_that_cannot_be_read(
         ssl_keystore_location=str(certificates.client_p12),
     )
     said = refusal(ssc, topic, {**given, "ssl.keystore.password": PASSWORD, **changes})
-    assert "the settings of Kafka cannot be" in said
+    assert "invalid settings of Kafka" in said
     assert message in said
 
 
@@ -344,7 +344,7 @@ def run_with_state(
     ("secret", "refusal"),
     [
         (with_password, r"sasl.password is secret.*\$\{env:NAME\}.*StreamingContext.restore"),
-        (with_tokens, r"oauth_cb uses a variable that is secret.*os.environ\['NAME'\]"),
+        (with_tokens, r"oauth_cb uses a variable with the name of a secret.*os.environ\['NAME'\]"),
     ],
 )
 def test_no_secret_is_left_behind(

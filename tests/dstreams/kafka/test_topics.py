@@ -10,7 +10,7 @@ import pytest
 from dstreams.errors import SourceError
 from dstreams.kafka.offsets import TopicPartition
 from dstreams.kafka.parameters import KafkaParameters
-from dstreams.kafka.topics import EARLIEST, LATEST, Selection, Topics, UnknownTopicError
+from dstreams.kafka.topics import EARLIEST, LATEST, Topics, TopicSelection, UnknownTopicError
 from tests.support.kafka_cluster import KafkaCluster, Sent
 from tests.support.surroundings import HandClock
 from tests.support.waiting import wait_for
@@ -31,7 +31,7 @@ def make(kafka: KafkaCluster, clock: HandClock) -> Iterator[MakeTopics]:
     def make(*topics: str, isolation: str | None = None, **chosen: Any) -> Topics:
         given = {"bootstrap.servers": kafka.bootstrap, "isolation.level": isolation}
         parameters = KafkaParameters.of(given, "test")
-        selection = Selection(topics, **chosen)
+        selection = TopicSelection(topics, **chosen)
         made.append(Topics(parameters, selection, clock, "test", lambda *_: None))
         return made[-1]
 
@@ -44,7 +44,7 @@ def test_what_there_is(kafka: KafkaCluster, make: MakeTopics) -> None:
     """Partitions, where they end, and the id of each topic."""
     one, other = kafka.create_topic(2), kafka.create_topic()
     kafka.produce(one, ["a", "b"], partition=1)
-    seen = make(one, other).look()
+    seen = make(one, other).state()
     assert seen.ends == {(one, 0): 0, (one, 1): 2, (other, 0): 0}
     assert seen.ids.keys() == {one, other}
     assert len(set(seen.ids.values())) == 2
@@ -54,19 +54,19 @@ def test_what_has_changed(kafka: KafkaCluster, make: MakeTopics) -> None:
     """A client that knows a topic finds its new partitions, and that it is another one now."""
     topic = kafka.create_topic()
     topics = make(topic)
-    first = topics.look()
+    first = topics.state()
     kafka.add_partitions(topic, 3)
     kafka.produce(topic, ["a"], partition=2)
-    grown = topics.look(first.ends)
+    grown = topics.state(first.ends)
     assert grown.ends == {(topic, 0): 0, (topic, 1): 0, (topic, 2): 1}
     assert grown.ids == first.ids
     kafka.delete_topic(topic)
     with pytest.raises(
-        UnknownTopicError, match=r"have no such topic.*create it, or give the names"
+        UnknownTopicError, match=r"have no such topic.*create it, or correct the name"
     ):
-        topics.look(grown.ends)
+        topics.state(grown.ends)
     kafka.create_topic(name=topic)
-    again = topics.look(grown.ends)
+    again = topics.state(grown.ends)
     assert again.ends == {(topic, 0): 0}
     assert again.ids[topic] != first.ids[topic]
 
@@ -76,23 +76,23 @@ def test_a_pattern(kafka: KafkaCluster, make: MakeTopics, clock: HandClock) -> N
     names = [kafka.create_topic(name=f"{kafka.create_topic()}-{number}") for number in (1, 2)]
     prefix = names[0][:-2]
     topics = make(pattern=f"{prefix}-[0-9]|{names[1]}")
-    assert topics.look().ids.keys() == set(names)
+    assert topics.state().ids.keys() == set(names)
     added = kafka.create_topic(name=f"{prefix}-3")
     clock.time_ms += 4999
-    assert topics.look().ids.keys() == set(names)
+    assert topics.state().ids.keys() == set(names)
     clock.time_ms += 1
-    assert topics.look().ids.keys() == {*names, added}
+    assert topics.state().ids.keys() == {*names, added}
     kafka.delete_topic(added)
-    assert topics.look().ids.keys() == set(names)
+    assert topics.state().ids.keys() == set(names)
 
 
 def test_assigned_partitions(kafka: KafkaCluster, make: MakeTopics) -> None:
     """Those alone; one that is not there is named."""
     topic = kafka.create_topic(3)
     chosen = TopicPartition(topic, 1)
-    assert make(assigned=(chosen,)).look().ends == {chosen: 0}
-    with pytest.raises(SourceError, match=f"there are no partitions {topic}-7; assign those that"):
-        make(assigned=(chosen, TopicPartition(topic, 7))).look()
+    assert make(assigned=(chosen,)).state().ends == {chosen: 0}
+    with pytest.raises(SourceError, match=f"unknown partitions {topic}-7; assign existing"):
+        make(assigned=(chosen, TopicPartition(topic, 7))).state()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_ends_for_who_reads(
     kafka.produce_committed(topic, ["a", "b"])
     wait_for(lambda: kafka.end_offsets(topic)[0] == 3)
     with kafka.transaction(topic, ["c"]):
-        assert make(topic, isolation=isolation).look().ends == {(topic, 0): end}
+        assert make(topic, isolation=isolation).state().ends == {(topic, 0): end}
 
 
 def test_offsets_of_times(kafka: KafkaCluster, make: MakeTopics) -> None:

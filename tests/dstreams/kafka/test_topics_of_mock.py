@@ -12,7 +12,7 @@ from dstreams.cli.demo.sources import PARTITIONS, MockCluster
 from dstreams.common.clock import SystemClock
 from dstreams.kafka.offsets import TopicPartition
 from dstreams.kafka.parameters import KafkaParameters
-from dstreams.kafka.topics import EARLIEST, LATEST, Selection, Topics, UnknownTopicError
+from dstreams.kafka.topics import EARLIEST, LATEST, Topics, TopicSelection, UnknownTopicError
 from tests.support.kafka_cluster import KafkaCluster
 
 
@@ -22,21 +22,21 @@ def cluster() -> Iterator[MockCluster]:
         yield cluster
 
 
-def topics_of(cluster: MockCluster, selection: Selection) -> Topics:
+def topics_of(cluster: MockCluster, selection: TopicSelection) -> Topics:
     parameters = KafkaParameters.of({"bootstrap.servers": cluster.brokers}, "test")
     return Topics(parameters, selection, SystemClock(), "test", lambda *_: None)
 
 
-@pytest.mark.parametrize("selection", [Selection(("words",)), Selection(pattern="w.*")])
-def test_partitions_without_ids(cluster: MockCluster, selection: Selection) -> None:
+@pytest.mark.parametrize("selection", [TopicSelection(("words",)), TopicSelection(pattern="w.*")])
+def test_partitions_without_ids(cluster: MockCluster, selection: TopicSelection) -> None:
     """Partitions and where they end are found as consumers find them, and topics have no id."""
     KafkaCluster(cluster.brokers).produce("words", ["to", "be"], partition=2)
     topics = topics_of(cluster, selection)
-    seen = topics.look()
+    seen = topics.state()
     assert seen.ids == {}
     assert seen.ends == {TopicPartition("words", n): 2 * (n == 2) for n in range(PARTITIONS)}
     KafkaCluster(cluster.brokers).produce("words", ["or"], partition=0)
-    again = topics.look(seen.ends)
+    again = topics.state(seen.ends)
     assert again.ends == {**seen.ends, TopicPartition("words", 0): 1}
     assert set(topics.offsets(dict.fromkeys(seen.ends, EARLIEST)).values()) == {0}
     topics.close()
@@ -69,9 +69,9 @@ class NewBrokers:
 def test_just_after_a_topic_was_made(cluster: MockCluster, error: int) -> None:
     """Brokers that do not know yet what is theirs are asked again: an input starts all the same."""
     KafkaCluster(cluster.brokers).produce("words", ["to", "be"], partition=2)
-    topics = topics_of(cluster, Selection(("words",)))
+    topics = topics_of(cluster, TopicSelection(("words",)))
     brokers = topics._consumer = NewBrokers(topics.consumer(), *[error] * 3)
-    ends = topics.look().ends
+    ends = topics.state().ends
     assert ends == {TopicPartition("words", n): 2 * (n == 2) for n in range(PARTITIONS)}
     brokers.errors = [error] * 3
     assert topics.offsets(dict.fromkeys(ends, LATEST)) == ends
@@ -82,7 +82,7 @@ def test_just_after_a_topic_was_made(cluster: MockCluster, error: int) -> None:
 def test_what_stays_unknown(cluster: MockCluster) -> None:
     """A partition that is not there a moment later is an error that says so."""
     KafkaCluster(cluster.brokers).produce("words", ["to"])
-    topics = topics_of(cluster, Selection(("words",)))
-    with pytest.raises(UnknownTopicError, match=r"have no such topic.*create it, or give the name"):
+    topics = topics_of(cluster, TopicSelection(("words",)))
+    with pytest.raises(UnknownTopicError, match=r"no such topic.*or correct the name"):
         topics.offsets({TopicPartition("words", PARTITIONS): LATEST})
     topics.close()

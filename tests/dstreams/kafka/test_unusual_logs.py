@@ -175,7 +175,9 @@ def test_records_that_expire_between_plan_and_task(
     strategy = ConsumerStrategies.Subscribe([topic], given)
     failing = make_ssc()
     deleting([], strategy, failing)
-    with pytest.raises(BatchFailedError, match=f"{topic}-0, offsets 0 to 3: offset 0 is not there"):
+    with pytest.raises(
+        BatchFailedError, match=f"{topic}-0, offsets 0 to 3: offset 0 is not available"
+    ):
         failing.step()
     failing.stop(stopSparkContext=False)
     kafka.delete_topic(topic)
@@ -201,5 +203,5 @@ def test_an_rdd_of_offsets_that_are_not_there(sc: SparkContext, kafka: KafkaClus
         return records.map(lambda record: record.value).collect()
 
     assert values(1, 3) == [b"b", b"c"]
-    with pytest.raises(Exception, match=r"offset 0 is not there any more.*has 1 to 3 now"):
+    with pytest.raises(Exception, match=r"offset 0 is not available any more.*has 1 to 3 now"):
         values(0, 3)

@@ -16,7 +16,7 @@ from checkpoint.storage.json_records import encode
 from dstreams.errors import RestartError, SourceError
 from dstreams.kinesis.client import LATEST, TRIM_HORIZON, KinesisConnection
 from dstreams.kinesis.source import KinesisReader, KinesisSource, ShardRange, read_again
-from dstreams.sources.source import PlannedInput, ReceivingReader, SourceEnvironment
+from dstreams.sources.source import PlannedInput, SourceEnvironment
 from dstreams.testing import ManualClock
 from tests.dstreams.kinesis.test_aggregation import of_producer
 from tests.support.kinesis_server import KEY, KEY_ID, REGION, KinesisServer, running_kinesis
@@ -68,7 +68,7 @@ class Life:
         start = self.begun[-1].end if self.begun else None
         planned = self.reader.plan(start, self.clock.now_ms())
         said = json.loads(encode(planned.to_record()))
-        self.begun.append(PlannedInput.of_record(planned.time_ms, said))
+        self.begun.append(PlannedInput.from_record(planned.time_ms, said))
         return planned
 
     def numbers(self, planned: PlannedInput) -> list[int]:
@@ -115,7 +115,6 @@ def test_each_record_once(kinesis: KinesisServer, lives: Lives, sc: SparkContext
     kinesis.put(stream, range(20))
     life = lives.begin(source_of(kinesis, stream), sc)
     first = life.plan(20)
-    assert isinstance(life.reader, ReceivingReader)
     assert first.records == 20
     assert first.description == "20 records of 3 shards, 30 bytes"
     assert life.numbers(first) == list(range(20))

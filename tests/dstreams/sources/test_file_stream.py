@@ -20,7 +20,7 @@ from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.file_formats import FixedRecords
 from dstreams.sources.file_listing import FileStamp, stamps_in
 from dstreams.sources.file_stream import FileSource
-from dstreams.sources.source import PlannedInput, SnapshotReader, SourceEnvironment
+from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceStorage
 from tests.support.surroundings import Driven, Surroundings, Written
 
 
@@ -334,7 +334,7 @@ def recording(surroundings: Surroundings) -> Callable[..., SourceEnvironment]:
     def environment(written: Written, **settings: Any) -> SourceEnvironment:
         files = open_files(f"memory://{uuid.uuid4()}")
         there = surroundings.environment(**settings)
-        return replace(there, open_files=lambda: files, past=written.past)
+        return replace(there, storage=SourceStorage(files, "stream", "files", 1), past=written.past)
 
     return environment
 
@@ -345,7 +345,6 @@ def test_a_batch_says_which_files_it_reads(
     """Its begin record has them; that of a batch without files has none."""
     written = Written()
     reader = written.started(text_files(tmp_path).open(recording(written)))
-    assert isinstance(reader.reader, SnapshotReader)
     written.batch(reader, 1000)
     path = tmp_path / "a.txt"
     put(path, "one", 1500)
@@ -392,7 +391,7 @@ def test_a_start_that_takes_longer_than_batches_can_be_taken_up(
     assert names(written.batch(first, 2000)) == ["a.txt"]
     put(tmp_path / "b.txt", "", 2500)
     surroundings.clock.time_ms = 9000
-    second = written.started(source.open(replace(environment, epoch=2)))
+    second = written.started(source.open(environment))
     assert [names(written.batch(second, time_ms)) for time_ms in (2000, 3000, 4000)] == [
         ["a.txt"],
         ["b.txt"],

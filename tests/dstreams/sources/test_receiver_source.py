@@ -17,7 +17,7 @@ from dstreams.errors import InvalidStreamError, SourceError, StreamLifecycleErro
 from dstreams.monitoring.events import Event, ReceiverError, ReceiverStarted, ReceiverStopped
 from dstreams.sources.pickled_block import decode_records
 from dstreams.sources.receiver_source import ReceiverSource
-from dstreams.sources.source import PlannedInput, RateLimited, SnapshotReader
+from dstreams.sources.source import PlannedInput, SourceStorage
 from dstreams.testing import ManualClock
 from tests.support.faults import FaultyFiles
 from tests.support.receiving import Calls
@@ -48,9 +48,8 @@ class Reading:
         environment = replace(
             self.surroundings.environment(spark, **settings),
             clock=self.clock,
-            tell=self.events.append,
-            open_files=None if files is None else lambda: files,
-            epoch=epoch,
+            on_event=self.events.append,
+            storage=None if files is None else SourceStorage(files, "run", "input", epoch),
             past=self.written.past,
         )
         source = ReceiverSource(self.receiver, 3, "receiverStream(Calls)")
@@ -150,7 +149,7 @@ def test_the_last_batch_takes_all(read: Read) -> None:
 def test_backpressure_can_set_the_rate(read: Read) -> None:
     """Readers that have update_rate are told what the stream can process."""
     reading = read()
-    assert isinstance(reading.reader.reader, RateLimited)
+    assert reading.reader.rate_limit == "receiver"
     reading.reader.update_rate(10)
     reading.receiver.storeAll(range(10))
     storing = threading.Thread(target=reading.receiver.storeAll, args=([10],), daemon=True)
@@ -235,7 +234,6 @@ def test_blocks_are_deleted_when_no_run_needs_them(tmp_path: Path, read: Read) -
     """Not when this run has read them: a later one may have to."""
     files = open_files(tmp_path)
     reading = read(files=files, receiver_write_ahead_log=True)
-    assert isinstance(reading.reader.reader, SnapshotReader)
     for time_ms in (6000, 7000):
         reading.receiver.storeAll([time_ms])
         reading.plan(time_ms)

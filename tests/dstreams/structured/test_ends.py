@@ -13,7 +13,7 @@ from dstreams.engine.garbage_collector import Janitor
 from dstreams.monitoring.listener_bus import ListenerBus
 from dstreams.monitoring.monitor import Monitor
 from dstreams.monitoring.progress import iso
-from dstreams.sources.source import remedy_of
+from dstreams.sources.source import SourceReader, remedy_of
 from dstreams.spark.job_watch import JobWatch
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.state.state_versions import StateVersions
@@ -30,10 +30,10 @@ from dstreams.testing import ManualClock
 from tests.support.memory_backend import MemoryBackend
 
 
-class Unanswering:
+class Unanswering(SourceReader):
     """A reader that cannot say what to do about an error."""
 
-    def explain(self, failure: str) -> str | None:
+    def error_hint(self, failure: str) -> str | None:
         raise Py4JError("Spark has stopped")
 
 
@@ -90,7 +90,7 @@ def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
     assert ended == [query]
     assert monitor.status().failure == str(query.exception())
     assert execution.closed == ["sink", "checkpoint"]
-    assert "could not be asked" in caplog.text
+    assert "failed to ask" in caplog.text
     assert "could not give up all it held" in caplog.text
 
 

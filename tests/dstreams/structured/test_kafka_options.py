@@ -8,9 +8,8 @@ import pytest
 
 from dstreams.errors import InvalidStreamError
 from dstreams.kafka.offsets import TopicPartition
-from dstreams.kafka.topics import EARLIEST, LATEST, Selection
-from dstreams.structured.sources.kafka_bounds import Bound
-from dstreams.structured.sources.kafka_options import KafkaOptions
+from dstreams.kafka.topics import EARLIEST, LATEST, TopicSelection
+from dstreams.structured.sources.kafka_options import Bound, KafkaOptions
 
 BROKERS = {"kafka.bootstrap.servers": "localhost:9092"}
 TOPIC = {**BROKERS, "subscribe": "t"}
@@ -19,7 +18,7 @@ TOPIC = {**BROKERS, "subscribe": "t"}
 def test_defaults() -> None:
     """A query begins at the end, and fails where data was lost; read has all that there is."""
     options = KafkaOptions.of(TOPIC, is_stream=True)
-    assert options.selection == Selection(("t",))
+    assert options.selection == TopicSelection(("t",))
     assert options.starting == Bound("startingOffsets", everywhere=LATEST)
     assert (options.most, options.least, options.delay_ms) == (None, None, 15 * 60_000)
     assert (options.fails_on_data_loss, options.has_headers) == (True, False)
@@ -70,10 +69,10 @@ def test_texts_and_values() -> None:
 @pytest.mark.parametrize(
     ("given", "selection"),
     [
-        ({"subscribePattern": "t.*"}, Selection(pattern="t.*")),
+        ({"subscribePattern": "t.*"}, TopicSelection(pattern="t.*")),
         (
             {"assign": '{"b": [0], "a": [1, 0]}'},
-            Selection(
+            TopicSelection(
                 assigned=(
                     TopicPartition("a", 0),
                     TopicPartition("a", 1),
@@ -83,7 +82,7 @@ def test_texts_and_values() -> None:
         ),
     ],
 )
-def test_which_partitions(given: dict[str, Any], selection: Selection) -> None:
+def test_which_partitions(given: dict[str, Any], selection: TopicSelection) -> None:
     """Topics by name, by pattern, or some partitions."""
     assert KafkaOptions.of({**BROKERS, **given}, is_stream=True).selection == selection
 
@@ -123,6 +122,11 @@ def test_the_group() -> None:
             "source kafka needs option 'kafka.bootstrap.servers', such as 'localhost:9092'",
         ),
         (
+            {"subscribe": "t", "kafka.bootstrap.server": "h:9"},
+            "source kafka needs option 'kafka.bootstrap.servers', such as 'localhost:9092'; got "
+            "'kafka.bootstrap.server'",
+        ),
+        (
             BROKERS,
             "source kafka needs one of the options subscribe, subscribePattern and assign, got "
             "none of them",
@@ -157,17 +161,17 @@ def test_the_group() -> None:
         ({**TOPIC, "maxOffsetsPerTrigger": 0}, "maxOffsetsPerTrigger of source kafka is 0; use a"),
         (
             {**TOPIC, "minOffsetsPerTrigger": 9, "maxOffsetsPerTrigger": 5},
-            "minOffsetsPerTrigger of source kafka is 9, more than maxOffsetsPerTrigger of 5; a "
-            "batch would always wait for more than it may have",
+            "minOffsetsPerTrigger of source kafka is 9, more than maxOffsetsPerTrigger of 5; "
+            "lower the minimum or raise the maximum",
         ),
         (
             {**TOPIC, "maxTriggerDelay": "1m"},
-            "maxTriggerDelay of source kafka says how long a batch waits for minOffsetsPerTrigger, "
-            "which is not given",
+            "maxTriggerDelay of source kafka limits the wait for minOffsetsPerTrigger, which is "
+            "not given; set both",
         ),
         (
             {**TOPIC, "endingOffsets": "latest"},
-            "source kafka has no option 'endingOffsets' in a stream, which has no end; use read "
+            "source kafka has no option 'endingOffsets' in a stream, which does not end; use read "
             "for a part of a topic",
         ),
         (
@@ -176,13 +180,13 @@ def test_the_group() -> None:
         ),
         (
             {**TOPIC, "kafka.auto.offset.reset": "earliest"},
-            "source kafka has no option 'kafka.auto.offset.reset': where to start is said by "
-            "startingOffsets: earliest or latest; partitions that are added later are read from "
-            "their beginning, so that no record of them is missed",
+            "source kafka has no option 'kafka.auto.offset.reset': use startingOffsets=earliest "
+            "or latest; partitions that are added later are read from their beginning, so that "
+            "none of their records is lost",
         ),
         (
             {**TOPIC, "kafka.enable.auto.commit": "true"},
-            "source kafka has no option 'kafka.enable.auto.commit': how far a query has read is in "
+            "source kafka has no option 'kafka.enable.auto.commit': the offsets of a query are in "
             "its checkpoint, and committed to no group",
         ),
         (

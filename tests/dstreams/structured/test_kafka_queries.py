@@ -12,7 +12,7 @@ import pytest
 from dstreams.common.durations import batch_datetime
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.kafka import topics as topics_of_inputs
-from dstreams.kafka.rows import KafkaRow, KafkaRowWithHeaders
+from dstreams.kafka.records import KafkaRow, KafkaRowWithHeaders
 from dstreams.structured import StreamingQuery, StreamingQueryException, StreamSession
 from dstreams.testing import ManualClock
 from tests.support.kafka_cluster import KafkaCluster, Sent
@@ -178,7 +178,7 @@ def test_partitions_that_are_not_named(run: Callable[..., TopicRun], kafka: Kafk
         topics.start()
     assert str(error.value) == (
         f"startingOffsets of source kafka has {topic}-0, and the topics have {topic}-0, {topic}-1; "
-        "name each partition, with -1 for its end and -2 for its beginning where that will do"
+        "name each partition; -1 is its end and -2 its beginning"
     )
 
 

@@ -41,18 +41,18 @@ def less_state(inner: Function) -> Function:
 def less_input(inner: Function) -> Function:
     """A batch that runs again reads less than it did before."""
 
-    def of_record(*arguments: Any) -> Any:
+    def from_record(*arguments: Any) -> Any:
         planned = inner(*arguments)
         less = {name: files[1:] for name, files in planned.facts.items() if name == "files"}
         return replace(planned, facts={**planned.facts, **less})
 
-    return of_record
+    return from_record
 
 
 BROKEN: dict[str, tuple[Any, str, Callable[[Function], Function]]] = {
     "commits": (TransactionLog, "commit", nothing),
     "state": (restored_state, "read_state", less_state),
-    "input": (PlannedInput, "of_record", less_input),
+    "input": (PlannedInput, "from_record", less_input),
 }
 """What is replaced by what, for each promise."""
 

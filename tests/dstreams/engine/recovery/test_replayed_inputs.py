@@ -23,23 +23,26 @@ class Reader:
     """A reader that keeps what it is asked for again.
 
     Args:
-        forgets: why what batches have read is gone with the driver before.
+        not_replayable_reason: why what batches have read is gone with the driver before.
     """
 
-    forgets: str | None
+    not_replayable_reason: str | None
     read_again: list[PlannedInput] = field(default_factory=list)
 
     def read(self, planned: PlannedInput) -> None:
         self.read_again.append(planned)
 
 
-@pytest.mark.parametrize("forgets", [None, "it cannot replay"])
+@pytest.mark.parametrize("not_replayable_reason", [None, "it cannot replay"])
 @pytest.mark.parametrize(("after_ms", "times"), [(1000, [2000, 3000]), (3000, [])])
 def test_what_is_read_again(
-    forgets: str | None, after_ms: int, times: list[int], caplog: pytest.LogCaptureFixture
+    not_replayable_reason: str | None,
+    after_ms: int,
+    times: list[int],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What is asked for; nothing of what is gone, and nobody is told of a loss that matters not."""
-    reader = Reader(forgets)
+    reader = Reader(not_replayable_reason)
     plan: Any = SimpleNamespace(zero_ms=0, batch_ms=1000, input_uids={STREAM: "input"})
     owned: Any = SimpleNamespace(
         plan=SimpleNamespace(
@@ -56,7 +59,10 @@ def test_what_is_read_again(
     opened: Any = {STREAM: reader}
     Replay(plan, history, owned, committed, True).feed(opened)
     assert [planned.time_ms for planned in reader.read_again] == times
-    starts = [planned.end if forgets else planned.end - 1000 for planned in reader.read_again]
+    starts = [
+        planned.end if not_replayable_reason else planned.end - 1000
+        for planned in reader.read_again
+    ]
     assert [planned.start for planned in reader.read_again] == starts
-    assert len(caplog.messages) == (len(times) if forgets else 0)
+    assert len(caplog.messages) == (len(times) if not_replayable_reason else 0)
     assert all("7 records of the batch at" in message for message in caplog.messages)

@@ -82,10 +82,10 @@ def test_messages_without_a_header() -> None:
             r"it is the message at \(1,\) of its .proto file, and ProtobufDecoder has Timestamp at "
             r"\(0,\)",
         ),
-        (HEADER, "the place of its message in the .proto file is damaged"),
-        (HEADER + b"\x04\x02", "the place of its message in the .proto file is damaged"),
-        (HEADER + b"\x01", "the place of its message in the .proto file is damaged"),
-        (HEADER + b"\xff" * 9, "the place of its message in the .proto file is damaged"),
+        (HEADER, "the index of its message in the .proto file is damaged"),
+        (HEADER + b"\x04\x02", "the index of its message in the .proto file is damaged"),
+        (HEADER + b"\x01", "the index of its message in the .proto file is damaged"),
+        (HEADER + b"\xff" * 9, "the index of its message in the .proto file is damaged"),
     ],
 )
 def test_bytes_that_are_no_message(data: bytes, reason: str) -> None:
@@ -111,5 +111,5 @@ def test_what_is_no_class_of_messages(given: Any) -> None:
 
 def test_places_need_a_header() -> None:
     """Where no place is written, only one class can be read."""
-    with pytest.raises(InvalidStreamError, match="where these are written: framed is False"):
+    with pytest.raises(InvalidStreamError, match="if framed and not empty: framed is False"):
         ProtobufDecoder({(0,): timestamp_pb2.Timestamp}, framed=False)

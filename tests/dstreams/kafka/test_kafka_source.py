@@ -12,11 +12,11 @@ from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Place
 
 from dstreams.errors import SourceError
-from dstreams.kafka.messages import AsRecords
+from dstreams.kafka.decoding import AsRecords
+from dstreams.kafka.kafka_source import KafkaReader, KafkaSource
 from dstreams.kafka.offsets import OffsetRange, TopicPartition, offsets_of_json
 from dstreams.kafka.parameters import KafkaParameters
-from dstreams.kafka.source import KafkaReader, KafkaSource
-from dstreams.kafka.topics import EARLIEST, LATEST, BrokersAwayError, Seen, Selection
+from dstreams.kafka.topics import EARLIEST, LATEST, BrokersAwayError, TopicSelection, TopicState
 from dstreams.sources.source import PlannedInput
 from tests.support.surroundings import Driven, HandClock, Surroundings
 
@@ -42,10 +42,10 @@ class Brokers:
     questions: list[int] = field(default_factory=list)
     is_closed: bool = False
 
-    def look(self, known: Collection[TopicPartition] = ()) -> Seen:
+    def state(self, known: Collection[TopicPartition] = ()) -> TopicState:
         if self.are_away:
             raise BrokersAwayError("no broker of localhost:1 answers: refused")
-        return Seen(dict(self.ids), {one: end for one, (_, end) in self.logs.items()})
+        return TopicState(dict(self.ids), {one: end for one, (_, end) in self.logs.items()})
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         self.questions += wanted.values()
@@ -94,11 +94,14 @@ def reader_of(
     """A reader that has started; *newest* is what an earlier run has planned last."""
     given = {"bootstrap.servers": "localhost:1", "group.id": "g", **(parameters or {})}
     source = KafkaSource(
-        KafkaParameters.of(given, "createDirectStream"), Selection(("t",)), begin or {}, AsRecords()
+        KafkaParameters.of(given, "createDirectStream"),
+        TopicSelection(("t",)),
+        begin or {},
+        AsRecords(),
     )
     environment = Surroundings(clock or HandClock()).environment(**settings)
     reader = KafkaReader(source, replace(environment, newest=newest))
-    reader._topics = brokers  # type: ignore[assignment]
+    reader.topics = brokers  # type: ignore[assignment]
     reader._group._consumer = brokers.consumer
     reader.start()
     return Driven(reader, None if newest is None else newest.end)
@@ -144,7 +147,7 @@ def test_where_an_input_begins(
 
 def test_nothing_says_where_it_begins() -> None:
     """With auto.offset.reset=none an input without any offset does not start."""
-    with pytest.raises(SourceError, match=r"nothing says where t-0, t-1 begins.*group 'g' has no"):
+    with pytest.raises(SourceError, match=r"no starting offset for t-0, t-1: the group 'g' has no"):
         reader_of(Brokers({A: (0, 1), B: (0, 1)}), parameters={"auto.offset.reset": "none"})
 
 
@@ -192,7 +195,7 @@ def test_rates_limit_batches() -> None:
     assert ranges(reader.plan(1000)) == {A: (0, 50), B: (0, 50)}
     reader.update_rate(90)
     assert ranges(reader.plan(2000)) == {A: (50, 100), B: (50, 55)}  # 90 * 850 / 900 and 50 / 900
-    assert reader.limited_as_receiver is False
+    assert reader.rate_limit == "backpressure"
 
 
 @pytest.mark.parametrize("parameters", [{}, EARLIEST_FIRST, {"auto.offset.reset": "latest"}])
@@ -226,7 +229,7 @@ LOSSES = [
         Brokers({A: (0, 9)}, {"t": "id-2"}),
         "the topic of t-0 was deleted and made again, read up to 4",
     ),
-    ("gone", Brokers({B: (0, 5)}), "t-0 was deleted, or is no more among the topics, read up to 4"),
+    ("gone", Brokers({B: (0, 5)}), "t-0 was deleted, or is not selected any more, read up to 4"),
 ]
 
 
@@ -277,7 +280,7 @@ def test_a_loss_is_passed_over(
     with caplog.at_level(logging.WARNING):
         planned = reader.plan(1000 + 60_000)
     assert ranges(planned) == read, case
-    assert "records were deleted before they were read, and are lost: t-0" in caplog.text or (
+    assert "skipping records that were deleted before they were read: t-0" in caplog.text or (
         case == "made again" and "the topic of t-0 was deleted and made again" in caplog.text
     )
     assert ranges(reader.plan(1000 + 120_000)).keys() == read.keys()
@@ -310,8 +313,8 @@ def test_brokers_away(caplog: pytest.LogCaptureFixture) -> None:
             assert "lag" not in said.metadata  # nobody knows it
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (
-        "no broker of localhost:1 answers: refused; batches go on without its records until one "
-        "does"
+        "no broker of localhost:1 answers: refused; batches run without its records until a "
+        "broker answers"
     )
     caplog.clear()
     brokers.are_away, brokers.logs[A] = False, (0, 9)

@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dstreams.errors import InvalidStreamError, SourceError
-from dstreams.kafka.decoders import AvroDecoder
-from dstreams.kafka.decoding import BadRecords, Decoding, RecordBlock
+from dstreams.kafka.avro import AvroDecoder
+from dstreams.kafka.decoding import BadRecords, Decoding
+from dstreams.kafka.records import RecordBlock
 from tests.support.schema_registry import LocalRegistry, running
 
 CLICK = {
@@ -166,7 +167,7 @@ def test_one_schema_for_all() -> None:
         (b'{"user": 1}', "it begins with the byte 0x7b and not with the zero before a schema id"),
         (b"\0\0\0\0\x63abc", "LookupError: the Schema Registry has no schema 99"),
         (b"\0\0\0\0\x01\x06an", "EOFError"),
-        (b"\0\0\0\0\x01\x02a\x02more", "4 bytes are left over behind the value of its schema"),
+        (b"\0\0\0\0\x01\x02a\x02more", "4 bytes are left over after the value of its schema"),
         (b"\0\0\0\0\x02\x02a", "LookupError: schema 2 of the Schema Registry is JSON, not AVRO"),
     ],
 )
@@ -203,9 +204,9 @@ def test_a_registry_in_trouble_is_not_the_fault_of_a_record(
     with pytest.raises(SourceError) as error:
         decoding(records)
     assert str(error.value) == (
-        f"Schema Registry {registry.url} could not be asked for schema 1 (SchemaRegistryError: the "
-        "registry has lost its store (HTTP status code 500, SR code 50001)); records that need it "
-        "wait until it can"
+        f"failed to get schema 1 from the Schema Registry {registry.url} (SchemaRegistryError: the "
+        "registry has lost its store (HTTP status code 500, SR code 50001)); its records wait "
+        "until it answers"
     )
     registry.is_failing = False
     assert len(decoding(records).records) == 1
@@ -216,7 +217,7 @@ def test_no_registry_at_all() -> None:
     with running(LocalRegistry()) as gone:
         pass
     decoder = AvroDecoder(gone.settings)
-    with pytest.raises(SourceError, match=rf"Schema Registry {gone.url} could not be asked"):
+    with pytest.raises(SourceError, match=rf"failed to get schema 1 from .* {gone.url} "):
         decoder.decode(b"\0\0\0\0\x01", "clicks")
 
 
@@ -299,7 +300,9 @@ def test_arguments_that_are_refused() -> None:
         AvroDecoder()
     with pytest.raises(InvalidStreamError, match="or schema=, got both"):
         AvroDecoder({"url": "http://h"}, schema="long")
-    with pytest.raises(InvalidStreamError, match="reader_schema of AvroDecoder is no Avro schema"):
+    with pytest.raises(
+        InvalidStreamError, match="reader_schema of AvroDecoder is not an Avro schema"
+    ):
         AvroDecoder({"url": "http://h"}, reader_schema={"type": "recrod"})
 
 

@@ -13,8 +13,7 @@ import pytest
 from pyspark import cloudpickle
 
 from dstreams.errors import RestartError
-from dstreams.kafka.parameters import KafkaParameters
-from dstreams.kafka.token_functions import secret_of
+from dstreams.kafka.parameters import KafkaParameters, secret_of
 
 HIDDEN = "hunter2"
 WHERE = "https://login.example/token"
@@ -105,7 +104,7 @@ def test_secrets_of_functions(
     assert given.for_tasks()["oauth_cb"] is func
     pickled = cloudpickle.dumps(given)
     assert word not in pickled
-    with pytest.raises(RestartError, match="oauth_cb uses a variable that is secret by its name"):
+    with pytest.raises(RestartError, match="oauth_cb uses a variable with the name of a secret"):
         pickle.loads(pickled).for_tasks()
 
 

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kafka.decoders import AvroDecoder
-from dstreams.kafka.decoders.avro_bounds import AvroBounds
+from dstreams.kafka.avro import AvroBounds, AvroDecoder
 from dstreams.kafka.decoding import Decoding
-from tests.dstreams.kafka.decoders.test_avro import block, written
+from tests.dstreams.kafka.test_avro import block, written
 
 LINKED = {
     "type": "record",

@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.kafka.messages import AsRecords
+from dstreams.kafka.decoding import AsRecords
 from dstreams.kafka.offsets import OffsetRange
-from dstreams.kafka.records import (
-    CREATE_TIME,
-    LOG_APPEND_TIME,
-    NO_TIMESTAMP,
-    ConsumerRecord,
-)
+from dstreams.kafka.records import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, ConsumerRecord
 
 RANGE = OffsetRange("t", 2, 0, 10)
 

@@ -9,9 +9,9 @@ from pyspark.sql import Row
 
 from dstreams.common.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
+from dstreams.kafka.kafka_sink import RowsToRecords
 from dstreams.kafka.producers import ProducerRecord
-from dstreams.kafka.rows import KafkaRow, KafkaRowWithHeaders
-from dstreams.kafka.written_rows import RowsToRecords
+from dstreams.kafka.records import KafkaRow, KafkaRowWithHeaders
 
 NOW = batch_datetime(0)
 
@@ -60,8 +60,8 @@ def test_topics_of_rows() -> None:
         (("a", "b", "c"), "sink: a row has no field value, but tuple; map(f) rows"),
         (
             {"value": "v"},
-            "sink: a row has the topic None; let its field topic be the name of one, or give the "
-            "option topic for all rows",
+            "sink: a row has the topic None; set its field topic to the name of a topic, or give "
+            "the option topic for all rows",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Each batch as records of topics of Kafka, exactly once."""
+"""The sink ``kafka`` of queries: each batch as records of topics, exactly once."""
 
 from __future__ import annotations
 
@@ -8,26 +8,23 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError
+from dstreams.kafka.kafka_sink import RowsToRecords
 from dstreams.kafka.output_commits import DEFAULT_TOPIC
-from dstreams.kafka.producer_parameters import ProducerParameters
-from dstreams.kafka.sink import KafkaOutput
-from dstreams.kafka.written_rows import RowsToRecords
+from dstreams.kafka.parameters import ProducerParameters
+from dstreams.kafka.transactions import KafkaOutput
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.sinks.sink import Sink
 
 _PREFIX = "kafka."
 _NAME = "query"
-"""Tells the sink of a query, which has one, from those of streams that share a topic of commits."""
+"""Distinguishes the sink of a query from those of streams in the same topic of commits."""
 
 _SERIALIZERS = ("key.serializer", "value.serializer")
 
 
 class KafkaTopicSink(Sink):
-    """Writes rows by their fields key, value, topic, headers and partition.
-
-    The records of a batch and what says that it is there are written in transactions, one for each
-    partition of its rows (:mod:`dstreams.kafka.sink`).
+    """Writes rows by their fields key, value, topic, headers and partition, in transactions.
 
     Args:
         given: the options of the writer; those of Kafka's producers begin with ``kafka.``.
@@ -46,8 +43,8 @@ class KafkaTopicSink(Sink):
         for name in _SERIALIZERS:
             if name in clients:
                 raise InvalidStreamError(
-                    f"{self._where} has no option 'kafka.{name}': keys and values are bytes or "
-                    "str, which is written as UTF-8; make them by map(f)"
+                    f"{self._where} has no option 'kafka.{name}': keys and values must be bytes "
+                    "or str, which is written as UTF-8; serialize them by map(f)"
                 )
         self._records = RowsToRecords(topic, self._where)
         self._output = KafkaOutput(
@@ -63,11 +60,11 @@ class KafkaTopicSink(Sink):
         return self._where
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Write a batch, or what is missing of it; return how many rows, None if some were there.
+        """Write a batch; return its number of rows, None if an earlier run has written some.
 
         Raises:
             OutputConflictError: the topics have the batch from another history of the checkpoint.
-            StreamError: the brokers refuse, or do not answer.
+            StreamError: the brokers refuse or do not answer.
         """
         written = self._output.write(batch, rows.mapPartitions(self._records))
         return None if written.found else written.records

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstreams.kafka.offsets import TopicPartition
-from dstreams.structured.sources.kafka_bounds import TriggerLimits, shared
+from dstreams.kafka.rates import TriggerLimits
 
 MINUTE_MS = 60_000
 
@@ -16,13 +16,19 @@ def offsets(*numbers: int) -> dict[TopicPartition, int]:
     return {TopicPartition("t", partition): offset for partition, offset in enumerate(numbers)}
 
 
+def at_most(
+    most: int, start: dict[TopicPartition, int], ends: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    return TriggerLimits(None, most, 0).at_most(start, ends)
+
+
 def test_a_limit_is_shared_as_spark_shares_it() -> None:
     """KafkaMicroBatchSourceSuite: of 101, 11 and 1 records, ten at a time."""
     ends = offsets(101, 11, 1)
-    first = shared(10, offsets(0, 0, 0), ends)
+    first = at_most(10, offsets(0, 0, 0), ends)
     assert first == offsets(8, 1, 1)
-    assert shared(10, first, ends) == offsets(17, 2, 1)
-    assert shared(10, ends, ends) == ends
+    assert at_most(10, first, ends) == offsets(17, 2, 1)
+    assert at_most(10, ends, ends) == ends
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1), st.data())
@@ -33,7 +39,7 @@ def test_a_limit_lets_every_partition_go_on(
     start = offsets(*(begin for begin, _ in partitions))
     ends = offsets(*(begin + size for begin, size in partitions))
     most = data.draw(st.integers(1, 10**6))
-    until = shared(most, start, ends)
+    until = at_most(most, start, ends)
     for one, end in ends.items():
         assert start[one] <= until[one] <= end
         assert (until[one] > start[one]) == (end > start[one])

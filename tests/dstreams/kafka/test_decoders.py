@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kafka.decoders import Decoder, JsonDecoder, Utf8Decoder, utf8_decoder
-from dstreams.kafka.decoders.decoder import as_decoder
+from dstreams.kafka.decoders import Decoder, JsonDecoder, Utf8Decoder, as_decoder, utf8_decoder
 
 
 class ByTopic(Decoder[str]):
@@ -60,7 +59,7 @@ def test_text() -> None:
     [
         ("utf-8", "valueDecoder needs a function bytes -> value, got 'utf-8' (str)"),
         (lambda: 1, "valueDecoder calls bytes -> value, but "),
-        (JsonDecoder, "valueDecoder is the class JsonDecoder; give an object of it: JsonDecoder("),
+        (JsonDecoder, "valueDecoder is the class JsonDecoder; give an instance: JsonDecoder("),
     ],
 )
 def test_what_is_no_decoder(given: Any, reason: str) -> None:

@@ -1,21 +1,18 @@
 """Batches in topics: exactly once by transactions, or at least once without.
 
-Exactly once is by one transaction for each batch and partition of its RDD, which holds the records
-and a commit that names the batch (:mod:`dstreams.kafka.output_commits`). A task takes these
-steps, and a crash is harmless between any two of them:
+Each batch and partition of its RDD is one transaction, with the records and a commit that names the
+batch (:mod:`dstreams.kafka.output_commits`). A task does the following; a crash is harmless between
+any two steps:
 
-1. It takes over the transactional id of its partition, which is the same in every run. That fences
-   every other writer of the partition, such as an older driver's, and ends what hangs of it.
-2. It reads the last commit of its partition. From here on nobody else can commit one. Where the
-   batch is there it is left out; what is there of another history is an error.
-3. It sends its records and the commit, and commits the transaction.
+1. Take over the transactional id of its partition, which is the same in every run. This fences all
+   other writers of the partition, such as an older driver's, and aborts their transactions.
+2. Read the last commit of the partition, which no other task can change now. If it is of the
+   batch, skip the partition; if it is of another history, fail.
+3. Send the records and the commit, and commit the transaction.
 
-A worker that was the last to write a partition, as the driver tells it, still has the id and knows
-the last commit, and begins with the third step. If it is mistaken, because somebody else has taken
-the id over since, its transaction fails, and the task is repeated from the first step.
-
-So of two attempts of one task, or tasks of two drivers, each may take over from the other, and
-whoever comes first commits: it is the same batch. The other one finds it.
+The last writer of a partition starts with step 3. If another writer has taken over the id since,
+the transaction fails, and the task is retried from step 1. Two attempts of a task, or tasks of two
+drivers, may take over from each other: the first to commit wins, the other finds it.
 """
 
 from __future__ import annotations
@@ -30,15 +27,15 @@ from typing import Any, NamedTuple
 from pyspark import RDD, TaskContext
 
 from dstreams.errors import StreamError
-from dstreams.kafka.commit_topic import require_topic
 from dstreams.kafka.fetch import lend_consumer
 from dstreams.kafka.output_commits import (
     DEFAULT_TOPIC,
     CommitsRead,
-    Committed,
+    CommittedBatch,
     OutputCommits,
+    require_topic,
 )
-from dstreams.kafka.producer_parameters import ProducerParameters
+from dstreams.kafka.parameters import ProducerParameters
 from dstreams.kafka.producers import ProducerRecord, keep, lend_producer, plain_producer
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sinks.promise import AT_LEAST_ONCE, OutputPromise
@@ -47,20 +44,20 @@ from dstreams.spark.worker_gc import settle_worker
 logger = logging.getLogger(__name__)
 
 _READ_EACH = 100
-"""After so many batches the driver reads on, so that no task has more than that to read."""
+"""Number of batches after which the driver reads commits, so that tasks have few to read."""
 
 _HIDDEN_S = 1.0
-"""How long a task waits for a transaction that hides commits. If it is one of this output, a task
-may end it that waits for this one to make room."""
+"""Seconds a task waits for a transaction that hides commits: it may be one that another task ends,
+which waits for a core."""
 
 
-class Written(NamedTuple):
-    """What became of a batch.
+class WrittenBatch(NamedTuple):
+    """The result of writing a batch.
 
     Args:
-        records: how many were written by this call.
-        partitions: how many of the RDD's partitions had records and were written by it.
-        found: how many were there already, of an earlier run of the batch.
+        records: number of records written.
+        partitions: number of partitions with records written.
+        found: number of partitions that an earlier run of the batch had written.
     """
 
     records: int
@@ -70,20 +67,20 @@ class Written(NamedTuple):
 
 _EXACTLY_ONCE = OutputPromise(
     "exactly once",
-    "for who reads with isolation.level=read_committed; where an older copy of the checkpoint is "
-    "put back, the stream stops",
+    "for readers with isolation.level=read_committed; if an older copy of the checkpoint is "
+    "restored, the stream stops",
 )
 
 
 class KafkaOutput:
-    """Writes batches of :class:`ProducerRecord` into topics; pickled without what it has learnt.
+    """Writes batches of :class:`ProducerRecord` into topics; pickled without its cache of commits.
 
     Args:
-        parameters: of the producers.
-        name: tells apart the outputs of one stream.
-        exactly_once: False: a batch that runs again, and a task that does, writes its records
-            again; it is quicker, as a worker needs one producer and no transaction.
-        commit_topic: topic of the commits, which is made where it is missing.
+        parameters: parameters of the producers.
+        name: name of the output, unique in its stream.
+        exactly_once: False for at least once, without transactions and with one producer for each
+            worker.
+        commit_topic: topic of the commits, created if missing.
     """
 
     def __init__(
@@ -98,75 +95,77 @@ class KafkaOutput:
         self._name = name
         self._exactly_once = exactly_once
         self._commit_topic = commit_topic
-        self._log: _Log | None = None
+        self._cache: _CommitCache | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_log": None}
+        return {**vars(self), "_cache": None}
 
     @property
     def promise(self) -> OutputPromise:
-        """How often readers see a batch."""
+        """The delivery guarantee."""
         return _EXACTLY_ONCE if self._exactly_once else AT_LEAST_ONCE
 
-    def write(self, batch: OutputBatch, rdd: RDD[Any]) -> Written:
-        """Write a batch, or what is missing of it.
+    def write(self, batch: OutputBatch, rdd: RDD[Any]) -> WrittenBatch:
+        """Write the partitions of a batch that are not written yet.
 
         Args:
-            batch: which one.
-            rdd: its records, as :class:`ProducerRecord` or tuples of the same.
+            batch: the batch.
+            rdd: its records, as :class:`ProducerRecord` or such tuples.
 
         Raises:
-            OutputConflictError: the topics have the batch, or one that this stream has not begun,
-                from another history of the checkpoint.
-            StreamError: what is there of the batch has another number of partitions, or the brokers
+            OutputConflictError: the topics have the batch, or a later one, from another history of
+                the checkpoint.
+            StreamError: the batch was written with another number of partitions, or the brokers
                 refuse or do not answer.
         """
         if rdd.getNumPartitions() == 0:
-            return Written(0, 0, 0)
+            return WrittenBatch(0, 0, 0)
         if not self._exactly_once:
             task = _SendTask(
                 self._parameters.for_producers(), self._where, self._parameters.delivery_ms / 1000
             )
             counts = rdd.mapPartitions(task).collect()
-            return Written(sum(counts), sum(count > 0 for count in counts), 0)
+            return WrittenBatch(sum(counts), sum(count > 0 for count in counts), 0)
         return self._write_once(batch, rdd)
 
-    def _write_once(self, batch: OutputBatch, rdd: RDD[Any]) -> Written:
-        log = self._log
-        if log is None or log.commits.stream_id != batch.stream_id:
+    def _write_once(self, batch: OutputBatch, rdd: RDD[Any]) -> WrittenBatch:
+        cache = self._cache
+        if cache is None or cache.commits.stream_id != batch.stream_id:
             commits = OutputCommits(self._commit_topic, self._name, batch.stream_id)
-            log = self._log = _Log(self._parameters, commits)
-        log.catch_up()
+            cache = self._cache = _CommitCache(self._parameters, commits)
+        cache.catch_up()
         parts = rdd.getNumPartitions()
-        found = log.partitions_with(batch, parts)
+        found = cache.partitions_with(batch, parts)
         missing = [split for split in range(parts) if split not in found]
         records, written = 0, 0
         for hidden_s in (_HIDDEN_S, self._parameters.transaction_ms / 1000):
             if not missing:
                 break
-            log.is_stale = True  # until all tasks have said what they did
-            task = log.task(batch, parts, hidden_s)
+            cache.is_stale = True  # until all tasks have reported
+            task = cache.task(batch, parts, hidden_s)
             reports = rdd.context.runJob(rdd.mapPartitionsWithIndex(task), list, missing)
             for report in reports:
-                log.learn(report)
-            found |= log.partitions_with(batch, parts) & {one.split for one in reports if one.found}
+                cache.learn(report)
+            found |= cache.partitions_with(batch, parts) & {
+                one.split for one in reports if one.found
+            }
             records += sum(one.records for one in reports)
             written += sum(one.records > 0 for one in reports)
             missing = [one.split for one in reports if one.is_hidden]
-            log.is_stale = False
+            cache.is_stale = False
         if missing:
             raise StreamError(
-                f"{self._where}: a transaction hides what {len(missing)} partitions of the output "
-                f"have, in {self._commit_topic}-{log.commits.partition}, for longer than "
-                f"{self._parameters.transaction_ms} ms; look for another writer to that topic that "
-                "does not end its transactions"
+                f"{self._where}: an open transaction hides commits of {len(missing)} partitions in "
+                f"{self._commit_topic}-{cache.commits.partition} for longer than "
+                f"{self._parameters.transaction_ms} ms; find the writer to that topic that does "
+                "not end its transactions"
             )
         if found:
             logger.info(
-                "%s: %d of %d partitions of batch %d were there already",
+                "%s: skipped %d of %d partitions of batch %d, which an earlier run has written",
                 *(self._where, len(found), parts, batch.batch_id),
             )
-        return Written(records, written, len(found))
+        return WrittenBatch(records, written, len(found))
 
     @property
     def _where(self) -> str:
@@ -175,44 +174,39 @@ class KafkaOutput:
 
 @dataclass(frozen=True)
 class _Report:
-    """What a task did with its partition.
+    """The report of a task.
 
     Args:
         split: the partition.
-        owner: the attempt that took over its transactional id, or used it, last; -1 for none.
-        records: how many it wrote.
-        last: the last commit of the partition, None where none is known.
-        found: whether that was there, and the partition was left out for it.
-        is_hidden: whether it was left out because nobody could tell yet.
+        owner: the attempt that used the transactional id last, -1 for none.
+        records: number of records written.
+        last: the last commit of the partition, if known.
+        found: whether the partition was skipped because of that commit.
+        is_hidden: whether it was skipped because open transactions hide commits.
     """
 
     split: int
     owner: int = -1
     records: int = 0
-    last: Committed | None = None
+    last: CommittedBatch | None = None
     found: bool = False
     is_hidden: bool = False
 
 
-class _Log:
-    """What the driver knows of the commits of an output.
-
-    Args:
-        parameters: of the clients.
-        commits: those of the output.
-    """
+class _CommitCache:
+    """The driver's cache of the commits of an output."""
 
     def __init__(self, parameters: ProducerParameters, commits: OutputCommits) -> None:
         self.commits = commits
         self.is_stale = True
         self._parameters = parameters
-        self._last: dict[int, Committed] = {}
+        self._last: dict[int, CommittedBatch] = {}
         self._owners: dict[int, int] = {}
         self._position: int | None = None
         self._batches = 0
 
     def catch_up(self) -> None:
-        """Read what is not known yet; without a fault that is so now and then only."""
+        """Read new commits, after a failure or every few batches."""
         self._batches += 1
         if not self.is_stale and self._batches % _READ_EACH:
             return
@@ -228,11 +222,11 @@ class _Log:
         self.is_stale = False
 
     def partitions_with(self, batch: OutputBatch, parts: int) -> set[int]:
-        """Return the partitions that have a batch.
+        """Return the partitions that have committed a batch.
 
         Raises:
-            OutputConflictError: something there is of another history of the checkpoint.
-            StreamError: the batch is there in another number of partitions.
+            OutputConflictError: a commit is of another history of the checkpoint.
+            StreamError: the batch was committed with another number of partitions.
         """
         found = set()
         for split, last in sorted(self._last.items()):
@@ -242,22 +236,22 @@ class _Log:
                     f"{self.commits.topic},",
                     last.batch_id,
                     last.beginning,
-                    "make the topics that it wrote to anew, and give the sink another name",
+                    "create its topics again, and give the sink another name",
                 )
                 if last.partitions != parts:
                     raise StreamError(
-                        f"batch {batch.batch_id} of the sink {self.commits.sink!r} is in its "
-                        f"topics in part, by its commits in {self.commits.topic}, of "
-                        f"{last.partitions} partitions, and now has {parts}; run it as it was "
-                        "before, or make the topics anew and give the sink another name"
+                        f"batch {batch.batch_id} of the sink {self.commits.sink!r} was written in "
+                        f"part with {last.partitions} partitions, by its commits in "
+                        f"{self.commits.topic}, and now has {parts}; run it with the original "
+                        "program, or create the topics again and give the sink another name"
                     )
             if last.batch_id >= batch.batch_id:
-                # A later one is there after a rewind: the batches up to it were, one by one.
+                # After a rewind a later batch is committed, and so are all before it.
                 found.add(split)
         return found
 
     def task(self, batch: OutputBatch, parts: int, hidden_s: float) -> _TransactionTask:
-        """Return the task that writes a partition."""
+        """Return the task that writes partitions."""
         return _TransactionTask(
             self._parameters, self._parameters.for_transactions(), self._parameters.for_commits(),
             self.commits, batch, parts, dict(self._last), dict(self._owners),
@@ -265,11 +259,11 @@ class _Log:
         )  # fmt: skip
 
     def learn(self, report: _Report) -> None:
-        """Take in what a task has done."""
+        """Update the cache by the report of a task."""
         if report.last is not None:
             self._last[report.split] = report.last
         if report.is_hidden:
-            self._owners.pop(report.split, None)  # none has read the commits
+            self._owners.pop(report.split, None)  # its producer has not read the commits
         elif report.owner >= 0:
             self._owners[report.split] = report.owner
 
@@ -287,13 +281,7 @@ def _read(
 
 @dataclass(frozen=True)
 class _SendTask:
-    """Task: send the records of a partition, and wait until the brokers have them.
-
-    Args:
-        config: of the producer, secrets included: a task is in no checkpoint.
-        where: the output, for messages.
-        answer_s: how long brokers may take.
-    """
+    """A task that sends the records of a partition and waits for their delivery."""
 
     config: Mapping[str, Any]
     where: str
@@ -314,19 +302,19 @@ class _SendTask:
 
 @dataclass(frozen=True)
 class _TransactionTask:
-    """Task: write a partition in a transaction, unless it is there.
+    """A task that writes a partition in a transaction, unless it is committed.
 
     Args:
-        parameters: of the clients; without secrets here.
-        config: of producers, secrets included: a task is in no checkpoint.
-        reading: of the consumer of commits, likewise.
-        commits: those of the output.
-        batch: which one.
-        parts: how many partitions it has.
-        last: the last commits that the driver knows, by partition.
+        parameters: parameters of the clients, without secrets in tasks.
+        config: settings of producers, with secrets: never in a checkpoint.
+        reading: settings of the consumer of commits, likewise.
+        commits: the commits of the output.
+        batch: the batch.
+        parts: its number of partitions.
+        last: the last known commits, by partition.
         owners: the attempts that wrote partitions last, by partition.
-        position: from where on the driver does not know the commits.
-        hidden_s: how long to wait for transactions that hide commits.
+        position: where the commits unknown to the driver begin.
+        hidden_s: seconds to wait for open transactions that hide commits.
     """
 
     parameters: ProducerParameters
@@ -335,7 +323,7 @@ class _TransactionTask:
     commits: OutputCommits
     batch: OutputBatch
     parts: int
-    last: Mapping[int, Committed]
+    last: Mapping[int, CommittedBatch]
     owners: Mapping[int, int]
     position: int | None
     hidden_s: float
@@ -344,9 +332,9 @@ class _TransactionTask:
         settle_worker()
         remaining = iter(records)
         first = next(remaining, None)
-        # A partition without records has no transaction: it has none when it runs again, either.
+        # A partition without records needs no transaction, also when it runs again.
         report = _Report(split) if first is None else self._write(split, first, remaining)
-        deque(remaining, maxlen=0)  # a worker whose input is left unread is not used again
+        deque(remaining, maxlen=0)  # Spark does not reuse a worker with unread input
         return iter([report])
 
     def _write(self, split: int, first: Any, remaining: Iterator[Any]) -> _Report:
@@ -365,8 +353,7 @@ class _TransactionTask:
         if is_new:
             read = _read(self.commits, self.reading, self.position, self.hidden_s, self.parameters)
             last = read.last.get(split, self.last.get(split))
-            is_there = last is not None and not self._is_before(last)
-            if is_there:
+            if last is not None and not self._is_before(last):
                 keep(self.config, name, producer)
                 return _Report(split, attempt, 0, last, found=True)
             if not read.is_whole:
@@ -382,9 +369,9 @@ class _TransactionTask:
             producer.abort()
             raise
         keep(self.config, name, producer)
-        done = Committed(self.batch.batch_id, self.batch.beginning, self.parts)
+        done = CommittedBatch(self.batch.batch_id, self.batch.beginning, self.parts)
         return _Report(split, attempt, count, done)
 
-    def _is_before(self, last: Committed) -> bool:
-        """Whether the last commit leaves the batch to be written."""
+    def _is_before(self, last: CommittedBatch) -> bool:
+        """Return whether the batch comes after the last commit."""
         return last.batch_id < self.batch.batch_id and not self.batch.is_foreign(last.batch_id)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dstreams.kafka.decoders import schema_registry
+from dstreams.kafka import avro
 from tests.support.schema_registry import LocalRegistry, running
 
 
@@ -15,4 +15,4 @@ def registry() -> Iterator[LocalRegistry]:
     """A registry without schemas; what this process has fetched of it is forgotten."""
     with running(LocalRegistry()) as answering:
         yield answering
-    schema_registry._schema.cache_clear()
+    avro._schema.cache_clear()
