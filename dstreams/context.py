@@ -21,28 +21,17 @@ from dstreams.common.settings import UNLIMITED_MS, Settings
 from dstreams.dstream.block_dstream import BlockDStream, blocks_of
 from dstreams.dstream.dstream import DStream
 from dstreams.engine.engine import Engine
-from dstreams.engine.explain import explanation
-from dstreams.engine.graph_nodes import graph_nodes, node_numbers
-from dstreams.engine.lifecycle import LifeCycle, StreamingContextState
+from dstreams.engine.inspection import explanation, graph_nodes, node_numbers, state_access
+from dstreams.engine.lifecycle import StreamingContextState, StreamRunner
 from dstreams.engine.recovery.compatibility import RestoreReport
-from dstreams.engine.recovery.find import (
-    FoundStream,
-    find_stream,
-    require_restartable,
-    spark_for,
-    spark_of_setup,
-)
-from dstreams.engine.recovery.graph_snapshot import read_graph_snapshot, settings_of
-from dstreams.engine.recovery.restore_point import RestorePoint
+from dstreams.engine.recovery.recover import RecoveredStream, recover, spark_for, spark_of_setup
 from dstreams.engine.startup import EngineConfig, check_graph, warn_of_refusals
-from dstreams.engine.state_queries import state_access
 from dstreams.errors import (
     InvalidStreamError,
     RestartError,
     StreamLifecycleError,
 )
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node
+from dstreams.graph.node import InputDStream, Node
 from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.graph.transformed import TransformedDStream, TransformFunc
 from dstreams.listener import CALLBACKS, StreamingListener
@@ -134,7 +123,7 @@ class StreamingContext:
         mask_by(conf)
         self._settings = settings or Settings.from_conf(conf)
         self._checkpoint_directory: str | None = None
-        self._restore_point: RestorePoint | None = None
+        self._recovered_stream: RecoveredStream | None = None
         self._allowed_classes = AllowedClasses()
         self._bus = ListenerBus(StreamingListener, CALLBACKS, self._settings.max_queued_events)
         for name in self._settings.extra_listeners:
@@ -147,7 +136,7 @@ class StreamingContext:
             self._settings.retained_batches,
             application().changed,
         )
-        self._life = LifeCycle(
+        self._life = StreamRunner(
             self, self._check_graph, self._sc, self._settings, self._bus, self._monitor
         )
         warn_if_untuned(sparkContext)
@@ -205,7 +194,7 @@ class StreamingContext:
         """
         require_arity(setupFunc, (0,), "getOrCreate", "f() -> StreamingContext")
         try:
-            found = find_stream(checkpointPath)
+            found = recover(checkpointPath)
             if found is not None:
                 return cls._recovered(checkpointPath, found)
         except RestartError as error:
@@ -274,15 +263,14 @@ class StreamingContext:
                 is named, nothing was touched, and a SparkContext that *setupFunc* made is stopped.
         """
         require_arity(setupFunc, (0,), "restore", "f() -> StreamingContext")
-        found = find_stream(checkpointPath)
+        found = recover(checkpointPath)
         with spark_of_setup(is_kept=not dryRun):
             ssc, report = _set_up(setupFunc), RestoreReport(None)
             if found is not None:
-                found = found.trusted()
-                report, point = found.compare(ssc._graph, ssc._sc, tuple(allowRemoved))
+                report, found = found.compare(ssc._graph, ssc._sc, tuple(allowRemoved))
                 if not dryRun:
                     _require_fit(report, found)
-                    ssc._restore_point = point
+                    ssc._recovered_stream = found
             if dryRun:
                 ssc._life.finish()
                 return report
@@ -291,7 +279,7 @@ class StreamingContext:
     @classmethod
     def getActive(cls: type[Self]) -> Self | None:
         """Return the context of this process that is started and not stopped, if there is one."""
-        life = LifeCycle.active
+        life = StreamRunner.active
         active: Self | None = None if life is None else life.context
         return active
 
@@ -924,7 +912,7 @@ class StreamingContext:
                 batch_datetime(begin),
                 batch_datetime(end),
             )
-        return self._engine.history.remembered(node, begin - slide, end)
+        return self._engine.rdds.between(node, begin - slide, end)
 
     def _newest(self, node: Node) -> tuple[int, RDD[Any]] | None:
         """The newest RDD of *node* as of the last batch that ran, after its batch time."""
@@ -942,7 +930,7 @@ class StreamingContext:
                 f"{node.operation} has no RDD to be looked at: no output uses it, so no batch "
                 "makes one; end it with an output such as pprint() before the first batch"
             )
-        return engine.history.newest(node, ran_ms)
+        return engine.rdds.newest(node, ran_ms)
 
     def _plan(self, *others: Node) -> tuple[Plan, bool]:
         """The plan that runs, else as far as it is defined; and whether it is durable.
@@ -951,7 +939,7 @@ class StreamingContext:
         """
         engine = self._engine
         if engine is not None and all(node in engine.plan.nodes for node in others):
-            return engine.plan, engine.log is not None
+            return engine.plan, engine.checkpoint is not None
         draft = self._graph.draft(0, *others)
         if self._checkpoint_directory is not None or self._sc._jsc is None:
             return draft, self._checkpoint_directory is not None
@@ -987,17 +975,14 @@ class StreamingContext:
         return None
 
     @classmethod
-    def _recovered(cls: type[Self], directory: str, found: FoundStream) -> Self:
+    def _recovered(cls: type[Self], directory: str, found: RecoveredStream) -> Self:
         """Make the context of an earlier run again."""
-        found = found.trusted()
         make: Callable[..., Self] = cls
         with spark_for(found.description) as spark:
             seconds = found.description["batch_ms"] / 1000
-            ssc = make(spark, seconds, settings=settings_of(found.snapshot))
-            ssc._graph = read_graph_snapshot(found.files, found.snapshot, spark, ssc)
-            require_restartable(ssc._graph)
-            found.require_same_places(ssc._graph)
-            ssc._restore_point = found.restore_point()
+            ssc = make(spark, seconds, settings=found.payload.settings)
+            ssc._graph = found.graph(spark, ssc)
+            ssc._recovered_stream = found
             return _with_directory(ssc, directory)
 
     def _check_graph(self) -> Callable[[], Engine]:
@@ -1011,7 +996,7 @@ class StreamingContext:
             self._tell,
             self,
             self._given_settings,
-            self._restore_point,
+            self._recovered_stream,
             classes_of_program(self._graph, allowed=self._allowed_classes, depth=2),
             self._monitor.restarts,
         )
@@ -1019,11 +1004,11 @@ class StreamingContext:
 
         def open_engine() -> Engine:
             run_id = str(uuid4())
-            self._monitor.opening(checked.point.stream_id, run_id)
+            self._monitor.opening(checked.stream_id, run_id)
             application().begun(self._monitor)
             page.show(self._sc, self._settings)  # before a restart, which may take long
             engine = checked.open()
-            self._restore_point = None  # with all that was read of it
+            self._recovered_stream = None  # with all that was read of it
             self._monitor.opened(_opened(engine, run_id))
             return engine
 
@@ -1086,21 +1071,21 @@ class JavaCalls:
 
 
 def _opened(engine: Engine, run_id: str) -> Opened:
-    nodes = graph_nodes(engine.plan, is_durable=engine.log is not None)
+    nodes = graph_nodes(engine.plan, is_durable=engine.checkpoint is not None)
     snapshots = [engine.plan.nodes[node].uid for node in engine.plan.checkpointed()]
     return Opened(
         engine.stream_id,
         run_id,
         nodes,
-        engine.log,
+        engine.checkpoint,
         snapshots,
         engine.rate_limits,
         state_access(engine),
-        engine.history.states.local_directory if engine.plan.in_state_store() else None,
+        engine.rdds.states.local_directory if engine.plan.in_state_store() else None,
     )
 
 
-def _require_fit(report: RestoreReport, found: FoundStream) -> None:
+def _require_fit(report: RestoreReport, found: RecoveredStream) -> None:
     """Refuse what a report refuses, and log the rest of it.
 
     Raises:

@@ -18,7 +18,7 @@ from dstreams.context import StreamingContext
 from dstreams.dstream import DStream
 from dstreams.dstream.block_dstream import BlockDStream, blocks_of
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.input import InputDStream
+from dstreams.graph.node import InputDStream
 from dstreams.kafka.decoding import DeadLetter
 from dstreams.kafka.deserializers import decoding_of
 from dstreams.kafka.fetch import Reading

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from dstreams.common.settings import Settings
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.input import InputDStream
+from dstreams.graph.node import InputDStream
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, Event
 from dstreams.sources.source import RateLimited, SourceReader
 

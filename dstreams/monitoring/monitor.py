@@ -55,7 +55,7 @@ from dstreams.monitoring.status import (
 from dstreams.monitoring.totals import Totals
 
 if TYPE_CHECKING:
-    from dstreams.engine.transaction_log import TransactionLog
+    from dstreams.engine.stream_checkpoint import StreamCheckpoint
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Opened:
     id: str
     run_id: str
     graph: tuple[GraphNode, ...] = ()
-    log: TransactionLog | None = None
+    log: StreamCheckpoint | None = None
     snapshot_uids: Collection[str] = ()
     rate_limits: Callable[[], Mapping[str, float]] = no_rates
     states: StateAccess | None = None
@@ -318,14 +318,14 @@ class _Durable:
     commit and not for each who asks: storage is far away, and there may be many partitions.
     """
 
-    log: TransactionLog
+    log: StreamCheckpoint
     last: CommitRecord | None
     named: Mapping[str, RecordId | None]
     snapshots: Mapping[str, CommitRecord | None]
     stored: tuple[StateStatus, ...]
 
     @classmethod
-    def of(cls, opened: Opened, log: TransactionLog, before: _Durable | None) -> _Durable:
+    def of(cls, opened: Opened, log: StreamCheckpoint, before: _Durable | None) -> _Durable:
         last = log.commits.last
         newest = {} if last is None else last.newest_snapshots
         named = {uid: newest.get(uid) for uid in opened.snapshot_uids}
@@ -437,7 +437,7 @@ def _committed_at_ms(record: CommitRecord | None, recent: Sequence[BatchInfo]) -
     return next(times, record.batch_time_ms)
 
 
-def _record(log: TransactionLog, record_id: RecordId | None) -> CommitRecord | None:
+def _record(log: StreamCheckpoint, record_id: RecordId | None) -> CommitRecord | None:
     """Return a commit record that is needed as long as it is the newest; None where it is gone."""
     try:
         return None if record_id is None else log.commits.read_record(record_id)

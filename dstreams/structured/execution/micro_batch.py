@@ -1,6 +1,6 @@
 """Micro-batch execution: a query as a sequence of batches, each exactly once.
 
-A batch takes the course of :mod:`dstreams.engine.transaction_log`. One that was interrupted runs
+A batch takes the course of :mod:`dstreams.engine.stream_checkpoint`. One that was interrupted runs
 again with the same input, time and watermarks, on the same state. All of it runs on the caller's
 thread: a query's own, or that of a test.
 """
@@ -20,9 +20,9 @@ from checkpoint.state_store import Classes
 from dstreams.common.clock import Clock
 from dstreams.common.faults import fault, steps
 from dstreams.common.settings import Settings
-from dstreams.engine.garbage_collector import Janitor
-from dstreams.engine.input_offsets import InputEnds
-from dstreams.engine.transaction_log import TransactionLog
+from dstreams.engine.garbage_collector import GarbageCollector
+from dstreams.engine.input_offsets import InputOffsets
+from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.errors import EnvironmentNotReadyError, RestartError, SourceError
 from dstreams.monitoring.events import (
     BatchCompleted,
@@ -165,7 +165,7 @@ class MicroBatchExecution:
             checkpoint.query_id,
             is_local_temporary=conf.state_local_directory is None,
         )
-        self.janitor = Janitor()
+        self.garbage_collector = GarbageCollector()
         self._last: IncrementalExecution | None = None
         self._seconds = SecondsWarning(definition.name or checkpoint.query_id)
         self._counts: list[RecordCount | None] = []
@@ -207,7 +207,7 @@ class MicroBatchExecution:
 
     def _open_readers(
         self, settings: Settings, newest: QueryBatch | None
-    ) -> tuple[list[SourceReader], InputEnds]:
+    ) -> tuple[list[SourceReader], InputOffsets]:
         readers: list[SourceReader] = []
         try:
             for number, source in enumerate(self.planned.sources):
@@ -227,7 +227,7 @@ class MicroBatchExecution:
             for reader in readers:
                 reader.start()
             by_uid = {source_uid(number): reader for number, reader in enumerate(readers)}
-            ends = InputEnds(by_uid, self.log.plan.begins, self.log.newest_ms)
+            ends = InputOffsets(by_uid, self.log.plan.begins, self.log.newest_ms)
             self.log.begin_inputs(ends)
         except BaseException:
             close_all(readers)
@@ -333,7 +333,7 @@ class MicroBatchExecution:
 
     def close(self, *, in_order: bool = False) -> None:
         """Stop the sources, and give up what is held; the query has ended *in_order* or failed."""
-        self.janitor.close()
+        self.garbage_collector.close()
         close_all(self._readers)
         self.states.release()
         has_state = bool(self.planned.names)
@@ -569,7 +569,7 @@ class MicroBatchExecution:
             logger.warning("cleaning up after batch %d failed", batch_id, exc_info=True)
         if batch_id % _CLEAN_EVERY == 0:
             clean_up = partial(retire, self.log, self.conf.retained_batches, self._ends)
-            self.janitor.post(f"batch {batch_id}", clean_up)
+            self.garbage_collector.post(f"batch {batch_id}", clean_up)
 
     def _incremental(
         self, batch: QueryBatch, rdds: list[RDD[Any]] | None = None
@@ -611,7 +611,7 @@ class MicroBatchExecution:
         )
 
 
-def retire(log: TransactionLog, retained: int, ends: InputEnds) -> None:
+def retire(log: StreamCheckpoint, retained: int, ends: InputOffsets) -> None:
     """Delete what only batches before the last *retained* ones needed; on any thread.
 
     Raises:

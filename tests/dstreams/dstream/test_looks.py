@@ -326,7 +326,7 @@ def test_explain_says_what_is_durable_and_when(
     for fact in ("pairs, queueStream at test_looks.py:", "a restart is refused", "again, queue"):
         assert fact in durable
     assert "a snapshot of the whole state every 10 batches (10 s)" in durable
-    assert "the state after each batch, before any output of it runs" in durable
+    assert "the state after each batch, before its outputs run" in durable
     assert "spark.dstreams.onFailure=stop" in said["Outputs"]
 
 
