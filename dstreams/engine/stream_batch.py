@@ -161,7 +161,7 @@ class StreamBatchRun(BatchRun):
     def read(self) -> None:
         """Read the inputs. If one fails, the others still reach the state."""
         batch = self._batch
-        self._rdds.begin_batch()
+        self._rdds.retry_failed()
         if batch.after_ms is not None:
             self._rdds.mark_gap(batch.after_ms, batch.time_ms)
             self._runner.open_gaps.append((batch.after_ms, batch.time_ms))
@@ -288,6 +288,7 @@ class StreamBatchRun(BatchRun):
         """Make every state RDD, also if no output runs, and write the snapshots that are due."""
         if self._committer is None:
             return
+        self._rdds.retry_failed()  # a failure of an output must not postpone durability
         for node in self._plan.checkpointed():
             try:
                 snapshot = self._committer.snapshots.make(node, self._batch.time_ms)

@@ -101,7 +101,7 @@ class GeneratedRdds:
         """Compute the RDDs of *nodes* at a batch time, and everything that they need before that.
 
         Oldest first, parents first. A node that fails, and those that need it, have a
-        :meth:`failure`, and are tried again after :meth:`begin_batch`.
+        :meth:`failure`, and are tried again after :meth:`retry_failed`.
         """
         for node, at_ms in self._missing(nodes, time_ms):
             failure = self._inherited_failure(node, at_ms)
@@ -113,12 +113,12 @@ class GeneratedRdds:
             if failure is not None:
                 self._failed[node, at_ms] = failure
 
-    def begin_batch(self) -> None:
-        """Let everything that failed in an earlier batch be tried again."""
+    def retry_failed(self) -> None:
+        """Let everything that failed be tried again."""
         self._failed.clear()
 
     def failure(self, node: Node, time_ms: int) -> FailedNode | None:
-        """Return the failure of a node in this batch, None if it has an RDD."""
+        """Return why a node has no RDD, None if it was not tried or has one."""
         return self._failed.get((node, time_ms))
 
     def at(self, node: Node, time_ms: int) -> RDD[Any] | None:

@@ -121,7 +121,7 @@ def test_a_past_that_failed_is_made_up_for(sc: SparkContext) -> None:
     for _ in range(2):
         with pytest.raises(InvalidStreamError, match="not yet"):
             rdds.at(node, 2000)
-        rdds.begin_batch()
+        rdds.retry_failed()
     failing[0] = False
     rdds.at(node, 3000)
     assert node.asked == [1000, 2000, 2000, 2000, 3000]
@@ -142,7 +142,7 @@ def test_the_operation_that_failed(sc: SparkContext) -> None:
     assert failed is not None
     assert (failed.error, failed.node) == (raised.value, parent)
     assert child.asked == []
-    rdds.begin_batch()
+    rdds.retry_failed()
     assert rdds.failure(child, 1000) is None
 
 
@@ -250,7 +250,7 @@ def test_times_without_a_batch_have_no_rdd(sc: SparkContext) -> None:
         assert rdds.at(node, time_ms) is rdds.at(chained, time_ms) is None
     with pytest.raises(LookupError, match="at 5000 ms: its state before"):
         rdds.at(chained, 5000)
-    rdds.begin_batch()
+    rdds.retry_failed()
     assert not rdds.is_current(5000)
     state = sc.parallelize([2000], 1)
     rdds.put(chained, 4000, state)

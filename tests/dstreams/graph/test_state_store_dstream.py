@@ -87,7 +87,7 @@ class Run:
         return self.node.parent.failing
 
     def rows(self, second: int) -> list[Any]:
-        self.rdds.begin_batch()
+        self.rdds.retry_failed()
         rdd = self.rdds.at(self.node, second * 1000)
         assert rdd is not None
         return sorted(rdd.collect())
