@@ -470,7 +470,7 @@ class StreamingContext:
            +- queueStream at ... [uid numbers]
         <BLANKLINE>
         == Durable ==
-        nothing: there is no checkpoint directory, a restart begins anew
+        nothing: there is no checkpoint directory, a restart starts from scratch
         <BLANKLINE>
         == Outputs ==
         pprint-0, pprint at ...

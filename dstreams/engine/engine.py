@@ -85,8 +85,8 @@ def _counts_text(records: Records) -> str:
 class Engine:
     """Plans, runs, commits and cleans up after the batches of one frozen graph.
 
-    *tell* receives every event. *checkpoint* and the committer are None without a checkpoint
-    directory, *restart* is None for a new stream.
+    *tell* receives every event. Without a checkpoint directory there is neither *checkpoint* nor
+    committer; a new stream has no *restart*.
     """
 
     def __init__(
@@ -137,11 +137,11 @@ class Engine:
 
     @property
     def has_graph(self) -> bool:
-        """Whether a restart finds the graph in the checkpoint."""
+        """True if a restart finds the graph in the checkpoint."""
         return self.checkpoint is not None and self.checkpoint.graph is not None
 
     def rate_limits(self) -> dict[str, float]:
-        """Return the rate limits of inputs in records per second, by name."""
+        """Return the rate limit of each input by name, in records per second."""
         limits = {} if self.rates is None else self.rates.limits
         names = {stream.stream_id: name for stream, name in self.planner.names.items()}
         return {names[stream_id]: rate for stream_id, rate in limits.copy().items()}

@@ -58,7 +58,7 @@ class InputOffsets:
             return self._ends[uid][-1] if self._ends[uid] else None
 
     def at(self, uid: str, time_ms: int) -> Any:
-        """Return the end offset of the last batch up to a time, None if there is none."""
+        """Return the end offset of the last batch up to a time, None if no batch has one."""
         with self._lock:
             count = bisect_right(self._times[uid], time_ms)
             return self._ends[uid][count - 1] if count else None
@@ -109,7 +109,7 @@ def planned_before(
     """Return the input that an earlier run planned for a batch, None if it lacked that input.
 
     *said* is the input in the begin record of the batch. Records that were lost with the earlier
-    driver are left out, with a warning.
+    driver are skipped, with a warning.
     """
     if not isinstance(said, Mapping) or INPUT_END not in said:
         return None

@@ -1,8 +1,4 @@
-"""Backpressure: a source gives no more than its stream can process.
-
-After each batch an estimator looks at what was processed and how fast, and sets how many records a
-second the source may give to the batches after it.
-"""
+"""Backpressure: after each batch an estimator sets the rate limit of each source."""
 
 from __future__ import annotations
 

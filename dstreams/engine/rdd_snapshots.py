@@ -149,7 +149,7 @@ class RddSnapshots:
             times.append(time_ms)
 
     def newest(self, node: Node, upto_ms: int) -> int:
-        """Return the newest durable time up to *upto_ms*, zero time if there is none."""
+        """Return the newest durable time up to *upto_ms*, or zero time."""
         times = self._durable.get(node, ())
         return max((time for time in times if time <= upto_ms), default=self._plan.zero_ms)
 

@@ -137,7 +137,7 @@ class Scheduler:
 
     @property
     def is_graceful(self) -> bool:
-        """Whether the stop that was requested is graceful."""
+        """True after the request for a graceful stop."""
         return self._is_graceful
 
     @property

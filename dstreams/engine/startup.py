@@ -44,7 +44,7 @@ class EngineConfig:
     Args:
         directory: the checkpoint directory that the user has set, None if not set.
         report: called with errors that no batch raises.
-        tell: called with every event.
+        tell: receives every event.
         context: the streaming context, for functions that refer to it.
         given: settings that the user gave in place of those of the SparkConf.
         recovered: the stream to resume, None for a new stream.
@@ -69,7 +69,7 @@ class EngineConfig:
 class CheckedGraph:
     """A graph that can run, as far as that is known before anything is opened or claimed.
 
-    *url* is None if nothing of the stream is durable, *pickled* if its graph is not.
+    *url* is missing if nothing of the stream is durable, *pickled* if its graph is not.
     """
 
     config: EngineConfig
@@ -273,7 +273,7 @@ def warn_of_refusals(graph: StreamGraph) -> None:
 
 
 def _give_up(checkpoint: StreamCheckpoint, *, is_first: bool) -> None:
-    """Give up a stream that could not be started; never raises."""
+    """Release a stream that could not be started; never raises."""
     try:
         if is_first:
             drop_graphs(checkpoint.owned.lease)

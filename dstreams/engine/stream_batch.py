@@ -220,7 +220,7 @@ class StreamBatchRun(BatchRun):
                     self._batch, self._snapshots, self._failed_uids(), self._runner.inputs.unread
                 )
         except FaultError:
-            raise  # it stands for the end of the driver
+            raise  # it simulates the end of the driver
         except Exception as error:
             self._fail("committing its state", error, DurabilityError)
         else:

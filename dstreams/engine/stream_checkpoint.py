@@ -83,9 +83,9 @@ class StreamCheckpoint:
 
     Attributes:
         plan: the state and the batches that this run begins with.
-        newest_ms: time of the newest batch that was begun or committed, 0 if there is none.
-        newest_id: number of the newest batch that was begun, -1 if there is none.
-        graph: the graph snapshot that begin records refer to, None if there is none.
+        newest_ms: time of the newest batch that was begun or committed, 0 if no batch was.
+        newest_id: number of the newest batch that was begun, -1 if no batch was.
+        graph: the graph snapshot that begin records refer to, None without one.
     """
 
     def __init__(
@@ -299,5 +299,5 @@ class StreamCheckpoint:
             logger.info("could not record that this driver stopped: %s", error)
 
     def give_up(self) -> None:
-        """Give up the lease of a stream that could not be started; never raises."""
+        """Release the lease of a stream that could not be started; never raises."""
         self.owned.lease.give_up()

@@ -1,7 +1,7 @@
 """The RDDs of a stream, by node and batch time.
 
-A batch is computed as a fold: every node after its parents and after whatever it reads of earlier
-batches (:meth:`GeneratedRdds.make`). Nodes only read what was computed before them.
+A batch is computed as a fold: every node after its parents, and after everything that it reads of
+earlier batches (:meth:`GeneratedRdds.make`). Nodes only read what was computed before them.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class GeneratedRdds:
         """Record that the batches between two times were skipped: no node has an RDD there.
 
         A node with a longer slide has one, its first after *after_ms*, if batches up to *after_ms*
-        are in it. The state before *time_ms* has to be put.
+        are in it. The state before *time_ms* must be put.
         """
         with self._lock:
             if (after_ms, time_ms) not in self._gaps:

@@ -27,7 +27,7 @@ STATE_STORAGE = StorageLevel.MEMORY_AND_DISK_DESER
 
 
 class Previous(Protocol):
-    """What a node may read while it computes its RDD. Reading never computes anything."""
+    """The RDDs and state that a node may read while it computes its RDD; nothing is computed."""
 
     @property
     def spark(self) -> SparkContext:
@@ -63,14 +63,13 @@ class Node(ABC):
     """
 
     must_checkpoint: ClassVar[bool] = False
-    """Whether the lineage of the stream grows without bound, so that it needs snapshots."""
+    """True if the lineage of the stream grows without bound, so that it needs snapshots."""
 
     is_stateful: ClassVar[bool] = False
-    """Whether a batch of the stream depends on the stream's previous batch."""
+    """True if a batch of the stream depends on the stream's previous batch."""
 
     rereads_parents: ClassVar[bool] = False
-    """Whether ``compute`` reads RDDs of parents again in later batches. These RDDs are persisted
-    unless the user decides otherwise."""
+    """True if later batches read the RDDs of parents again, so that these are persisted."""
 
     default_storage: ClassVar[StorageLevel | None] = None
     """Storage level if the user chooses none; None if RDDs are not persisted."""

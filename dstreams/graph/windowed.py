@@ -51,7 +51,7 @@ class WindowTimes:
     def of(
         cls, window: float, slide: float | None, parent_slide_ms: int, operation: str
     ) -> WindowTimes:
-        """Return a window given in seconds; if *slide* is None, it is the parent's."""
+        """Return a window given in seconds; the default *slide* is the parent's."""
         window_ms = require_duration_ms(window, f"{operation}: windowDuration")
         slide_name = f"{operation}: slideDuration"
         slide_ms = parent_slide_ms if slide is None else require_duration_ms(slide, slide_name)
@@ -135,8 +135,8 @@ class ReducedWindowedDStream(Node):
     ========================== ==========================================================
 
     The first window has no previous one: its result is what entered. A key stays in the result when
-    all of its values have left, until the filter drops its pair. Before the parent has its first
-    RDD there is none, by Scala's rule an empty one. The cost is that of the keys that entered or
+    all of its values have left, until the filter drops its pair. Until the parent has an RDD,
+    the window has none, or by Scala's rule an empty one. The cost is that of the keys that entered or
     left, and of copying the rest; it does not grow with the window.
 
     Semantics: PythonReducedWindowedDStream of org.apache.spark.streaming.api.python, by Scala's

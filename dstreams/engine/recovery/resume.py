@@ -97,7 +97,7 @@ def _is_between_batches(plan: Plan, time_ms: int) -> bool:
 
 @dataclass(frozen=True)
 class CommittedState:
-    """What the commit records say about state and inputs.
+    """The durable state and the skipped inputs of the committed batches.
 
     Args:
         last_ms: time of the last committed batch.
@@ -164,7 +164,7 @@ def committed_state(
 
 
 def last_batch_ms(records: RecoveryPlan, plan: Plan) -> int:
-    """Return the time of the last committed batch, zero time if there is none."""
+    """Return the time of the last committed batch, zero time if no batch was committed."""
     return plan.zero_ms if records.last_ms is None else plan.batch_upto(records.last_ms)
 
 
@@ -219,7 +219,7 @@ class ResumeSteps:
         """Restore each snapshot and version that a later batch may need.
 
         Raises:
-            RestartError: state has to be repartitioned, and there is no time for its record.
+            RestartError: state has to be repartitioned, and its record does not fit before the next batch.
             Exception: a job that repartitions state failed.
         """
         for node in self.progress.over(self.engine.plan.nodes, "restoring state"):
