@@ -176,6 +176,7 @@ class StreamBatchRun(BatchRun):
         """Make the versions in the state store, then the RDDs of outputs, then due snapshots."""
         with self.timer.phase("state"):
             self._close_gaps()
+            self._rdds.make_resumed(self._batch.time_ms)
             self._make_stored_state()
         with self.timer.phase("queryPlanning"):
             if self._may_run_outputs:

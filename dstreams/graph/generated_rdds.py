@@ -55,6 +55,7 @@ class GeneratedRdds:
         self._rdds: dict[Node, dict[int, RDD[Any] | None]] = {node: {} for node in plan.nodes}
         self._added_ms: dict[Node, int] = {}
         self._gaps: list[tuple[int, int]] = []
+        self._resumed_ms = plan.zero_ms
         self._missing_inputs: dict[tuple[Node, int], Exception] = {}
         self._failed: dict[tuple[Node, int], FailedNode] = {}
         self._persisted_here: set[tuple[Node, RDD[Any]]] = set()
@@ -103,7 +104,25 @@ class GeneratedRdds:
         Oldest first, parents first. A node that fails, and those that need it, have a
         :meth:`failure`, and are tried again after :meth:`retry_failed`.
         """
-        for node, at_ms in self._missing(nodes, time_ms):
+        self._make((node, time_ms) for node in nodes)
+
+    def make_resumed(self, time_ms: int) -> None:
+        """Compute what windows read of earlier runs, before anything else of the batch.
+
+        So functions of ``transform`` are called in the order of batches, as without a restart: a
+        program may keep what such a function saw last, as programs of Kafka keep offsets.
+        """
+        firing = [node for node in self._plan.nodes if self._plan.fires(node, time_ms)]
+        self._make(
+            (parent, earlier_ms)
+            for node in firing
+            for earlier_ms in node.earlier_times(time_ms)
+            if earlier_ms <= self._resumed_ms
+            for parent in node.parents
+        )
+
+    def _make(self, cells: Iterable[tuple[Node, int]]) -> None:
+        for node, at_ms in self._missing(cells):
             failure = self._inherited_failure(node, at_ms)
             if failure is None:
                 try:
@@ -129,10 +148,10 @@ class GeneratedRdds:
             raise failed.error
         return self.get(node, time_ms)
 
-    def _missing(self, nodes: Iterable[Node], time_ms: int) -> list[tuple[Node, int]]:
+    def _missing(self, cells: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
         """Return what is to be computed, in order: by time, then parents first."""
         missing: set[tuple[Node, int]] = set()
-        open_cells = [(node, time_ms) for node in nodes]
+        open_cells = list(cells)
         while open_cells:
             node, at_ms = cell = open_cells.pop()
             if cell not in missing and cell not in self._failed and self._is_missing(node, at_ms):
@@ -216,6 +235,11 @@ class GeneratedRdds:
         """Record that a node was added after a batch: it has no RDD up to that time."""
         with self._lock:
             self._added_ms[node] = after_ms
+
+    def mark_resumed(self, last_ms: int) -> None:
+        """Record that batches up to a time ran in an earlier run."""
+        with self._lock:
+            self._resumed_ms = last_ms
 
     def mark_gap(self, after_ms: int, time_ms: int) -> None:
         """Record that the batches between two times were skipped: no node has an RDD there.

@@ -135,8 +135,8 @@ class ReducedWindowedDStream(Node):
     ========================== ==========================================================
 
     The first window has no previous one: its result is what entered. A key stays in the result when
-    all of its values have left, until the filter drops its pair. Until the parent has an RDD,
-    the window has none, or by Scala's rule an empty one. The cost is that of the keys that entered or
+    all of its values have left, until the filter drops its pair. Until the parent has an RDD, the
+    window has none, or by Scala's rule an empty one. The cost is that of the keys that entered or
     left, and of copying the rest; it does not grow with the window.
 
     Semantics: PythonReducedWindowedDStream of org.apache.spark.streaming.api.python, by Scala's

@@ -66,6 +66,7 @@ def resume(engine: Engine, recovered: RecoveredStream, missed_batches: MissedBat
     steps.commit_repartitioned()
     fault("rec.replay")
     steps.recompute_states()
+    engine.rdds.mark_resumed(state.last_ms)
     in_flight = batches_in_flight(records, plan)
     engine.planner.resume(state.last_ms, records.begins, in_flight)
     if missed_batches != "all":
@@ -219,7 +220,7 @@ class ResumeSteps:
         """Restore each snapshot and version that a later batch may need.
 
         Raises:
-            RestartError: state has to be repartitioned, and its record does not fit before the next batch.
+            RestartError: state has to be repartitioned, and there is no room for its record.
             Exception: a job that repartitions state failed.
         """
         for node in self.progress.over(self.engine.plan.nodes, "restoring state"):

@@ -285,6 +285,20 @@ def test_what_windows_read_is_computed_first() -> None:
     assert node.asked == [6000, 7000, 8000, 9000, 10_000]
 
 
+def test_what_windows_read_of_an_earlier_run_is_computed_first() -> None:
+    """Before anything of the batch; nothing of this run, and nothing without an earlier one."""
+    node = Made(lambda time_ms, rdds: cast(Any, SimpleNamespace(is_cached=True)))
+    window = WindowedDStream(node, WindowTimes(4000, 1000, 1000), "window at a.py:3")
+    rdds = rdds_over(cast(Any, None), window)
+    rdds.make_resumed(9000)
+    assert node.asked == []
+    rdds.mark_resumed(8000)
+    rdds.make_resumed(9000)
+    assert node.asked == [6000, 7000, 8000]
+    rdds.make_resumed(10_000)
+    assert node.asked == [6000, 7000, 8000]
+
+
 def test_a_failure_before_the_batch_fails_the_window() -> None:
     """The window has the error of the oldest RDD that it reads, which is tried once a batch."""
 
