@@ -44,7 +44,7 @@ def run_stream(name: str, directory: Path, operators: int, partitions: int) -> N
     monitor = Monitor("stream", name, 1000, SystemClock(), BATCHES)
     log = StreamCheckpoint.take_over(open_files(str(directory)), f"stream-{name}", now_ms=1)
     uids = [f"operator-{number}" for number in range(operators)]
-    log.begin(0, 1000, {}, beginning="0" * 32)
+    log.begin(0, 1000, {}, token="0" * 32)
     log.commit(0, 1000, stores=[store(uid, partitions) for uid in uids])
     nodes = [GraphNode(number, "state", f"map at {uid}", uid) for number, uid in enumerate(uids)]
     output = GraphNode(operators, "output", "pprint at app.py:20")

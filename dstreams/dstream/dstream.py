@@ -37,7 +37,7 @@ from dstreams.kafka.output_commits import DEFAULT_TOPIC
 from dstreams.sinks.console import ConsolePrinter
 from dstreams.sinks.foreach import ForeachBatch
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
-from dstreams.sinks.promise import OutputPromise
+from dstreams.sinks.promise import DeliveryGuarantee
 from dstreams.sinks.text_files import TextFilesWriter
 from dstreams.spark.bad_records import BAD_RECORDS, BadRecords
 from dstreams.spark.blocks import Side
@@ -1623,7 +1623,7 @@ class DStream(Generic[T_co]):
         self,
         name: str,
         func: Callable[[OutputBatch, RDD[Any]], None],
-        promise: OutputPromise,
+        promise: DeliveryGuarantee,
         identity: str | None = None,
     ) -> None:
         self._ssc._require_initialized("output operations cannot be added")

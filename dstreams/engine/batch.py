@@ -27,7 +27,7 @@ class Batch:
         submitted_ms: clock when the input was fixed.
         failure: why the input could not be fixed, None if it could.
         after_ms: time of the previous batch if batches between the two are skipped, else None.
-        token: random id of its begin record; empty without a checkpoint directory.
+        batch_token: random id of its begin record; empty without a checkpoint directory.
         outputs: the outputs that run in this batch.
         planning_ms: duration of each phase of planning.
     """
@@ -38,7 +38,7 @@ class Batch:
     submitted_ms: int
     failure: InputFailure | None = None
     after_ms: int | None = None
-    token: str = ""
+    batch_token: str = ""
     input_infos: tuple[InputInfo, ...] = ()
     outputs: tuple[PlannedOutput, ...] = ()
     planning_ms: Mapping[str, int] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from dstreams.monitoring.pictures.tables import duration
 from dstreams.monitoring.state_access import StateAccess
 from dstreams.monitoring.state_jobs import SnapshotState, StateJobs, StoredState
 from dstreams.monitoring.status import DURABLE_INPUT, DURABLE_STORE, GraphNode, NodeKind
-from dstreams.sinks.promise import WITHOUT_CHECKPOINT, OutputPromise
+from dstreams.sinks.promise import WITHOUT_CHECKPOINT, DeliveryGuarantee
 from dstreams.sources.source import restart_refusal
 
 _WIDTH = 92
@@ -59,7 +59,7 @@ def node_numbers(plan: Plan) -> dict[Node, int]:
     return {node: number for number, node in enumerate(nodes)}
 
 
-def output_promise(output: OutputOperation, *, is_durable: bool) -> OutputPromise:
+def output_promise(output: OutputOperation, *, is_durable: bool) -> DeliveryGuarantee:
     """Return the delivery guarantee of an output, with or without a checkpoint directory."""
     return output.promise if is_durable else WITHOUT_CHECKPOINT
 

@@ -110,7 +110,7 @@ class BatchPlanner:
             submitted_ms=self._clock.now_ms(),
             failure=failure,
             after_ms=last_ms if time_ms > last_ms + self._plan.batch_ms else None,
-            token=self._token(begun),
+            batch_token=self._batch_token(begun),
             input_infos=self._input_infos(inputs),
             outputs=self._outputs(time_ms),
         )
@@ -122,7 +122,7 @@ class BatchPlanner:
         self.tell(BatchSubmitted(batch.pending()))
         return batch
 
-    def _token(self, begun: BeginRecord | None) -> str:
+    def _batch_token(self, begun: BeginRecord | None) -> str:
         if self._checkpoint is None:
             return ""
         return new_attempt() if begun is None else begun.beginning
@@ -176,7 +176,7 @@ class BatchPlanner:
         facts = {} if batch.after_ms is None else {AFTER: batch.after_ms}
         try:
             number, time_ms = batch.batch_id, batch.time_ms
-            self._checkpoint.begin(number, time_ms, inputs, facts=facts, token=batch.token)
+            self._checkpoint.begin(number, time_ms, inputs, facts=facts, token=batch.batch_token)
         except CheckpointError as error:
             self._begin_failure = InputFailure("writing its begin record", error)
             return replace(batch, failure=self._begin_failure)

@@ -313,7 +313,7 @@ class StreamBatchRun(BatchRun):
     def _run_output(self, output_id: int, output: OutputOperation, rdd: RDD[Any]) -> None:
         label_jobs(f"output operation {output_id}: {output.operation}", output_id)
         batch = self._batch
-        seen = self._runner.begun.output_batch(batch.time_ms, batch.token)
+        seen = self._runner.begun.output_batch(batch.time_ms, batch.batch_token)
         planned = PlannedOutput(output_id, output.operation)
         try:
             self.run_output(batch.time_ms, planned, partial(output.func, seen, rdd))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 from pyspark import RDD, SparkContext, StorageLevel
 
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import AT_LEAST_ONCE, OutputPromise
+from dstreams.sinks.promise import AT_LEAST_ONCE, DeliveryGuarantee
 from dstreams.sources.source import Source
 from dstreams.state.state_versions import StateVersions
 
@@ -165,5 +165,5 @@ class OutputOperation:
     parent: Node
     func: Callable[[OutputBatch, RDD[Any]], None]
     operation: str
-    promise: OutputPromise = AT_LEAST_ONCE
+    promise: DeliveryGuarantee = AT_LEAST_ONCE
     identity: str | None = None

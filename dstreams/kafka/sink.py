@@ -41,7 +41,7 @@ from dstreams.kafka.output_commits import (
 from dstreams.kafka.producer_parameters import ProducerParameters
 from dstreams.kafka.producers import ProducerRecord, keep, lend_producer, plain_producer
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import AT_LEAST_ONCE, OutputPromise
+from dstreams.sinks.promise import AT_LEAST_ONCE, DeliveryGuarantee
 from dstreams.spark.worker_gc import settle_worker
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Written(NamedTuple):
     found: int
 
 
-_EXACTLY_ONCE = OutputPromise(
+_EXACTLY_ONCE = DeliveryGuarantee(
     "exactly once",
     "for who reads with isolation.level=read_committed; where an older copy of the checkpoint is "
     "put back, the stream stops",
@@ -104,7 +104,7 @@ class KafkaOutput:
         return {**vars(self), "_log": None}
 
     @property
-    def promise(self) -> OutputPromise:
+    def promise(self) -> DeliveryGuarantee:
         """How often readers see a batch."""
         return _EXACTLY_ONCE if self._exactly_once else AT_LEAST_ONCE
 
@@ -382,7 +382,7 @@ class _TransactionTask:
             producer.abort()
             raise
         keep(self.config, name, producer)
-        done = Committed(self.batch.batch_id, self.batch.beginning, self.parts)
+        done = Committed(self.batch.batch_id, self.batch.batch_token, self.parts)
         return _Report(split, attempt, count, done)
 
     def _is_before(self, last: Committed) -> bool:

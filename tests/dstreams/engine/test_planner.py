@@ -173,8 +173,8 @@ def test_each_batch_reads_on_where_the_one_before_has_ended() -> None:
     assert [batch.time_ms for batch in batches] == [1000, 2000, 3000]
     assert ends(log) == {1000: [2, 2], 2000: [4, 4], 3000: [6, 6]}
     assert [begun[1] for begun in log.begun.values()] == [{}] * 3
-    assert [batch.token for batch in batches] == [begun[2] for begun in log.begun.values()]
-    assert len({batch.token for batch in batches}) == 3
+    assert [batch.batch_token for batch in batches] == [begun[2] for begun in log.begun.values()]
+    assert len({batch.batch_token for batch in batches}) == 3
     assert made.events == [BatchSubmitted(batch.pending()) for batch in batches]
 
 
@@ -225,7 +225,7 @@ def test_a_batch_in_flight_runs_again_as_it_was() -> None:
     made.planner.resume(1000, begins, {2000: begins[2000]})
     again, following = made.planner.plan_batch(), made.planner.plan_batch()
     assert [info.records for info in again.input_infos] == [5, 0]
-    assert [again.token, following.token == again.token] == ["then", False]
+    assert [again.batch_token, following.batch_token == again.batch_token] == ["then", False]
     assert ends(log) == {3000: [9, 2]}
 
 
