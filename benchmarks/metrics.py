@@ -17,7 +17,7 @@ from time import perf_counter
 from checkpoint import FileRef, PartitionCommit, StoreCommit, open_files
 from checkpoint.state_store import VersionId
 from dstreams.common.clock import SystemClock
-from dstreams.engine.transaction_log import TransactionLog
+from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.kafka.offsets import TopicPartition
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo, StateOperatorInfo
 from dstreams.monitoring.metrics import render_metrics
@@ -42,9 +42,9 @@ def store(uid: str, partitions: int) -> StoreCommit:
 def run_stream(name: str, directory: Path, operators: int, partitions: int) -> None:
     """Register a stream that has run its batches."""
     monitor = Monitor("stream", name, 1000, SystemClock(), BATCHES)
-    log = TransactionLog.take_over(open_files(str(directory)), f"stream-{name}", now_ms=1)
+    log = StreamCheckpoint.take_over(open_files(str(directory)), f"stream-{name}", now_ms=1)
     uids = [f"operator-{number}" for number in range(operators)]
-    log.begin(0, 1000, {}, beginning="0" * 32)
+    log.begin(0, 1000, {}, token="0" * 32)
     log.commit(0, 1000, stores=[store(uid, partitions) for uid in uids])
     nodes = [GraphNode(number, "state", f"map at {uid}", uid) for number, uid in enumerate(uids)]
     output = GraphNode(operators, "output", "pprint at app.py:20")

@@ -21,28 +21,17 @@ from dstreams.common.settings import UNLIMITED_MS, Settings
 from dstreams.dstream.block_dstream import BlockDStream, blocks_of
 from dstreams.dstream.dstream import DStream
 from dstreams.engine.engine import Engine
-from dstreams.engine.explain import explanation
-from dstreams.engine.graph_nodes import graph_nodes, node_numbers
-from dstreams.engine.lifecycle import LifeCycle, StreamingContextState
+from dstreams.engine.inspection import explanation, graph_nodes, node_numbers, state_access
+from dstreams.engine.lifecycle import StreamingContextState, StreamRunner
 from dstreams.engine.recovery.compatibility import RestoreReport
-from dstreams.engine.recovery.find import (
-    FoundStream,
-    find_stream,
-    require_restartable,
-    spark_for,
-    spark_of_setup,
-)
-from dstreams.engine.recovery.graph_snapshot import read_graph_snapshot, settings_of
-from dstreams.engine.recovery.restore_point import RestorePoint
+from dstreams.engine.recovery.recover import RecoveredStream, recover, spark_for, spark_of_setup
 from dstreams.engine.startup import EngineConfig, check_graph, warn_of_refusals
-from dstreams.engine.state_queries import state_access
 from dstreams.errors import (
     InvalidStreamError,
     RestartError,
     StreamLifecycleError,
 )
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node
+from dstreams.graph.node import InputDStream, Node
 from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.graph.transformed import TransformedDStream, TransformFunc
 from dstreams.listener import CALLBACKS, StreamingListener
@@ -133,7 +122,7 @@ class StreamingContext:
         mask_by(conf)
         self._settings = settings or Settings.from_conf(conf)
         self._checkpoint_directory: str | None = None
-        self._restore_point: RestorePoint | None = None
+        self._recovered_stream: RecoveredStream | None = None
         self._allowed_classes = AllowedClasses()
         self._bus = ListenerBus(StreamingListener, CALLBACKS, self._settings.max_queued_events)
         for name in self._settings.extra_listeners:
@@ -146,7 +135,7 @@ class StreamingContext:
             self._settings.retained_batches,
             registry().changed,
         )
-        self._life = LifeCycle(
+        self._life = StreamRunner(
             self, self._check_graph, self._sc, self._settings, self._bus, self._monitor
         )
         warn_if_untuned(sparkContext)
@@ -206,7 +195,7 @@ class StreamingContext:
         """
         require_arity(setupFunc, (0,), "getOrCreate", "f() -> StreamingContext")
         try:
-            found = find_stream(checkpointPath)
+            found = recover(checkpointPath)
             if found is not None:
                 return cls._recovered(checkpointPath, found)
         except RestartError as error:
@@ -279,15 +268,14 @@ class StreamingContext:
                 created is stopped.
         """
         require_arity(setupFunc, (0,), "restore", "f() -> StreamingContext")
-        found = find_stream(checkpointPath)
+        found = recover(checkpointPath)
         with spark_of_setup(is_kept=not dryRun):
             ssc, report = _set_up(setupFunc), RestoreReport(None)
             if found is not None:
-                found = found.trusted()
-                report, point = found.compare(ssc._graph, ssc._sc, tuple(allowRemoved))
+                report, found = found.compare(ssc._graph, ssc._sc, tuple(allowRemoved))
                 if not dryRun:
                     _require_fit(report, found)
-                    ssc._restore_point = point
+                    ssc._recovered_stream = found
             if dryRun:
                 ssc._life.finish()
                 return report
@@ -295,8 +283,8 @@ class StreamingContext:
 
     @classmethod
     def getActive(cls: type[Self]) -> Self | None:
-        """Return the running context of this process, or None."""
-        life = LifeCycle.active
+        """Return the context of this process that is started and not stopped, if there is one."""
+        life = StreamRunner.active
         active: Self | None = None if life is None else life.context
         return active
 
@@ -486,7 +474,7 @@ class StreamingContext:
            +- queueStream at ... [uid numbers]
         <BLANKLINE>
         == Durable ==
-        nothing: there is no checkpoint directory, a restart begins anew
+        nothing: there is no checkpoint directory, a restart starts from scratch
         <BLANKLINE>
         == Outputs ==
         pprint-0, pprint at ...
@@ -928,7 +916,7 @@ class StreamingContext:
                 batch_datetime(begin),
                 batch_datetime(end),
             )
-        return self._engine.history.remembered(node, begin - slide, end)
+        return self._engine.rdds.between(node, begin - slide, end)
 
     def _newest(self, node: Node) -> tuple[int, RDD[Any]] | None:
         """Return the batch time and RDD of the newest batch of *node*."""
@@ -946,13 +934,13 @@ class StreamingContext:
                 f"{node.operation} has no RDD: no output uses it, so no batch computes it; add an "
                 "output such as pprint() before the first batch"
             )
-        return engine.history.newest(node, ran_ms)
+        return engine.rdds.newest(node, ran_ms)
 
     def _plan(self, *others: Node) -> tuple[Plan, bool]:
         """Return the running plan, or a draft that includes *others*, and whether it is durable."""
         engine = self._engine
         if engine is not None and all(node in engine.plan.nodes for node in others):
-            return engine.plan, engine.log is not None
+            return engine.plan, engine.checkpoint is not None
         draft = self._graph.draft(0, *others)
         if self._checkpoint_directory is not None or self._sc._jsc is None:
             return draft, self._checkpoint_directory is not None
@@ -990,17 +978,14 @@ class StreamingContext:
         return None
 
     @classmethod
-    def _recovered(cls: type[Self], directory: str, found: FoundStream) -> Self:
+    def _recovered(cls: type[Self], directory: str, found: RecoveredStream) -> Self:
         """Recreate the context of an earlier run."""
-        found = found.trusted()
         make: Callable[..., Self] = cls
         with spark_for(found.description) as spark:
             seconds = found.description["batch_ms"] / 1000
-            ssc = make(spark, seconds, settings=settings_of(found.snapshot))
-            ssc._graph = read_graph_snapshot(found.files, found.snapshot, spark, ssc)
-            require_restartable(ssc._graph)
-            found.require_same_places(ssc._graph)
-            ssc._restore_point = found.restore_point()
+            ssc = make(spark, seconds, settings=found.payload.settings)
+            ssc._graph = found.graph(spark, ssc)
+            ssc._recovered_stream = found
             return _with_directory(ssc, directory)
 
     def _check_graph(self) -> Callable[[], Engine]:
@@ -1014,7 +999,7 @@ class StreamingContext:
             self._tell,
             self,
             self._given_settings,
-            self._restore_point,
+            self._recovered_stream,
             classes_of_program(self._graph, allowed=self._allowed_classes, depth=2),
             self._monitor.set_restart_progress,
         )
@@ -1022,11 +1007,11 @@ class StreamingContext:
 
         def open_engine() -> Engine:
             run_id = str(uuid4())
-            self._monitor.starting(checked.point.stream_id, run_id)
+            self._monitor.starting(checked.stream_id, run_id)
             registry().add(self._monitor)
             registry().show_dashboard(self._sc, self._settings)  # before a restart: it may be long
             engine = checked.open()
-            self._restore_point = None  # frees what was read
+            self._recovered_stream = None  # frees what was read
             self._monitor.started(_opened(engine, run_id))
             return engine
 
@@ -1088,21 +1073,21 @@ class JavaCalls:
 
 
 def _opened(engine: Engine, run_id: str) -> RunInfo:
-    nodes = graph_nodes(engine.plan, is_durable=engine.log is not None)
+    nodes = graph_nodes(engine.plan, is_durable=engine.checkpoint is not None)
     snapshots = [engine.plan.nodes[node].uid for node in engine.plan.checkpointed()]
     return RunInfo(
         engine.stream_id,
         run_id,
         nodes,
-        engine.log,
+        engine.checkpoint,
         snapshots,
         engine.rate_limits,
         state_access(engine),
-        engine.history.states.local_directory if engine.plan.in_state_store() else None,
+        engine.rdds.states.local_directory if engine.plan.in_state_store() else None,
     )
 
 
-def _require_fit(report: RestoreReport, found: FoundStream) -> None:
+def _require_fit(report: RestoreReport, found: RecoveredStream) -> None:
     """Raise RestartError for the refusals of *report* and log its notes."""
     if report.refusals:
         raise RestartError(

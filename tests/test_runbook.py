@@ -14,7 +14,7 @@ from checkpoint.cli.verify import Note
 from checkpoint.errors import Damage
 from dstreams import errors
 from dstreams.cli.main import parser
-from dstreams.engine.failure_watchdog import STATUSES
+from dstreams.engine.signals import STATUSES
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = DOCS / "pages" / "operations"

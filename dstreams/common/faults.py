@@ -1,6 +1,6 @@
 """Named steps of a batch, and of a restart, at which a drill can make the driver fail.
 
-Streams and queries have all of them, in the order of :mod:`dstreams.engine.transaction_log`.
+Streams and queries have all of them, in the order of :mod:`dstreams.engine.stream_checkpoint`.
 
 Nothing happens, and nothing is looked up, unless ``DSTREAMS_FAULTS`` is set when it starts::
 

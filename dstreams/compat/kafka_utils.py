@@ -19,7 +19,7 @@ from dstreams.context import StreamingContext
 from dstreams.dstream import DStream
 from dstreams.dstream.block_dstream import BlockDStream, blocks_of
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.input import InputDStream
+from dstreams.graph.node import InputDStream
 from dstreams.kafka.decoding import AsRecords, decoding_of, require_dead_letters
 from dstreams.kafka.fetch import FetchConfig
 from dstreams.kafka.kafka_rdd import KafkaRDD

@@ -19,8 +19,7 @@ from dstreams.dstream.dstream import DStream, state_rdd
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.node import Node
 from dstreams.graph.state import StateDStream
-from dstreams.graph.window_times import WindowTimes
-from dstreams.graph.windowed import WindowedDStream
+from dstreams.graph.windowed import WindowedDStream, WindowTimes
 from dstreams.sinks.text_files import EncodedFilesWriter
 from dstreams.spark.blocks import Side
 from dstreams.spark.totals import count_all

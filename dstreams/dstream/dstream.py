@@ -27,22 +27,17 @@ from dstreams.common.callables import (
 from dstreams.common.configuration import COUNT
 from dstreams.common.durations import batch_datetime, batch_time_ms, require_duration_ms
 from dstreams.errors import InvalidStreamError, StreamLifecycleError
-from dstreams.graph.node import Node
-from dstreams.graph.output import OutputOperation
+from dstreams.graph.node import Node, OutputOperation
 from dstreams.graph.plan import StreamOptions
-from dstreams.graph.reduced import ReducedDStream
-from dstreams.graph.reduced_window import ReducedWindowedDStream
-from dstreams.graph.state import StateDStream
-from dstreams.graph.state_store_dstream import SnapshotDStream, StateStoreDStream
-from dstreams.graph.transformed import TransformFunc
-from dstreams.graph.window_times import WindowTimes
-from dstreams.graph.windowed import WindowedDStream
+from dstreams.graph.state import SnapshotDStream, StateDStream, StateStoreDStream
+from dstreams.graph.transformed import ReducedDStream, TransformFunc
+from dstreams.graph.windowed import ReducedWindowedDStream, WindowedDStream, WindowTimes
 from dstreams.kafka.kafka_sink import KafkaSink
 from dstreams.kafka.output_commits import DEFAULT_TOPIC
 from dstreams.sinks.console import ConsolePrinter
 from dstreams.sinks.foreach import ForeachBatch
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
-from dstreams.sinks.promise import OutputPromise
+from dstreams.sinks.promise import DeliveryGuarantee
 from dstreams.sinks.text_files import TextFilesWriter
 from dstreams.spark.bad_records import BAD_RECORDS, BadRecords
 from dstreams.spark.blocks import Side
@@ -1543,7 +1538,7 @@ class DStream(Generic[T_co]):
         self,
         name: str,
         func: Callable[[OutputBatch, RDD[Any]], None],
-        promise: OutputPromise,
+        promise: DeliveryGuarantee,
         identity: str | None = None,
     ) -> None:
         self._ssc._require_initialized("output operations cannot be added")
@@ -1630,7 +1625,7 @@ class MapWithStateDStream(DStream[Any]):
                 time_ms -= since_ms % self._node.slide_ms
             planned = engine.plan.nodes.get(self._node)
             if planned is not None:
-                states = engine.history.states
+                states = engine.rdds.states
                 entries = states.entries(planned.uid, self._node.operation, time_ms)
         if entries is None:
             raise StreamLifecycleError(

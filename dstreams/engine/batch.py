@@ -1,4 +1,4 @@
-"""A batch as a value: what it reads, and what became of it."""
+"""A batch as a value: its input and its result."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dstreams.errors import BatchFailedError
-from dstreams.graph.input import InputDStream
+from dstreams.graph.node import InputDStream
 from dstreams.monitoring.events import BatchInfo, InputInfo, PendingBatch, PlannedOutput
 from dstreams.sources.source import PlannedInput
 
 
 @dataclass(frozen=True)
 class InputFailure:
-    """Why a batch cannot have its input: where something failed, and what was raised there."""
+    """The error that kept a batch from having its input, and the step that raised it."""
 
     where: str
     error: Exception
@@ -21,16 +21,15 @@ class InputFailure:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch whose input is fixed, and what is told of it.
+    """A batch whose input is fixed.
 
     Args:
         submitted_ms: clock when the input was fixed.
-        failure: why the input could not be fixed, None when it could.
-        after_ms: time of the batch before it, where batches between the two are left out; None
-            where it is one batch duration before.
-        beginning: random id of its begin record; empty without a checkpoint directory.
-        outputs: the outputs that have a turn.
-        planning_ms: how long each phase of planning took.
+        failure: why the input could not be fixed, None if it could.
+        after_ms: time of the previous batch if batches between the two are skipped, else None.
+        batch_token: random id of its begin record; empty without a checkpoint directory.
+        outputs: the outputs that run in this batch.
+        planning_ms: duration of each phase of planning.
     """
 
     batch_id: int
@@ -39,13 +38,13 @@ class Batch:
     submitted_ms: int
     failure: InputFailure | None = None
     after_ms: int | None = None
-    beginning: str = ""
+    batch_token: str = ""
     input_infos: tuple[InputInfo, ...] = ()
     outputs: tuple[PlannedOutput, ...] = ()
     planning_ms: Mapping[str, int] = field(default_factory=dict)
 
     def pending(self, started_ms: int | None = None) -> PendingBatch:
-        """Return what is told of a batch that has not run to its end."""
+        """Return the batch as listeners see it before its end."""
         return PendingBatch(
             self.batch_id,
             self.time_ms,
@@ -58,18 +57,18 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What became of a batch that ran.
+    """The result of a batch.
 
     Args:
-        info: what is told of it.
-        error: what it failed with, None where it did not.
+        info: the batch as listeners see it.
+        error: the error it failed with, None if it succeeded.
         ends_stream: whether no batch may run after it.
         spark_ended: whether Spark ended while it ran; it is not committed then.
-        left_out: what to say of outputs that it was committed without; empty for none.
+        failed_outputs: a message about outputs that it was committed without; empty if none failed.
     """
 
     info: BatchInfo
     error: BatchFailedError | None
     ends_stream: bool = False
     spark_ended: bool = False
-    left_out: str = ""
+    failed_outputs: str = ""

@@ -1,146 +1,167 @@
-"""The inputs of batches on their way to the RDDs that are made of them."""
+"""The inputs of a batch: their RDDs, record counts, and what is reported of them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
-
-from pyspark import RDD
 
 from dstreams.engine.batch import Batch, InputFailure
-from dstreams.engine.input_offsets import InputEnds
+from dstreams.engine.input_offsets import InputOffsets
 from dstreams.errors import MissingInputError
-from dstreams.graph.history import History
-from dstreams.graph.input import InputDStream
+from dstreams.graph.generated_rdds import GeneratedRdds
+from dstreams.graph.node import InputDStream, Node
+from dstreams.graph.plan import Plan
 from dstreams.monitoring.events import InputInfo
-from dstreams.sources.source import PlannedInput, SourceReader, merge_info, remedy_of
+from dstreams.sources.source import (
+    InputDescription,
+    PlannedInput,
+    SourceReader,
+    merge_info,
+    remedy_of,
+)
+from dstreams.spark.bad_records import LeavesOut
 from dstreams.spark.counting import RecordCount, counted_unless_known
 
 logger = logging.getLogger(__name__)
 
+REJECTED = "rejected"
+"""Metadata of an input: the number of records that were rejected."""
+
 
 class BatchInputs:
-    """Feeds the history with the RDDs of inputs, and knows what became of them.
+    """Reads the inputs of batches.
 
-    An input of which files are missing is looked for again in each later batch, as long as anything
-    may ask for it: a state that is made of it waits, and loses no record.
-
-    Args:
-        history: what is fed.
-        readers: the opened source of each input stream.
-        uids: of the input streams.
-        ends: up to where batches read them.
+    An input with missing files is tried again in each later batch, as long as a state or window may
+    need it: the state waits for it and loses no record.
     """
 
     def __init__(
         self,
-        history: History,
+        plan: Plan,
+        rdds: GeneratedRdds,
         readers: Mapping[InputDStream, SourceReader],
-        uids: Mapping[InputDStream, str],
-        ends: InputEnds,
+        offsets: InputOffsets,
     ) -> None:
-        self._history = history
+        self._plan = plan
+        self._rdds = rdds
         self._readers = readers
-        self._uids = uids
-        self._ends = ends
-        self._counts = InputCounts()
+        self._offsets = offsets
+        self._counts: dict[int, RecordCount] = {}
         self._unread: set[InputDStream] = set()
         self._missing: dict[tuple[InputDStream, int], PlannedInput] = {}
 
     @property
     def unread(self) -> Iterable[InputDStream]:
-        """Streams whose input the last batch could not read, and which later ones do without."""
+        """The inputs that the last batch could not read, and which later batches skip."""
         return self._unread
 
-    def feed(self, batch: Batch) -> InputFailure | None:
-        """Feed the inputs of a batch, all that can be made; return why one could not be."""
+    def read(self, batch: Batch) -> InputFailure | None:
+        """Read every input that can be read; return why one could not be."""
         failure = batch.failure
         self._counts.clear()
         for (stream, _), planned in tuple(self._missing.items()):
-            with suppress(MissingInputError):  # who needs it meets the error in the history
-                self._feed(stream, planned)
+            with suppress(MissingInputError):  # a node that needs it fails
+                self._read(stream, planned)
         self._unread = set(self._readers)
         for stream, planned in batch.inputs.items():
             try:
-                self._feed(stream, planned)
+                self._read(stream, planned)
             except Exception as error:
                 where = f"reading the input of {stream.operation}"
                 failure = failure or InputFailure(where, error)
         return failure
 
-    def _feed(self, stream: InputDStream, planned: PlannedInput) -> None:
-        key = stream, planned.time_ms
+    def _read(self, stream: InputDStream, planned: PlannedInput) -> None:
         try:
             rdd = self._readers[stream].read(planned)
         except MissingInputError as error:
-            self._history.withhold(*key, error)
-            self._missing[key] = planned
+            self._rdds.mark_missing(stream, planned.time_ms, error)
+            self._missing[stream, planned.time_ms] = planned
             self._unread.discard(stream)
             raise
-        self._history.feed(*key, self._counts.watch(stream, planned, rdd))
+        if rdd is not None:
+            rdd, count = counted_unless_known(rdd, planned.records)
+            if count is not None:
+                self._counts[stream.stream_id] = count
+        self._rdds.put(stream, planned.time_ms, rdd)
         self._unread.discard(stream)
-        self._missing.pop(key, None)
+        self._missing.pop((stream, planned.time_ms), None)
 
     def committed(self, batch: Batch) -> None:
-        """Let sources know that a batch counts; never raises."""
+        """Notify the sources that a batch was committed; never raises."""
         for stream, planned in batch.inputs.items():
             try:
                 self._readers[stream].commit(planned.end)
             except Exception:
-                logger.warning("%s could not be told", stream.operation, exc_info=True)
+                logger.warning("failed to notify %s of the commit", stream.operation, exc_info=True)
 
-    def forget(self, stream: InputDStream, upto_ms: int) -> None:
-        """Nobody asks for inputs up to a time any more."""
-        self._ends.release(self._uids[stream], upto_ms)
-        for one, time_ms in tuple(self._missing):
-            if one is stream and time_ms <= upto_ms:
-                del self._missing[one, time_ms]
+    def evict(self, batch: Batch) -> None:
+        """Release the inputs that no batch after *batch* needs."""
+        for stream in batch.inputs:
+            planned = self._plan.nodes.get(stream)
+            upto_ms = batch.time_ms - (0 if planned is None else planned.remember_ms)
+            self._offsets.release(self._plan.input_uids[stream], upto_ms)
+            for key in tuple(self._missing):
+                if key[0] is stream and key[1] <= upto_ms:
+                    del self._missing[key]
 
-    def ended(
-        self, planned: Mapping[InputDStream, PlannedInput], infos: Iterable[InputInfo]
-    ) -> tuple[InputInfo, ...]:
-        """Return what is told of the inputs of a batch, with what is known once it has run."""
-        return self._counts.complete(
-            merge_info(info, self._readers[stream].after_batch_info(one))
-            for info, (stream, one) in zip(infos, planned.items(), strict=True)
+    def infos(self, batch: Batch) -> tuple[InputInfo, ...]:
+        """Return the inputs of a batch that ran as listeners see them."""
+        rejected = self._rejected(batch.time_ms)
+        infos = zip(batch.input_infos, batch.inputs.items(), strict=True)
+        return tuple(
+            self._info(info, stream, planned, rejected[stream.stream_id])
+            for info, (stream, planned) in infos
         )
 
-    def explain(self, error: BaseException) -> str | None:
-        """Say what to do about an error, None where no input has to do with it."""
+    def _info(
+        self, info: InputInfo, stream: InputDStream, planned: PlannedInput, rejected: int
+    ) -> InputInfo:
+        count = self._counts.get(stream.stream_id)
+        records = None if count is None else count.records()
+        known = replace(info, records=info.records if records is None else records)
+        noticed = merge_info(known, self._readers[stream].after_batch_info(planned))
+        return merge_info(noticed, _description(noticed, rejected)) if rejected else noticed
+
+    def _rejected(self, time_ms: int) -> Counter[int]:
+        """Return how many records nodes rejected, by the first input that each is made from."""
+        rejected: Counter[int] = Counter()
+        for node in self._plan.nodes:
+            for rdd in self._rdds.between(node, time_ms - 1, time_ms):
+                reports = rdd.left_out.facts() if isinstance(rdd, LeavesOut) else ()
+                stream = next(_inputs_of(node), None)
+                if not reports or stream is None:
+                    continue
+                records = sum(one.records for one in reports)
+                rejected[stream.stream_id] += records
+                logger.warning(
+                    "%s: of the records of the batch at %d ms %s, such as %s",
+                    node.operation,
+                    time_ms,
+                    _rejected_text(records),
+                    reports[0].first,
+                )
+        return rejected
+
+    def remedy(self, error: BaseException) -> str | None:
+        """Return what to do about an error, None if no input explains it."""
         return remedy_of(error, self._readers.values())
 
 
-class InputCounts:
-    """Record counts that sources could not say, or not exactly: a batch's own jobs find out."""
+def _inputs_of(node: Node) -> Iterator[InputDStream]:
+    if isinstance(node, InputDStream):
+        yield node
+    for parent in node.parents:
+        yield from _inputs_of(parent)
 
-    def __init__(self) -> None:
-        self._counts: dict[int, RecordCount] = {}
 
-    def clear(self) -> None:
-        """Forget the batch before: what its tasks may still say is dropped."""
-        self._counts.clear()
+def _description(info: InputInfo, records: int) -> InputDescription:
+    known = info.metadata.get(REJECTED, 0)
+    return InputDescription(f"; {_rejected_text(records)}", {REJECTED: known + records})
 
-    def watch(
-        self, stream: InputDStream, planned: PlannedInput, rdd: RDD[Any] | None
-    ) -> RDD[Any] | None:
-        """Return the RDD to run instead of *rdd*, which counts where the count is not known."""
-        if rdd is None:
-            return None
-        watched, count = counted_unless_known(rdd, planned.records)
-        if count is not None:
-            self._counts[stream.stream_id] = count
-        return watched
 
-    def complete(self, infos: Iterable[InputInfo]) -> tuple[InputInfo, ...]:
-        """Return *infos* with the counts that are known now."""
-        counts = self._counts
-        found = {stream_id: count.records() for stream_id, count in counts.items()}
-        return tuple(
-            info
-            if found.get(info.stream_id) is None
-            else replace(info, records=found[info.stream_id])
-            for info in infos
-        )
+def _rejected_text(records: int) -> str:
+    return f"{records} could not be decoded and were skipped"

@@ -1,4 +1,4 @@
-"""Up to where batches have read each input, and the snapshots that stand for old begin records."""
+"""The offsets up to which batches have read each input."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from dstreams.sources.source import (
 logger = logging.getLogger(__name__)
 
 
-class InputEnds:
-    """The offset at which each batch ends, by input and batch time; safe between threads.
-
-    The driver goes by offsets where it asks readers, and by batch times where it asks storage.
+class InputOffsets:
+    """The end offset of each batch, by input and batch time; thread-safe.
 
     Args:
-        readers: of the inputs, by uid.
-        begins: what an earlier run has begun, by the times of batches.
+        readers: the readers of the inputs, by uid.
+        begins: the begin records of earlier runs, by batch time.
         upto_ms: time of the last batch that does not run again.
     """
 
@@ -46,7 +44,7 @@ class InputEnds:
                     self.begun(time_ms, {uid: planned.end})
 
     def begun(self, time_ms: int, ends: Mapping[str, Any]) -> None:
-        """Take note of how far a batch reads; one of an earlier run may be told again."""
+        """Add the end offsets of a batch; adding a batch twice is harmless."""
         with self._lock:
             for uid, end in ends.items():
                 if uid in self._ends and (not self._ends[uid] or self._ends[uid][-1] != end):
@@ -59,37 +57,37 @@ class InputEnds:
             return self._ends[uid][-1] if self._ends[uid] else None
 
     def at(self, uid: str, time_ms: int) -> Any:
-        """Return the offset up to which batches up to a time read an input."""
+        """Return the end offset of the last batch up to a time, None if no batch has one."""
         with self._lock:
             count = bisect_right(self._times[uid], time_ms)
             return self._ends[uid][count - 1] if count else None
 
     def release(self, uid: str, upto_ms: int) -> None:
-        """Tell a reader that no batch of this run uses what batches up to a time have read."""
+        """Let a reader release the records of batches up to a time, which no RDD uses any more."""
         end = self.at(uid, upto_ms)
         if end is not None:
             self._readers[uid].release(end)
-        if not _has_history(self._readers[uid]):
+        if not _needs_history(self._readers[uid]):
             self._forget(uid, upto_ms)
 
     @property
     def history_readers(self) -> dict[str, SourceReader]:
-        """The readers that need to know what earlier batches have read, by uid."""
-        return {uid: reader for uid, reader in self._readers.items() if _has_history(reader)}
+        """The readers that depend on what earlier batches have read, by uid."""
+        return {uid: reader for uid, reader in self._readers.items() if _needs_history(reader)}
 
     def snapshot_size(self) -> int:
-        """About how many things a snapshot would name."""
+        """Return the approximate number of entries in a snapshot."""
         return sum(reader.snapshot_size() or 0 for reader in self.history_readers.values())
 
     def snapshot(self, upto_ms: int) -> dict[str, Mapping[str, Any]]:
-        """Return what each input has to know of batches up to a time."""
+        """Return a snapshot of what batches up to a time have read, by uid."""
         return {
             uid: reader.snapshot(self.at(uid, upto_ms))
             for uid, reader in self.history_readers.items()
         }
 
     def retire(self, upto_ms: int) -> None:
-        """Let readers give up what only batches up to a time have read: a snapshot is durable."""
+        """Let readers drop what batches up to a time have read: a snapshot of it is durable."""
         for uid, reader in self.history_readers.items():
             reader.retire(self.at(uid, upto_ms))
             self._forget(uid, upto_ms)
@@ -100,22 +98,17 @@ class InputEnds:
             del self._times[uid][:old], self._ends[uid][:old]
 
 
-def _has_history(reader: SourceReader) -> bool:
+def _needs_history(reader: SourceReader) -> bool:
     return reader.snapshot_size() is not None
 
 
 def planned_before(
     source: Source, reader: SourceReader, time_ms: int, said: object
 ) -> PlannedInput | None:
-    """Return what an earlier run planned for a batch, None where it had not that input.
+    """Return the input that an earlier run planned for a batch, None if it lacked that input.
 
-    What is gone with the driver that had it is planned no more; the log says so.
-
-    Args:
-        source: the source.
-        reader: the reader that this run has of it.
-        time_ms: time of the batch.
-        said: what the begin record of the batch says of the input.
+    *said* is the input in the begin record of the batch. Records that were lost with the earlier
+    driver are skipped, with a warning.
     """
     if not isinstance(said, Mapping) or INPUT_END not in said:
         return None
@@ -135,7 +128,7 @@ def planned_before(
 
 
 def planned_in(begins: Mapping[int, BeginRecord], uid: str) -> dict[int, PlannedInput]:
-    """Return what begin records say that batches read of an input, by their times, oldest first."""
+    """Return the planned input of each batch from its begin record, by time, oldest first."""
     return {
         time_ms: PlannedInput.from_record(time_ms, said)
         for time_ms, begun in sorted(begins.items())

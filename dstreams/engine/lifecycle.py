@@ -1,4 +1,4 @@
-"""The life of a stream: it is started or stepped, waited for, and stopped."""
+"""The life cycle of a stream: start or step, wait, and stop."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ from dstreams.common.clock import Clock
 from dstreams.common.settings import Settings
 from dstreams.common.waiting import wait_in_steps
 from dstreams.engine.engine import Engine
-from dstreams.engine.failure_watchdog import FailureWatchdog
-from dstreams.engine.interrupts import interruptible
 from dstreams.engine.scheduler import Scheduler
-from dstreams.engine.signals import SignalStop
-from dstreams.engine.unfinished_work import cut_off
+from dstreams.engine.signals import FailureWatchdog, SignalStop, interruptible
 from dstreams.errors import DurabilityError, IncompleteStopError, StreamLifecycleError
 from dstreams.monitoring.events import BatchInfo, StreamingStarted
 from dstreams.monitoring.listener_bus import ListenerBus
@@ -32,25 +29,25 @@ from dstreams.spark.job_watch import JobWatch, watched
 logger = logging.getLogger(__name__)
 
 LISTENERS_S = 5.0
-"""Seconds that a step and a stop wait for listeners that have not been told everything yet."""
+"""Seconds that a step and a stop wait for listeners to receive all events."""
 
 
 class StreamingContextState(str, Enum):
-    """Where a context is in its life; it never goes back."""
+    """The state of a context; it only moves forward."""
 
     INITIALIZED = "INITIALIZED"
     ACTIVE = "ACTIVE"
     STOPPED = "STOPPED"
 
 
-class LifeCycle:
-    """Who runs the batches of a context, who waits for them, and who ends them.
+class StreamRunner:
+    """Runs the batches of a context, waits for them and stops them; one per process is active.
 
-    A process has one active life at a time. *check* refuses streams that cannot run, touches
-    nothing, and returns what opens them.
+    *check* rejects streams that cannot run, changes nothing, and returns a function that opens
+    them.
     """
 
-    active: ClassVar[LifeCycle | None] = None
+    active: ClassVar[StreamRunner | None] = None
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(
@@ -67,7 +64,7 @@ class LifeCycle:
         self.engine: Engine | None = None
         self.scheduler: Scheduler | None = None
         self.failure = FailureWatchdog()
-        self.has_lasting_checkpoint = True  # else nobody can go back to a batch of it
+        self.has_lasting_checkpoint = True  # else a rewind is not possible
         self._check = check
         self._spark = spark
         self._settings = settings
@@ -87,7 +84,7 @@ class LifeCycle:
         self._stop_gracefully = False
 
     def require_initialized(self, what: str) -> None:
-        """Refuse *what* when the context has been started or stopped."""
+        """Raise for *what* if the context has been started or stopped."""
         if self.state is not StreamingContextState.INITIALIZED:
             when = "started" if self.state is StreamingContextState.ACTIVE else "stopped"
             raise StreamLifecycleError(
@@ -96,18 +93,18 @@ class LifeCycle:
             )
 
     def start(self, clock: Clock) -> bool:
-        """Let batches run as time passes; returns False where they do already."""
-        with LifeCycle._lock:
+        """Run batches in real time; return False if they run already."""
+        with StreamRunner._lock:
             if self.state is StreamingContextState.ACTIVE:
                 if self.scheduler is None:
                     raise StreamLifecycleError(
-                        "a context that is stepped by hand cannot be started; step on, or stop it "
-                        "and take up its checkpoint with another"
+                        "a context that is stepped cannot be started; continue with step(), or "
+                        "stop it and resume its checkpoint with a new context"
                     )
                 logger.warning("StreamingContext has already been started")
                 return False
             watch = JobWatch(self._spark, clock, self._settings.task_timeout_ms)
-            starting = SignalStop(self._end_in_start)
+            starting = SignalStop(self._stop_in_start)
             starting.install()
             try:
                 with watch.watching():
@@ -121,7 +118,7 @@ class LifeCycle:
                 self._settings,
                 watch,
                 report=self.report,
-                failed=self.failure.happened,
+                failed=self.failure.stream_failed,
                 finished=self.finish,
             )
             self.scheduler.start()
@@ -139,7 +136,7 @@ class LifeCycle:
                 self._stepping = None
 
     def stop(self, stop_spark: bool, gracefully: bool) -> None:
-        """Stop the streams, and Spark where that is asked for."""
+        """Stop the streams, and Spark if *stop_spark*."""
         self._was_stopped = True
         scheduler = self.scheduler
         incomplete: IncompleteStopError | None = None
@@ -151,7 +148,7 @@ class LifeCycle:
             return
         if scheduler is None or self.state is StreamingContextState.STOPPED:
             if self.state is not StreamingContextState.ACTIVE:
-                active = LifeCycle.active
+                active = StreamRunner.active
                 other = (
                     f"; another one is, started at {active._started_at}, which "
                     "StreamingContext.getActive() returns"
@@ -177,7 +174,7 @@ class LifeCycle:
             raise incomplete
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until the streams are stopped, raise what was reported, and say whether they are."""
+        """Wait until the streams are stopped; raise what was reported, return False on timeout."""
         with self._ended:
             self._was_awaited = True
             wait_in_steps(
@@ -186,35 +183,35 @@ class LifeCycle:
                 timeout,
             )
         if self._error is not None:
-            # The program goes on, and may do something else now, unless it was asked to end.
+            # The program may do something else now, unless it was asked to end.
             self._was_awaited = self._error is self._incomplete
             self.failure.seen()
             raise self._error
         return self.state is StreamingContextState.STOPPED
 
-    def report(self, error: BaseException, goes_on: bool = True) -> None:
-        """Let ``awaitTermination`` raise *error*, unless an earlier one stands.
+    def report(self, error: BaseException, fatal: bool = False) -> None:
+        """Let ``awaitTermination`` raise *error*, unless there was an earlier one.
 
-        Unless it *goes_on*, the context has failed when it ends.
+        If it is *fatal*, the context counts as failed when it ends.
         """
         with self._ended:
             if self._error is None:
                 self._error = error
             self._ended.notify_all()
-        self._monitor.failed(str(error), continues=goes_on)
+        self._monitor.failed(str(error), continues=not fatal)
 
     def finish(self) -> None:
-        """End the life of the context; called by whoever comes first, and harmless after."""
-        with LifeCycle._lock:
+        """Stop the context; calling it again is harmless."""
+        with StreamRunner._lock:
             engine, self.engine = self.engine, None
             if engine is not None:
                 newest = self._monitor.newest()
                 ran = "no batch" if newest is None else f"batch {newest.batch_id} as the last one"
                 logger.info("the streams have stopped, with %s", ran)
-                self._tell_what_is_left(engine)
+                self._report_unfinished_work(engine)
                 engine.close(in_order=self._was_stopped)
-            if LifeCycle.active is self:
-                LifeCycle.active = None
+            if StreamRunner.active is self:
+                StreamRunner.active = None
         self._bus.close(LISTENERS_S)
         self._monitor.ended()
         registry().ended(self._monitor)
@@ -227,18 +224,18 @@ class LifeCycle:
             self._spark.stop()
 
     def _activate(self) -> Engine:
-        """Freeze the graph and open the sources; if sources cannot be opened, stop the context.
+        """Freeze the graph and open the sources; if they cannot be opened, stop the context.
 
-        If the streams cannot run as they are defined, nothing was opened or claimed, and the
-        context stays as it was: the program may define what is missing, and try again.
+        If the streams cannot run as they are defined, the context stays unchanged, and the program
+        may define what is missing and try again.
         """
         if self.state is StreamingContextState.STOPPED:
             raise StreamLifecycleError(
                 "the StreamingContext has already been stopped and cannot run again; create a "
                 "new one"
             )
-        with LifeCycle._lock:
-            active = LifeCycle.active
+        with StreamRunner._lock:
+            active = StreamRunner.active
             if active is not None:
                 raise StreamLifecycleError(
                     "only one StreamingContext may be active in a process; the active one was "
@@ -256,19 +253,19 @@ class LifeCycle:
                 self._monitor.failed(str(error) or type(error).__name__)
                 self.finish()
                 raise
-            LifeCycle.active = self
+            StreamRunner.active = self
             self.engine = engine
             self.state = StreamingContextState.ACTIVE
             self._bus.post(StreamingStarted(engine.clock.now_ms()))
             return engine
 
     def _begin_steps(self) -> None:
-        """Let this thread step, and no other one meanwhile; a stop is put off until it has."""
-        with LifeCycle._lock:
+        """Let only this thread step; a stop is postponed until the step has ended."""
+        with StreamRunner._lock:
             if self.scheduler is not None:
                 raise StreamLifecycleError(
-                    "a context that was started cannot be stepped by hand; its batches run as time "
-                    "passes, or give it a ManualClock"
+                    "a context that was started cannot be stepped; its batches run in real time, "
+                    "or give it a ManualClock"
                 )
             if self._stepping is not None:
                 raise StreamLifecycleError(
@@ -295,10 +292,8 @@ class LifeCycle:
                 if self._stop_after_step:
                     self._end_steps()
                 raise KeyboardInterrupt(result.info.failure)
-            if (
-                result.left_out and self.has_lasting_checkpoint
-            ):  # why is in the error, which the caller gets
-                logger.error("%s", result.left_out)
+            if result.failed_outputs and self.has_lasting_checkpoint:
+                logger.error("%s", result.failed_outputs)
             if result.ends_stream:  # another failure is in the batches, and in what is raised
                 self._monitor.failed(str(result.error))
             if result.spark_ended or isinstance(result.error, DurabilityError):
@@ -315,17 +310,16 @@ class LifeCycle:
         return infos
 
     def _end_steps(self) -> None:
-        """Stop after a step in which that was asked for, as after any other batch."""
+        """Stop after a step, as requested during it."""
         if self.engine is not None:
             self.engine.checkpoint_at_end(is_abandoned=not self._stop_gracefully)
         self.finish()
 
-    def _tell_what_is_left(self, engine: Engine) -> None:
-        """Name what no batch has run to its end, and let who asked for all of it be told."""
+    def _report_unfinished_work(self, engine: Engine) -> None:
+        """Log what was left behind; after a graceful stop it is an error."""
         scheduler = self.scheduler
         batches = () if scheduler is None else scheduler.unfinished
-        has_graph = engine.log is not None and engine.log.graph is not None
-        left = cut_off(engine, batches, goes_on=has_graph)
+        left = engine.unfinished_work(batches, resumable=engine.has_graph)
         if not left:
             return
         why = "" if scheduler is None else scheduler.why_abandoned
@@ -336,40 +330,40 @@ class LifeCycle:
         message = f"a graceful stop did not run all that was received ({why}); {left}"
         logger.error("%s", message)
         self._incomplete = IncompleteStopError(message, left.batch_times_ms, left.lost, left.again)
-        self.report(self._incomplete, goes_on=False)
+        self.report(self._incomplete, fatal=True)
 
     def _stop_on_signal(self) -> bool:
         if self.state is StreamingContextState.STOPPED:
-            return False  # nobody waits for the streams any more, and the program is meant
+            return False  # the signal is for the program, which does not wait any more
         graceful = self._settings.stop_gracefully_on_shutdown
         second = "; a second signal stops them at once" if graceful else ""
         logger.warning("asked to end by a signal, stopping the streams%s", second)
         self._stop_for_good()
         return self._was_awaited
 
-    def _end_in_start(self) -> bool:
-        """A signal before the streams run: the process ends by it."""
+    def _stop_in_start(self) -> bool:
+        """Let a signal that comes before the streams run end the process."""
         logger.warning(
             "asked to end by a signal while the streams were starting; the process ends, and the "
-            "next start goes on where the checkpoint ends"
+            "next start resumes from the checkpoint"
         )
         return False
 
     def _stop_at_once_on_signal(self) -> None:
-        """A second signal: what a graceful stop has not run by now is left out, and named."""
+        """Turn a graceful stop into a stop at once, on a second signal."""
         if self.scheduler is not None:
             logger.warning("asked to end by a second signal, stopping the streams at once")
             self.scheduler.request_stop(abandon=True, why="a second signal asked to end at once")
 
     def _stop_at_exit(self) -> None:
-        logger.info("the program has come to its end, stopping the streams")
+        logger.info("the program has ended, stopping the streams")
         self._stop_for_good()
 
     def _stop_for_good(self) -> None:
-        """Stop because the process ends, and let its exit status say what was left out."""
+        """Stop because the process ends; its exit status shows if work was left unfinished."""
         graceful = self._settings.stop_gracefully_on_shutdown
         try:
             self.stop(stop_spark=False, gracefully=graceful)
         except IncompleteStopError:
             if not self._was_awaited:
-                self.failure.told_to_nobody()
+                self.failure.lost_at_exit()

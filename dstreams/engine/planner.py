@@ -1,4 +1,4 @@
-"""What the next batch is: its time, what it reads, and the record that says so."""
+"""The planner: the time and input of the next batch, and its begin record."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from checkpoint import BeginRecord, CheckpointError, new_attempt
 from dstreams.common.clock import Clock
 from dstreams.common.faults import fault
 from dstreams.engine.batch import Batch, InputFailure
-from dstreams.engine.input_offsets import InputEnds, planned_before
-from dstreams.engine.recovery.skipped_batches import gap_of
-from dstreams.engine.transaction_log import AFTER, TransactionLog
-from dstreams.graph.input import InputDStream
+from dstreams.engine.input_offsets import InputOffsets, planned_before
+from dstreams.engine.stream_checkpoint import AFTER, StreamCheckpoint, gap_before
+from dstreams.graph.node import InputDStream
 from dstreams.graph.plan import Plan
 from dstreams.monitoring.events import BatchSubmitted, EventHandler, InputInfo, PlannedOutput
 from dstreams.monitoring.progress import PhaseTimer
@@ -25,17 +24,17 @@ class BatchPlanner:
     """Plans the batches of a stream, one after another, each before it runs.
 
     Attributes:
-        begun: the batches that were planned, and what outputs are told of them.
-        missed_until_ms: time of the last batch that was due before this driver was there.
-        names: what people are told that an input is.
+        begun: the batches that were planned.
+        missed_until_ms: time of the last batch that was due before this driver started.
+        names: the name of each input for people.
     """
 
     def __init__(
         self,
         plan: Plan,
         readers: Mapping[InputDStream, SourceReader],
-        ends: InputEnds,
-        log: TransactionLog | None,
+        offsets: InputOffsets,
+        checkpoint: StreamCheckpoint | None,
         clock: Clock,
         tell: EventHandler,
         stream_id: str,
@@ -46,8 +45,8 @@ class BatchPlanner:
         self.tell = tell
         self._plan = plan
         self._readers = readers
-        self._ends = ends
-        self._log = log
+        self._offsets = offsets
+        self._checkpoint = checkpoint
         self._clock = clock
         self._last_ms = plan.zero_ms
         self._in_flight: Mapping[int, BeginRecord] = {}
@@ -56,27 +55,27 @@ class BatchPlanner:
 
     @property
     def next_time_ms(self) -> int:
-        """Time of the batch after the last one that was planned."""
+        """The time of the next batch."""
         if self._gap is not None and self._last_ms == self._gap[0]:
             return self._gap[1]
-        for time_ms, begun in self._in_flight.items():  # an earlier run left out batches, too
-            if gap_of(begun) == self._last_ms:
+        for time_ms, begun in self._in_flight.items():  # an earlier run skipped batches, too
+            if gap_before(begun) == self._last_ms:
                 return time_ms
         return self._last_ms + self._plan.batch_ms
 
     def resume(
         self, last_ms: int, begins: Mapping[int, BeginRecord], in_flight: Mapping[int, BeginRecord]
     ) -> None:
-        """Go on after a batch of an earlier run, of which those in flight run again."""
+        """Continue after the last committed batch; batches in flight run again."""
         self.begun.restore(begins)
         self._last_ms = last_ms
         self._in_flight = in_flight
         _, self.missed_until_ms = self.behind()
 
-    def leave_out_missed(self) -> None:
-        """Plan no batch for the time that passed while no driver ran.
+    def skip_missed(self) -> None:
+        """Skip the batches that were missed while no driver ran.
 
-        The first batch after those in flight is the one that is due now: it has the input of all.
+        The first batch after those in flight is the one that is due now; it reads all their input.
         """
         due_ms = self._plan.batch_upto(self._clock.now_ms())
         last_ms = max([self._last_ms, *self._in_flight])
@@ -84,7 +83,7 @@ class BatchPlanner:
             self._gap = last_ms, due_ms
 
     def behind(self) -> tuple[int, int]:
-        """Return how many batches there are to run up to now, and the time of the last of them."""
+        """Return the number of batches up to now that have not run, and the time of the last."""
         last_ms = max([self._last_ms, *self._in_flight])
         if self._gap is not None:
             return len(self._in_flight) + 1, self._gap[1]
@@ -92,9 +91,9 @@ class BatchPlanner:
         return len(self._in_flight) + (due_ms - last_ms) // self._plan.batch_ms, due_ms
 
     def plan_batch(self) -> Batch:
-        """Fix what the next batch reads, and write it down.
+        """Fix the input of the next batch and write its begin record.
 
-        A source that fails makes a batch that fails.
+        If a source fails, so does the batch.
         """
         time_ms, last_ms = self.next_time_ms, self._last_ms
         self._last_ms = time_ms
@@ -111,8 +110,8 @@ class BatchPlanner:
             submitted_ms=self._clock.now_ms(),
             failure=failure,
             after_ms=last_ms if time_ms > last_ms + self._plan.batch_ms else None,
-            beginning=self._beginning(begun),
-            input_infos=self._described(inputs),
+            batch_token=self._batch_token(begun),
+            input_infos=self._input_infos(inputs),
             outputs=self._outputs(time_ms),
         )
         with timer.phase("walCommit"):
@@ -123,8 +122,8 @@ class BatchPlanner:
         self.tell(BatchSubmitted(batch.pending()))
         return batch
 
-    def _beginning(self, begun: BeginRecord | None) -> str:
-        if self._log is None:
+    def _batch_token(self, begun: BeginRecord | None) -> str:
+        if self._checkpoint is None:
             return ""
         return new_attempt() if begun is None else begun.beginning
 
@@ -140,36 +139,36 @@ class BatchPlanner:
                 where = f"reading the input of {stream.operation}"
                 failure = failure or InputFailure(where, error)
         uids = self._plan.input_uids
-        self._ends.begun(time_ms, {uids[stream]: one.end for stream, one in inputs.items()})
+        self._offsets.begun(time_ms, {uids[stream]: one.end for stream, one in inputs.items()})
         return inputs, failure
 
     def _plan_input(
         self, stream: InputDStream, reader: SourceReader, time_ms: int, begun: BeginRecord | None
     ) -> PlannedInput:
-        """Plan an input after what batches have read of it.
+        """Plan the input after the last offset.
 
-        A batch that runs again reads the same as before, and nothing of an input that was added.
+        A batch that runs again reads the same input, and nothing of inputs that were added since.
         """
         uid = self._plan.input_uids[stream]
         if begun is None:
-            return reader.plan(self._ends.newest(uid), time_ms)
+            return reader.plan(self._offsets.newest(uid), time_ms)
         before = planned_before(stream.source, reader, time_ms, begun.inputs.get(uid))
         return before or self._nothing(uid, time_ms)
 
     def _nothing(self, uid: str, time_ms: int) -> PlannedInput:
-        end = self._ends.newest(uid)
+        end = self._offsets.newest(uid)
         return PlannedInput(time_ms, end, end)
 
     def _begin(self, batch: Batch) -> Batch:
-        """Write down what a batch reads; one for which that fails must not run.
+        """Write the begin record. If that fails, neither this batch nor any later one may run.
 
-        Nor may any after it: its input is in no batch, until a restart finds what was begun.
+        Only a restart finds out whether the record exists.
         """
-        if self._log is None:
+        if self._checkpoint is None:
             return batch
         if self._begin_failure is not None:
             return replace(batch, failure=self._begin_failure)
-        # It reads nothing of an input that could not be planned, also when it runs again.
+        # If an input could not be planned, the batch reads nothing of it, also when it runs again.
         inputs = {
             uid: (batch.inputs.get(stream) or self._nothing(uid, batch.time_ms)).to_record()
             for stream, uid in self._plan.input_uids.items()
@@ -177,13 +176,13 @@ class BatchPlanner:
         facts = {} if batch.after_ms is None else {AFTER: batch.after_ms}
         try:
             number, time_ms = batch.batch_id, batch.time_ms
-            self._log.begin(number, time_ms, inputs, facts=facts, beginning=batch.beginning)
+            self._checkpoint.begin(number, time_ms, inputs, facts=facts, token=batch.batch_token)
         except CheckpointError as error:
-            self._begin_failure = InputFailure("writing down what it reads", error)
+            self._begin_failure = InputFailure("writing its begin record", error)
             return replace(batch, failure=self._begin_failure)
         return batch
 
-    def _described(self, inputs: Mapping[InputDStream, PlannedInput]) -> tuple[InputInfo, ...]:
+    def _input_infos(self, inputs: Mapping[InputDStream, PlannedInput]) -> tuple[InputInfo, ...]:
         return tuple(
             input_info(stream.stream_id, self.names[stream], self._readers[stream], planned)
             for stream, planned in inputs.items()
@@ -198,13 +197,13 @@ class BatchPlanner:
 
 
 class BegunBatches:
-    """The batches that were begun, by this driver and those before it."""
+    """The batches that this driver and earlier ones have begun."""
 
     def __init__(self, plan: Plan, stream_id: str) -> None:
         self._plan = plan
         self._stream_id = stream_id
         self._newest_ms = plan.zero_ms
-        self._left_out = range(0)
+        self._skipped = range(0)
         self._gaps: dict[int, range] = {}
 
     def number(self, time_ms: int) -> int:
@@ -212,26 +211,26 @@ class BegunBatches:
         return (time_ms - self._plan.zero_ms) // self._plan.batch_ms - 1
 
     def restore(self, begins: Mapping[int, BeginRecord]) -> None:
-        """Add the batches that earlier drivers have begun, by their times."""
+        """Add the batches that earlier drivers have begun, by batch time."""
         for time_ms, begun in sorted(begins.items()):
-            self.add(time_ms, gap_of(begun))
+            self.add(time_ms, gap_before(begun))
 
     def add(self, time_ms: int, after_ms: int | None) -> None:
-        """Add a batch, and the one before it where batches between the two are left out."""
+        """Add a batch, with the previous one if batches between the two are skipped."""
         self._newest_ms = max(self._newest_ms, time_ms)
         if after_ms is not None:
-            self._left_out = range(self.number(after_ms) + 1, self.number(time_ms))
-            self._gaps[time_ms] = self._left_out
+            self._skipped = range(self.number(after_ms) + 1, self.number(time_ms))
+            self._gaps[time_ms] = self._skipped
 
-    def output_batch(self, time_ms: int, beginning: str) -> OutputBatch:
-        """Return what the outputs of a batch are told."""
+    def output_batch(self, time_ms: int, token: str) -> OutputBatch:
+        """Return the batch as its outputs see it."""
         number, newest = self.number(time_ms), self.number(self._newest_ms)
         gap = self._gaps.get(time_ms, range(0))
-        return OutputBatch(self._stream_id, number, time_ms, beginning, self._left_out, newest, gap)
+        return OutputBatch(self._stream_id, number, time_ms, token, self._skipped, newest, gap)
 
 
 def _names(streams: Iterable[InputDStream]) -> dict[InputDStream, str]:
-    """Name each input stream by its source, and by its number where several have that name."""
+    """Name each input by its source, and by its number if several have the same name."""
     counts = Counter(stream.source.name for stream in streams)
     return {
         stream: stream.source.name

@@ -1,8 +1,4 @@
-"""Backpressure: a source gives no more than its stream can process.
-
-After each batch an estimator looks at what was processed and how fast, and sets how many records a
-second the source may give to the batches after it.
-"""
+"""Backpressure: after each batch an estimator sets the rate limit of each source."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from collections.abc import Mapping
 
 from dstreams.common.settings import Settings
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.input import InputDStream
+from dstreams.graph.node import InputDStream
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, Event
 from dstreams.sources.source import SourceReader
 

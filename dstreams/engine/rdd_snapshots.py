@@ -1,8 +1,4 @@
-"""Snapshots of RDDs: the files of streams whose state is an RDD of each batch.
-
-Such a state has a lineage instead of changelogs. A snapshot of it holds all records of one batch's
-RDD, and is written at the stream's checkpoint interval: the lineage ends there.
-"""
+"""Snapshots of state RDDs, written at the checkpoint interval of a stream to cut its lineage."""
 
 from __future__ import annotations
 
@@ -15,9 +11,8 @@ from typing import Any
 from pyspark import RDD
 
 from checkpoint import CheckpointError, Files, StatePartition, state_files_of
-from dstreams.engine.transaction_log import TransactionLog
-from dstreams.graph.history import LONGEST_LINEAGE, History
-from dstreams.graph.lookback import lookback
+from dstreams.engine.stream_checkpoint import StreamCheckpoint
+from dstreams.graph.generated_rdds import LONGEST_LINEAGE, GeneratedRdds
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.spark.job_labels import label_jobs
@@ -35,51 +30,46 @@ class RddSnapshot:
 
 
 class RddSnapshots:
-    """Writes the snapshots of a plan's RDDs when they are due, and knows which are there.
+    """Writes the snapshots of a plan's RDDs when they are due, and tracks which exist."""
 
-    Attributes:
-        files: the directory of the stream.
-    """
-
-    def __init__(self, plan: Plan, history: History, log: TransactionLog) -> None:
-        self.files: Files = log.files
+    def __init__(self, plan: Plan, rdds: GeneratedRdds, checkpoint: StreamCheckpoint) -> None:
+        self.files: Files = checkpoint.files
         self._plan = plan
-        self._history = history
-        self._epoch = log.epoch
-        self._stream_id = log.stream_id
+        self._rdds = rdds
+        self._epoch = checkpoint.epoch
+        self._stream_id = checkpoint.stream_id
         self._overdue: set[Node] = set()
-        # Times of RDDs that are read from files, and of those that a restart may stand on.
-        self._in_files: dict[Node, list[int]] = {}
-        self._committed: dict[Node, list[int]] = {}
+        self._in_files: dict[Node, list[int]] = {}  # times of RDDs that are read from files
+        self._durable: dict[Node, list[int]] = {}  # times that a restart can begin with
         self._stateless: dict[Node, int] = {}
         self._uncommitted: list[tuple[Node, int]] = []
 
     def catch_up(self, node: Node, time_ms: int) -> None:
-        """Make the state of earlier batches that could not be made when they ran.
+        """Compute the state of earlier batches that failed.
 
-        After a long failure it is made a few batches at a time, each time from files instead of
-        from all that came before: neither Spark's stack nor its workers would last for hundreds.
+        After a long failure a snapshot is written every few batches, because neither Spark's stack
+        nor its workers could handle the lineage of hundreds.
         """
         step_ms = LONGEST_LINEAGE * node.slide_ms
-        newest_ms = max(self._history.times(node), default=self._plan.zero_ms)
+        newest_ms = max(self._rdds.times(node), default=self._plan.zero_ms)
         for cut_ms in range(newest_ms + step_ms, time_ms, step_ms):
-            rdd = self._history.at(node, cut_ms)
+            rdd = self._rdds.at(node, cut_ms)
             if rdd is not None and rdd.getNumPartitions() > 0:
                 snapshot = self.write(node, cut_ms, rdd)
-                # No record names it: it serves this run alone.
+                # No record names this snapshot: only this run uses it.
                 self._uncommitted.append((node, cut_ms))
                 self._replace(node, cut_ms, snapshot)
 
     def make(self, node: Node, time_ms: int) -> RddSnapshot | None:
-        """Make the RDD of *node*, and write a snapshot of it when one is due; None for none.
+        """Compute the RDD of *node*, and write a snapshot if one is due.
 
-        One that could not be written or committed stays due in the next batch of the stream.
+        A snapshot that could not be written or committed stays due.
         """
         if not self._plan.fires(node, time_ms):
             return None
         if self._plan.checkpoint_due(node, time_ms):
             self._overdue.add(node)
-        rdd = self._history.at(node, time_ms)
+        rdd = self._rdds.at(node, time_ms)
         if rdd is None or rdd.getNumPartitions() == 0:
             self._overdue.discard(node)
             self._stateless[node] = time_ms
@@ -88,7 +78,7 @@ class RddSnapshots:
         return self.write(node, time_ms, rdd)
 
     def write(self, node: Node, time_ms: int, rdd: RDD[Any]) -> RddSnapshot:
-        """Compute an RDD and write its snapshot, under a time."""
+        """Compute an RDD and write its snapshot, named by a time."""
         label_jobs(f"snapshot: {node.operation}")
         try:
             first = StatePartition(
@@ -105,9 +95,9 @@ class RddSnapshots:
             raise
 
     def _discard(self, node: Node, time_ms: int) -> None:
-        """Delete the files of a snapshot that no record will name, as far as they are there.
+        """Delete the files of a snapshot that no record will name.
 
-        An attempt that was given up may still write: its file counts no more than these.
+        A late attempt may write another file, which does not count either.
         """
         try:
             for name in state_files_of(
@@ -115,77 +105,77 @@ class RddSnapshots:
             ):
                 self.files.delete(name)
         except CheckpointError as error:
-            logger.warning("files of a failed snapshot could not be deleted: %s", error)
+            logger.warning("failed to delete files of a failed snapshot: %s", error)
 
     def without_state(self, time_ms: int) -> tuple[Node, ...]:
-        """Streams that turned out to have no state at a time."""
+        """Return the streams that had no state at a time."""
         return tuple(node for node, known_ms in self._stateless.items() if known_ms == time_ms)
 
     def committing(
         self, time_ms: int, snapshots: Iterable[Node], versions: Mapping[str, int]
     ) -> dict[Node, int]:
-        """Take note of what a batch is committed with; where that fails, no batch comes after it.
+        """Mark what a batch commits as durable, and return :meth:`required_since` after it.
 
-        *snapshots* are streams of which it has one; *versions* say, by uid, which batch made the
-        newest version of a state in the state store. Returns what :meth:`lookback` says then.
+        *snapshots* are streams with a snapshot; *versions* has the batch that made the newest
+        version of each state in the state store, by uid. If the commit fails, the stream ends.
         """
         for node in (*snapshots, *self.without_state(time_ms)):
-            self.mark_restorable(node, time_ms)
+            self.mark_durable(node, time_ms)
         for node in self._plan.in_state_store():
             uid = self._plan.nodes[node].uid
             if uid in versions:
-                self.mark_restorable(node, versions[uid])
-        return self.lookback(time_ms)
+                self.mark_durable(node, versions[uid])
+        return self.required_since(time_ms)
 
-    def lookback(self, time_ms: int) -> dict[Node, int]:
-        """Say of each stream after which time a restart after a batch may ask for its RDDs."""
-        return lookback(self._plan, time_ms, self.newest)
+    def required_since(self, time_ms: int) -> dict[Node, int]:
+        """Return for each stream the time after which a restart after a batch may read its RDDs."""
+        return self._plan.required_since(time_ms, self.newest)
 
     def committed(self, time_ms: int, snapshots: Mapping[Node, RddSnapshot]) -> None:
-        """A batch was committed: let the next one read its snapshots, so that lineage ends here."""
+        """Replace RDDs by their committed snapshots, which cuts their lineage."""
         for node, snapshot in snapshots.items():
             self._overdue.discard(node)
             self._replace(node, time_ms, snapshot)
 
     def _replace(self, node: Node, time_ms: int, snapshot: RddSnapshot) -> None:
         self._in_files.setdefault(node, []).append(time_ms)
-        read = read_rdd(self._history.spark, self.files, snapshot.files, snapshot.rdd)
-        self._history.replace(node, time_ms, read)
+        read = read_rdd(self._rdds.spark, self.files, snapshot.files, snapshot.rdd)
+        self._rdds.replace(node, time_ms, read)
 
-    def mark_restorable(self, node: Node, time_ms: int) -> None:
-        """Take note that a restart can stand on the state of *node* at a time."""
-        times = self._committed.setdefault(node, [])
+    def mark_durable(self, node: Node, time_ms: int) -> None:
+        """Record that a restart can begin with the state of *node* at a time."""
+        times = self._durable.setdefault(node, [])
         if not times or times[-1] < time_ms:
             times.append(time_ms)
 
     def newest(self, node: Node, upto_ms: int) -> int:
-        """Return the newest time up to *upto_ms* on which a restart can stand, zero for none."""
-        times = self._committed.get(node, ())
+        """Return the newest durable time up to *upto_ms*, or zero time."""
+        times = self._durable.get(node, ())
         return max((time for time in times if time <= upto_ms), default=self._plan.zero_ms)
 
     def is_at(self, time_ms: int) -> bool:
-        """Whether there is a snapshot of that batch."""
+        """Return whether there is a snapshot of a batch."""
         return any(times[-1] == time_ms for times in self._in_files.values())
 
-    def oldest_needed_ms(self, time_ms: int, lookback: Mapping[Node, int]) -> int:
-        """Return the time of the oldest state that a restart or a remembered RDD may have to read.
+    def oldest_needed_ms(self, time_ms: int, required_since: Mapping[Node, int]) -> int:
+        """Return the time of the oldest state that a restart or a kept RDD may read.
 
-        *lookback* is that of the batch at *time_ms*, which has run.
+        *required_since* is that of the batch at *time_ms*, which has run.
         """
-        for node, times in self._committed.items():
-            self._committed[node] = _since(times, lookback[node])
+        for node, times in self._durable.items():
+            self._durable[node] = _since(times, required_since[node])
         for node, times in self._in_files.items():
             self._in_files[node] = _since(times, time_ms - self._plan.nodes[node].remember_ms)
         remembered = (
             time_ms - self._plan.nodes[node].remember_ms - node.slide_ms
             for node in self._plan.in_state_store()
         )
-        by_restart = (lookback[node] for node in self._committed)
+        by_restart = (required_since[node] for node in self._durable)
         in_files = (times[0] for times in self._in_files.values())
         return min(chain(remembered, by_restart, in_files), default=time_ms)
 
     def discard_before(self, oldest_ms: int) -> None:
-        """Delete files that no record names and nobody reads any more."""
+        """Delete files that no record names and that were used before a time."""
         for node, time_ms in self._uncommitted:
             if time_ms < oldest_ms:
                 self._discard(node, time_ms)

@@ -1,4 +1,4 @@
-"""How far a restart is: what it reads and makes again, then the batches that it is behind with."""
+"""The progress of a restart: the steps of resuming, then the batches to catch up with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class RestartProgress:
     """Shows a restart until the stream has caught up: in the log, or on the terminal.
 
-    *says* is told of each step, too, and of the end by an empty text.
+    *says* receives each step as text, and an empty text at the end.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RestartProgress:
         atexit.register(self.close)
 
     def catch_up(self, batches: int, until_ms: int) -> None:
-        """Follow the batches from here up to a batch time, of which there are so many."""
+        """Show the progress of *batches* up to a batch time."""
         if batches == 0:
             self.close()
             return
@@ -57,7 +57,7 @@ class RestartProgress:
         self.progress.begin("batches to catch up", batches)
 
     def observe(self, event: Event) -> None:
-        """Take in that a batch has run."""
+        """Count a batch that has run."""
         if self._until_ms is None or not isinstance(event, BatchCompleted):
             return
         self.progress.advance()
@@ -67,7 +67,7 @@ class RestartProgress:
             self.close()
 
     def close(self) -> None:
-        """Show nothing any more; may be called again."""
+        """Stop showing progress; calling it again is harmless."""
         self._until_ms = None
         self.progress.close()
         self._says("")
@@ -75,7 +75,7 @@ class RestartProgress:
 
 
 class _Told(Progress):
-    """Shows how far the work is, and says it at each step."""
+    """Shows the progress, and passes each step on as text."""
 
     def __init__(self, shown: StageProgress, says: Callable[[str], None]) -> None:
         self._shown = shown

@@ -1,7 +1,7 @@
-"""The two threads of a running stream: one fixes batches when they are due, one runs them.
+"""The two threads of a running stream: one plans batches when they are due, one runs them.
 
-A batch's input is fixed at its batch time, also while an earlier batch is still running; batches
-run strictly one after another. A late driver skips none: what is due is run in order, at once.
+The input of a batch is fixed at its batch time, also while an earlier batch is running. Batches run
+strictly one after another. A late driver skips no batch.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from uuid import uuid4  # noqa: TID251
 from pyspark import InheritableThread, SparkContext  # noqa: TID251
 
 from dstreams.common.clock import Clock
-from dstreams.common.durations import batch_name
+from dstreams.common.durations import ahead_of_clock_ms, batch_datetime, batch_name
 from dstreams.common.settings import Settings
 from dstreams.engine.batch import Batch, BatchResult
-from dstreams.engine.batch_timer import Pace
 from dstreams.engine.engine import Engine
-from dstreams.engine.unfinished_work import cut_off
 from dstreams.errors import BatchFailedError, DurabilityError
 from dstreams.monitoring.events import BatchInfo
 from dstreams.spark import jvm
@@ -41,15 +39,49 @@ _RECENT = 10
 _MISSED_BATCHES = "spark.dstreams.recovery.catchUp"
 
 
+class BatchTimer:
+    """Determines when the next batch is due by a clock that may be set back.
+
+    A batch time is also an identity: of the batch, its state and its output. So batch times only
+    grow. A batch is due at its time, but never more than a batch duration from now. If the clock
+    was set back, or batches ran early, as in steps or at a graceful stop, batch times stay ahead of
+    the clock until it has caught up::
+
+        clock         58   59   60 | 1    2    3          (set back by a minute at 60)
+        batch time    58   59   60   61   62   63
+    """
+
+    def __init__(self, batch_ms: int) -> None:
+        self._batch_ms = batch_ms
+        self._ahead_ms = 0
+
+    def due_ms(self, time_ms: int, now_ms: int) -> int:
+        """Return the time of the clock at which the batch at *time_ms* is due."""
+        ahead_ms = ahead_of_clock_ms(time_ms, now_ms, self._batch_ms)
+        if ahead_ms > self._ahead_ms:
+            logger.warning(
+                "the clock shows %s, and the next batch is that at %d ms (%s): the clock was set "
+                "back, or batches ran early. Batches continue, one every %d ms, with batch times "
+                "that are %g s ahead of the clock until it has caught up",
+                batch_datetime(now_ms),
+                time_ms,
+                batch_datetime(time_ms),
+                self._batch_ms,
+                ahead_ms / 1000,
+            )
+        elif self._ahead_ms and not ahead_ms:
+            logger.info("the clock has caught up with the batch at %d ms", time_ms)
+        self._ahead_ms = ahead_ms
+        return time_ms - ahead_ms
+
+
 class Scheduler:
-    """Runs an engine in real time; once it is started, only its threads use the engine.
+    """Runs an engine in real time. After the start, only the scheduler's threads use the engine.
 
     Args:
-        report: called with each error, and whether batches go on after it, on one of the
-            scheduler's threads.
-        failed: called once the scheduler itself has failed, after *report*, and nothing will run
-            any more.
-        finished: called once when the last batch has run, on the thread that ran it.
+        report: called with each error and whether it is fatal, on one of the scheduler's threads.
+        failed: called after *report* when the scheduler itself has failed.
+        finished: called when the last batch has run, on the thread that ran it.
     """
 
     def __init__(
@@ -72,7 +104,7 @@ class Scheduler:
         self._report = report
         self._failed = failed
         self._finished = finished
-        self._pace = Pace(engine.plan.batch_ms)
+        self._timer = BatchTimer(engine.plan.batch_ms)
         self._job_group = f"dstreams-{uuid4()}"
         self._queue: queue.Queue[Batch | None] = queue.Queue(settings.max_queued_batches)
         self._stopping = threading.Event()
@@ -94,37 +126,36 @@ class Scheduler:
         self._runner = InheritableThread(target=self._run, name="dstreams-batches", daemon=True)
 
     def start(self) -> None:
-        """Begin; jobs get the local properties that the calling thread has now."""
-        self._engine.janitor.use_thread()
+        """Start; jobs inherit the local properties of the calling thread."""
+        self._engine.garbage_collector.use_thread()
         self._runner.start()
         self._generator.start()
 
     def is_own_thread(self) -> bool:
-        """Whether the caller runs inside a batch."""
+        """Return whether the calling thread belongs to the scheduler."""
         return threading.current_thread() in (self._runner, self._generator)
 
     @property
     def is_graceful(self) -> bool:
-        """Whether somebody asked for what was received to be run to its end."""
+        """True after the request for a graceful stop."""
         return self._is_graceful
 
     @property
     def unfinished(self) -> tuple[Batch, ...]:
-        """The batches that were planned and have not run to their end."""
+        """The batches that were planned and have not finished."""
         return tuple(self._unfinished.values())
 
     @property
     def why_abandoned(self) -> str:
-        """Why batches were left out, or the running one was cancelled; empty if none was."""
+        """Why batches were abandoned or the running one was cancelled; empty if none was."""
         return self._why
 
     def request_stop(self, *, abandon: bool, why: str = "it was asked to stop at once") -> None:
-        """Make no further batches; with *abandon*, begin none of those that wait either.
+        """Plan no more batches; with *abandon*, do not start the waiting ones either.
 
-        Otherwise what was received by now is run to its end, in one last batch if need be; but
-        batches that were missed while no driver ran, and those after them, are left to the next
-        start if no record is lost by that. The first *why* that is given says in messages why
-        batches were left out.
+        Otherwise everything that was received is processed, if necessary in one last batch. Batches
+        that were missed while no driver ran, and later ones, are left to the next start if no
+        record is lost. The first *why* is the reason in messages.
         """
         if abandon:
             self._why = self._why or why
@@ -139,16 +170,15 @@ class Scheduler:
             )
         else:
             if not (self._is_graceful or self._abandoned.is_set() or self._postponing.is_set()):
-                self._say_how_long()
+                self._warn_of_wait()
             self._is_graceful = not self._postponing.is_set()
         self._stopping.set()
 
     def _can_postpone(self) -> bool:
-        """Return whether batches wait that were missed, and that the next start can run as well."""
-        log, waiting = self._engine.log, self._waiting()
-        if log is None or log.graph is None or not self._is_catching_up():
+        """Return whether missed batches wait that the next start can run without loss."""
+        if not self._engine.has_graph or not self._is_catching_up():
             return False
-        return not cut_off(self._engine, waiting, goes_on=True).lost
+        return not self._engine.unfinished_work(self._waiting(), resumable=True).lost
 
     def _waiting(self) -> list[Batch]:
         return [one for one in self.unfinished if one.time_ms != self._running_ms]
@@ -158,7 +188,7 @@ class Scheduler:
         next_ms = min([one.time_ms for one in self._waiting()], default=planner.next_time_ms)
         return next_ms <= planner.missed_until_ms
 
-    def _say_how_long(self) -> None:
+    def _warn_of_wait(self) -> None:
         waiting = len(self._unfinished)
         if waiting <= 1:
             return
@@ -182,10 +212,7 @@ class Scheduler:
         )
 
     def join(self, timeout_s: float) -> None:
-        """Wait until the last batch has run; cancel its job when that takes more than *timeout_s*.
-
-        After a stop at once, also one that is asked for meanwhile, that is two seconds.
-        """
+        """Wait for the last batch; cancel its jobs after *timeout_s*, two seconds if abandoned."""
         if not self._wait_for_end(timeout_s) and not self._saving.is_set():
             self.request_stop(abandon=True, why=f"its {timeout_s:g} s were up")
             self._cancelled.set()
@@ -196,7 +223,7 @@ class Scheduler:
             self._runner.join(_CANCEL_S)
 
     def _wait_for_end(self, timeout_s: float) -> bool:
-        """Wait until nothing runs any more, at most so long, and say whether that is so."""
+        """Wait until nothing runs any more; return False on timeout."""
         left_s = timeout_s
         while left_s > 0 and not self._abandoned.is_set():
             if self._ended.wait(min(left_s, _POLL_S)):
@@ -205,10 +232,10 @@ class Scheduler:
         return self._ended.wait(_GRACE_S if self._abandoned.is_set() else 0)
 
     def _cancel(self, done: threading.Event | None = None) -> None:
-        """Cancel jobs until the last batch has ended, or *done* is set."""
+        """Cancel jobs repeatedly until the last batch has ended, or *done* is set."""
         try:
             for _ in range(round(_CANCEL_S / _POLL_S)):
-                # More than once: an output may begin another job after the one that was cancelled.
+                # Repeatedly, because an output may start another job.
                 if self._has_jobs():
                     with self._cancelling:
                         if done is None or not done.is_set():
@@ -218,11 +245,11 @@ class Scheduler:
                 if self._ended.wait(_POLL_S):
                     break
         except Exception:
-            logger.warning("the running batch could not be cancelled; is Spark gone?")
+            logger.warning("failed to cancel the running batch; Spark may have ended")
             self._ended.wait(_CANCEL_S)
 
     def _has_jobs(self) -> bool:
-        """Whether a job of ours runs; Spark warns of each request to cancel where none does."""
+        """Return whether one of our jobs runs; Spark warns if there is nothing to cancel."""
         tracker = self._spark.statusTracker()
         active = set(tracker.getActiveJobsIds())
         return bool(active) and not active.isdisjoint(tracker.getJobIdsForGroup(self._job_group))
@@ -239,19 +266,16 @@ class Scheduler:
             self._submit(None)
 
     def _wait_for_next(self) -> bool:
-        """Wait until the next batch is due; False when the streams are to stop."""
+        """Wait until the next batch is due; return False if the streams are stopping."""
         while True:
-            due_ms = self._pace.due_ms(self._engine.planner.next_time_ms, self._clock.now_ms())
+            due_ms = self._timer.due_ms(self._engine.planner.next_time_ms, self._clock.now_ms())
             if not self._clock.wait_until(due_ms, self._stopping):
                 return False
             if self._clock.now_ms() >= due_ms:  # else the clock was set back
                 return True
 
     def _submit_rest(self) -> None:
-        """Fix one last batch, now, for what was received and will not come again.
-
-        Where the rate of a source is limited, it may take several.
-        """
+        """Plan a last batch of everything received, or several if the rate is limited."""
         for reader in self._engine.readers.values():
             reader.stop_receiving()
         while any(reader.has_pending() for reader in self._engine.readers.values()):
@@ -278,11 +302,11 @@ class Scheduler:
         try:
             self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
             with self._watch.watching():
-                # Once: a batch has nothing to put back then.
+                # Around all batches, so that no batch has to restore anything.
                 with jvm.rewriting_outputs(self._spark), labelled_jobs(self._spark):
                     self._run_batches()
                 if not self._broken.is_set():
-                    with self._cancelling:  # what cancels the last batch leaves the copy alone
+                    with self._cancelling:  # cancellation of the last batch must not hit this
                         self._saving.set()
                     with watched("the checkpoint at the end"):
                         self._engine.checkpoint_at_end(is_abandoned=self._abandoned.is_set())
@@ -290,7 +314,7 @@ class Scheduler:
             self._fail(error)
         finally:
             self._stopping.set()
-            if self._generator.is_alive():  # what it plans just now is left out as well
+            if self._generator.is_alive():  # the batch that it is planning is unfinished, too
                 self._generator.join(_GRACE_S)
             self._ended.set()
             self._finished()
@@ -313,10 +337,10 @@ class Scheduler:
         return None
 
     def _judge(self, result: BatchResult) -> bool:
-        """Report a failure, and decide whether the stream may go on after it.
+        """Report a failure, and stop the stream if necessary.
 
         Returns:
-            Whether the batch has come to its end: a restart does not run it again.
+            Whether the batch has finished, so that a restart does not run it again.
         """
         info, error = result.info, result.error
         logger.info(
@@ -327,18 +351,18 @@ class Scheduler:
             info.processing_delay_ms,
         )
         was_cancelled = self._cancelled.is_set() and not isinstance(error, DurabilityError)
-        if error is None or (was_cancelled and not result.left_out):
+        if error is None or (was_cancelled and not result.failed_outputs):
             return info.outcome != "cancelled" and error is None
         if result.spark_ended:
             self._end_without_spark(info, error)
-            return self._engine.log is None
-        logger.error("%s", "\n".join(filter(None, (with_code(error), result.left_out))))
-        self._report(error, not result.ends_stream)
+            return self._engine.checkpoint is None
+        logger.error("%s", "\n".join(filter(None, (with_code(error), result.failed_outputs))))
+        self._report(error, result.ends_stream)
         if isinstance(error, DurabilityError):
             self._broken.set()
         if result.ends_stream:
             self.request_stop(abandon=True, why="a batch failed")
-        return not result.ends_stream or self._engine.log is None
+        return not result.ends_stream or self._engine.checkpoint is None
 
     def _end_without_spark(self, info: BatchInfo, error: BatchFailedError) -> None:
         # A signal to the whole process group reaches the JVM too, and maybe us a moment later.
@@ -355,13 +379,13 @@ class Scheduler:
 
     def _fail(self, error: BaseException) -> None:
         logger.critical("the scheduler failed, the stream stops: %s", error, exc_info=error)
-        self._report(error, False)
+        self._report(error, True)
         self._broken.set()
         self.request_stop(abandon=True, why="the scheduler failed")
         self._failed()
 
 
 def _rounded(ms: float) -> str:
-    """Return a duration for people, such as "24 min" or "1.5 s"."""
+    """Return a duration for messages, such as "24 min" or "1.5 s"."""
     minutes = round(ms / 60_000)
     return f"{minutes} min" if minutes >= 3 else f"{round(ms / 1000, 1):g} s"

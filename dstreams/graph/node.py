@@ -1,59 +1,58 @@
-"""What a node of a stream graph is: three facts, and nothing that changes.
+"""The nodes of a stream graph.
 
-A node says which streams it depends on (``parents``), how often it fires (``slide_ms``) and how to
-make the RDD for a batch time (``compute``). It holds no context, no clock and no RDD of an earlier
-batch: RDDs that were made stand in the history (:mod:`dstreams.graph.history`), and what follows
-from the whole graph is computed once, when it is frozen into a plan (:mod:`dstreams.graph.plan`).
+A node knows its parents, its slide and how to compute its RDD for one batch time. It holds no
+context, no clock and no RDD: :mod:`dstreams.graph.generated_rdds` keeps RDDs, and
+:mod:`dstreams.graph.plan` keeps everything that follows from the whole graph.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD, SparkContext, StorageLevel
 
-from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.state_version import StateVersion
+from dstreams.sinks.output_batch import OutputBatch
+from dstreams.sinks.promise import AT_LEAST_ONCE, DeliveryGuarantee
+from dstreams.sources.source import Source
+from dstreams.state.state_versions import StateVersions
 
 MEMORY_ONLY_SER = StorageLevel(False, True, False, False, 1)
 """Serialized, in memory: Spark's level for streams it persists, which PySpark calls MEMORY_ONLY."""
 
 STATE_STORAGE = StorageLevel.MEMORY_AND_DISK_DESER
-"""Level of a state: its frames are bytes already, which to serialize would copy and compress."""
+"""The level of a state RDD. Its frames are bytes already; serializing would copy them again."""
 
 
-class BatchView(Protocol):
-    """What a node may ask while it makes an RDD."""
+class Previous(Protocol):
+    """The RDDs and state that a node may read while it computes its RDD; nothing is computed."""
 
     @property
     def spark(self) -> SparkContext:
-        """The context RDDs are made in."""
+        """The context in which RDDs are made."""
         ...
 
-    def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
-        """The RDD of *node* at a batch time, made now if it was not; None when there is none."""
+    @property
+    def states(self) -> StateVersions:
+        """The versions of the state in the state store."""
+        ...
+
+    def get(self, node: Node, time_ms: int) -> RDD[Any] | None:
+        """Return the RDD of *node* at a batch time, None if it has none."""
         ...
 
     def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
-        """What the RDD of *node* at a time stands on, *node* asking: its own one before that."""
+        """Return the RDD of a stateful *node* one slide before *time_ms*."""
         ...
 
-    def state_before(
-        self, node: Node, time_ms: int, partitioner: StablePartitioner
-    ) -> StateVersion:
-        """The version of the state of *node* in the state store that a batch begins with."""
-        ...
-
-    def state_pairs(
-        self, node: Node, time_ms: int, partitioner: StablePartitioner
-    ) -> RDD[tuple[Any, Any]]:
-        """All keys of the state of *node* in the state store, as the batch at a time left it."""
+    def uid(self, node: Node) -> str:
+        """Return the uid of a node."""
         ...
 
     def checkpoint_due(self, node: Node, time_ms: int) -> bool:
-        """Whether a batch time is a multiple of the stream's checkpoint interval."""
+        """Return whether a batch time is a multiple of the checkpoint interval of *node*."""
         ...
 
 
@@ -64,17 +63,16 @@ class Node(ABC):
     """
 
     must_checkpoint: ClassVar[bool] = False
-    """Whether the stream grows a lineage without end and so needs snapshots of its RDDs."""
+    """True if the lineage of the stream grows without bound, so that it needs snapshots."""
 
     is_stateful: ClassVar[bool] = False
-    """Whether a batch of the stream stands on what the stream was in the batch before."""
+    """True if a batch of the stream depends on the stream's previous batch."""
 
     rereads_parents: ClassVar[bool] = False
-    """Whether ``compute`` asks for RDDs of parents that earlier batches asked for, too, so that
-    these are persisted unless the user decides otherwise."""
+    """True if later batches read the RDDs of parents again, so that these are persisted."""
 
     default_storage: ClassVar[StorageLevel | None] = None
-    """Storage level of the stream's RDDs when the user chooses none; None: not persisted."""
+    """Storage level if the user chooses none; None if RDDs are not persisted."""
 
     operation: str
     """Operation and call site, for example ``map at app.py:12``."""
@@ -82,7 +80,7 @@ class Node(ABC):
     @property
     @abstractmethod
     def parents(self) -> tuple[Node, ...]:
-        """The streams this one is made from, itself not counted."""
+        """The streams that this one is made from."""
 
     @property
     @abstractmethod
@@ -91,20 +89,25 @@ class Node(ABC):
 
     @property
     def holder(self) -> Node:
-        """The stream whose RDDs are persisted when this one is to be: itself, or where it only
-        puts RDDs of its parent together, that parent's."""
+        """The stream that is persisted in place of this one: a window persists its parent."""
         return self
 
     @abstractmethod
-    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
-        """Make the RDD for *time_ms*, a time at which the node fires; None for no RDD."""
+    def compute(
+        self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
+    ) -> RDD[Any] | None:
+        """Return the RDD for *time_ms*, a multiple of the slide; None for no RDD.
+
+        *parents* are the RDDs of the parents at that time. *previous* has those of the parents at
+        ``earlier_times(time_ms)``, and for a stateful node its own of one slide earlier.
+        """
 
     def earlier_times(self, time_ms: int) -> Iterable[int]:
-        """Times before *time_ms* for which ``compute`` may ask parents there for their RDDs."""
+        """Return the times before *time_ms* at which ``compute`` reads its parents."""
         return ()
 
     def parents_remember_ms(self, remember_ms: int) -> int:
-        """How long parents must be remembered for this node to be remembered *remember_ms*."""
+        """Return how long parents are kept if this node is kept for *remember_ms*."""
         return remember_ms
 
     def __reduce__(self) -> Any:
@@ -115,7 +118,7 @@ class Node(ABC):
 
 
 class ChildNode(Node):
-    """A node that is made from one other, and fires as often unless it says otherwise."""
+    """A node with one parent and, unless overridden, the slide of that parent."""
 
     parent: Node
 
@@ -126,3 +129,41 @@ class ChildNode(Node):
     @property
     def slide_ms(self) -> int:
         return self.parent.slide_ms
+
+
+@dataclass(frozen=True, eq=False)
+class InputDStream(Node):
+    """A stream of the records of a source. Its RDDs are read before the batch runs."""
+
+    stream_id: int
+    source: Source
+    batch_ms: int
+    operation: str
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def slide_ms(self) -> int:
+        return self.batch_ms
+
+    def compute(
+        self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
+    ) -> RDD[Any] | None:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class OutputOperation:
+    """A function that is called with each RDD of a stream.
+
+    *identity* distinguishes its batches from those of other outputs in the same place; None if
+    nothing needs to.
+    """
+
+    parent: Node
+    func: Callable[[OutputBatch, RDD[Any]], None]
+    operation: str
+    promise: DeliveryGuarantee = AT_LEAST_ONCE
+    identity: str | None = None

@@ -1,10 +1,9 @@
-"""Graphs as bytes: what a restart needs to have the same streams again, functions and all.
+"""Pickling of stream graphs, including the user's functions, for a restart.
 
-What belongs to a running program is not written but named, and found again in the program that
-reads: the SparkContext, the SparkSession, the StreamingContext. The value of a broadcast variable
-is written, and broadcast again. RDDs are named by number, for the caller to keep in files.
+The SparkContext, SparkSession and StreamingContext are references, resolved in the reading process.
+Broadcast variables are pickled by value. RDDs are numbered; the caller keeps them in files.
 
-Reading runs code that the bytes name: read only what nobody else can have written.
+Unpickling runs code: read only bytes that no other user can have written.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SQL = "pyspark.sql"
 
 @dataclass(frozen=True)
 class PickledGraph:
-    """A graph as bytes."""
+    """A graph as bytes, and the RDDs that it refers to by number."""
 
     data: bytes
     rdds: tuple[RDD[Any], ...]
@@ -45,10 +44,10 @@ def pickle_graph(graph: StreamGraph, context: object) -> PickledGraph:
 def unpickle_graph(
     data: bytes, spark: SparkContext, context: object, rdd: Callable[[int], RDD[Any]]
 ) -> StreamGraph:
-    """Return the graph that :func:`pickle_graph` made bytes of."""
+    """Return the graph that :func:`pickle_graph` pickled."""
     graph = _Unpickler(io.BytesIO(data), spark, context, rdd).load()
     if not isinstance(graph, StreamGraph):
-        raise TypeError(f"the bytes hold no graph but {type(graph).__name__}")
+        raise TypeError(f"expected a StreamGraph, got {type(graph).__name__}")
     return graph
 
 
@@ -72,7 +71,7 @@ class _Pickler(cloudpickle.Pickler):
         if isinstance(value, Broadcast):
             return "broadcast", value.value
         if self._within is not None and isinstance(value, Node) and value is not self._within:
-            return "node", None  # while the one that cannot be pickled is looked for
+            return "node", None  # while searching for the part that cannot be pickled
         return None
 
     def _of_the_program(self, value: object) -> str | None:
@@ -123,7 +122,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _new(cls: type[Node], fields: Mapping[str, Any]) -> Node:
-    """Make a node again: its fields may be set nowhere else, so this is no call of its class."""
+    """Create a node from its fields without calling ``__init__``: nodes are frozen."""
     node = object.__new__(cls)
     vars(node).update(fields)
     return node
@@ -136,11 +135,8 @@ def _dump(value: object, context: object, rdds: list[RDD[Any]], within: object =
 
 
 def _explained(graph: StreamGraph, context: object, error: Exception) -> InvalidStreamError:
-    """Name the stream or output that cannot be pickled."""
-    nodes: dict[Node, None] = {}
-    for output in graph.outputs:
-        _visit(output.parent, nodes)
-    parts: Sequence[Any] = (*graph.inputs, *nodes, *graph.outputs)
+    """Return an error that names the stream or output that cannot be pickled."""
+    parts: Sequence[Any] = (*graph.inputs, *graph.draft().nodes, *graph.outputs)
     for part in parts:
         for value in vars(part).values():
             if isinstance(value, Node):
@@ -158,20 +154,13 @@ def _explained(graph: StreamGraph, context: object, error: Exception) -> Invalid
     return InvalidStreamError(f"the streams cannot be written to the checkpoint: {error}")
 
 
-def _visit(node: Node, found: dict[Node, None]) -> None:
-    if node not in found:
-        for parent in node.parents:
-            _visit(parent, found)
-        found[node] = None
-
-
 def _refusal(
     operation: str, value: object, failure: Callable[[object], Exception | None]
 ) -> InvalidStreamError:
     path, found = find_culprit(value, failure)
     what = f"it uses {path!r}, of type {type(found).__name__}" if path else "it cannot be pickled"
     return InvalidStreamError(
-        f"{operation} cannot be written to the checkpoint, from which a restart makes it again, "
-        f"because {what}: {failure(found)}; create it inside of the function, of a receiver in "
-        "onStart, or use plain values"
+        f"{operation} cannot be written to the checkpoint, from which a restart recreates it, "
+        f"because {what}: {failure(found)}; create it inside the function, or in onStart of a "
+        "receiver, or use plain values"
     )

@@ -1,34 +1,32 @@
-"""The plan: a graph frozen at start, with everything that follows from the whole of it.
+"""The graph of a program, and the plan that it is frozen into at start.
 
-While a program defines streams, a :class:`StreamGraph` collects them. Starting freezes it: zero
-time, storage levels, checkpoint intervals and remember durations are computed once, checked, and
-never change again.
+A :class:`StreamGraph` collects streams while a program defines them. :meth:`StreamGraph.freeze`
+computes and checks storage levels, checkpoint intervals and remember durations, which never change
+again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark import StorageLevel
 
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import MEMORY_ONLY_SER, Node
-from dstreams.graph.output import OutputOperation
-from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.graph.node import MEMORY_ONLY_SER, InputDStream, Node, OutputOperation
+from dstreams.graph.state import StateStoreDStream
 
 NO_STORAGE = StorageLevel(False, False, False, False, 1)
 _DEFAULT_CHECKPOINT_MS = 10_000
 _MOST_CHECKPOINT_SLIDES = 20
-"""RDDs from one snapshot to the next, unless the user chooses: what a restart makes again."""
+"""Default limit of batches between two snapshots, which a restart may have to compute again."""
 _DEFAULT_CHECKPOINT_SLIDES_IN_STORE = 10
 
 
 @dataclass
 class StreamOptions:
-    """What a user chose for one stream before the start; None: not chosen."""
+    """The options that a user set on one stream before the start; None if not set."""
 
     storage_level: StorageLevel | None = None
     checkpoint_ms: int | None = None
@@ -37,7 +35,7 @@ class StreamOptions:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """What the whole graph means for one node."""
+    """Properties of one node that follow from the whole graph."""
 
     uid: str
     storage_level: StorageLevel | None
@@ -48,7 +46,7 @@ class NodePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph that runs."""
+    """A frozen graph."""
 
     batch_ms: int
     zero_ms: int
@@ -60,25 +58,25 @@ class Plan:
     output_uids: tuple[str, ...] = ()
 
     def fires(self, node: Node, time_ms: int) -> bool:
-        """Whether *node* has a turn at *time_ms*; never at zero time or before."""
+        """Return whether *node* has a batch at *time_ms*; never at zero time or before."""
         since = time_ms - self.zero_ms
         return since > 0 and since % node.slide_ms == 0
 
     def batch_upto(self, time_ms: int) -> int:
-        """Return the time of the last batch up to *time_ms*; zero time is one."""
+        """Return the time of the last batch up to *time_ms*; zero time counts as a batch."""
         return time_ms - (time_ms - self.zero_ms) % self.batch_ms
 
     def turn_upto(self, node: Node, time_ms: int) -> int:
-        """Return the last time up to *time_ms* at which *node* has a turn."""
+        """Return the last time up to *time_ms* at which *node* has a batch."""
         return time_ms - (time_ms - self.zero_ms) % node.slide_ms
 
     def checkpoint_due(self, node: Node, time_ms: int) -> bool:
-        """Whether the RDD of *node* at *time_ms* is one that is made durable."""
+        """Return whether the RDD of *node* at *time_ms* is written to the checkpoint."""
         interval = self.nodes[node].checkpoint_ms
         return interval is not None and (time_ms - self.zero_ms) % interval == 0
 
     def checkpointed(self) -> tuple[Node, ...]:
-        """Nodes whose RDDs are made durable, parents first."""
+        """Return the nodes whose RDDs are written to the checkpoint, parents first."""
         return tuple(
             node
             for node, plan in self.nodes.items()
@@ -86,17 +84,74 @@ class Plan:
         )
 
     def stateful(self) -> tuple[Node, ...]:
-        """Nodes that stand on what they were in the batch before, parents first."""
+        """Return the stateful nodes, parents first."""
         return tuple(node for node in self.nodes if node.is_stateful)
 
     def in_state_store(self) -> tuple[StateStoreDStream, ...]:
-        """Nodes with state in the state store, parents first."""
+        """Return the nodes with state in the state store, parents first."""
         return tuple(node for node in self.nodes if isinstance(node, StateStoreDStream))
+
+    def required_since(
+        self,
+        last_ms: int,
+        newest_durable: NewestDurable,
+        added: Mapping[Node, int] | None = None,
+    ) -> dict[Node, int]:
+        """Return for each node the time after which the next batch may read its RDDs.
+
+        A node reads its parents at its own time, and a window also before that. A stateful node
+        needs a durable version of itself, or is computed from the first batch::
+
+            batches                        1   2   3   4   5   6   7   8 | 9     9 is the next one
+            the state in files                         x               x
+            the state reads its parent at                              8   9
+            a window of 3 reads the state at                       7   8   9     so 3 is needed
+            the state reads its parent at              4   5   6   7   8   9
+
+        A restart reads everything after these times again, and a running stream must keep it.
+        *added* nodes have nothing up to a time.
+        """
+        floors = added or {}
+        since = dict.fromkeys(self.nodes, max(self.zero_ms, last_ms))
+        for node in reversed(tuple(self.nodes)):  # children first
+            if node.is_stateful:
+                since[node] = newest_durable(node, since[node])
+            for parent in node.parents:
+                first_ms = since[node] - node.parents_remember_ms(0)
+                since[parent] = min(since[parent], max(first_ms, floors.get(node, self.zero_ms)))
+        return since
+
+    def read_by_others_since(self, last_ms: int, since: Mapping[Node, int]) -> dict[Node, int]:
+        """Return for each node the time after which nodes other than itself may read its RDDs."""
+        found = dict.fromkeys(self.nodes, last_ms)
+        for node in self.nodes:
+            for parent in node.parents:
+                found[parent] = min(found[parent], since[node] - node.parents_remember_ms(0))
+        return found
+
+
+NewestDurable = Callable[[Node, int], int]
+"""``(node, time in ms) ->`` time of its newest durable version up to then, zero time if none."""
+
+
+def depends_on_state_rdd(node: Node) -> bool:
+    """Return whether a parent, direct or not, has a state RDD, which needs batch after batch.
+
+    State in the state store does not: each of its versions is read from files.
+    """
+    stack, seen = list(node.parents), set(node.parents)
+    while stack:
+        parent = stack.pop()
+        if parent.is_stateful and not isinstance(parent, StateStoreDStream):
+            return True
+        stack += [one for one in parent.parents if one not in seen]
+        seen.update(parent.parents)
+    return False
 
 
 @dataclass
 class StreamGraph:
-    """The streams a program has defined so far."""
+    """The streams that a program has defined so far."""
 
     batch_ms: int
     remember_ms: int | None = None
@@ -105,26 +160,26 @@ class StreamGraph:
     options: dict[Node, StreamOptions] = field(default_factory=dict)
 
     def options_of(self, node: Node) -> StreamOptions:
-        """The options of *node*, to be read or changed."""
+        """Return the options of *node*, which may be changed."""
         return self.options.setdefault(node, StreamOptions())
 
     def _chosen(self, node: Node) -> StreamOptions:
-        """The options of *node*, to be read: a stream that was only looked at is not kept."""
+        """Return the options of *node* without adding it to the graph."""
         return self.options.get(node, StreamOptions())
 
     def name(self, node: Node, uid: str | None) -> None:
-        """Keep state and progress of *node* under *uid*; None: under a name from its place."""
+        """Keep state and progress of *node* under *uid*; if None, derive one from its position."""
         if uid is None:
             return
         if not isinstance(uid, str) or not uid.strip():
             raise InvalidStreamError(
-                f"uid of {node.operation} must be a name, got {uid!r}; it stands for its "
-                "state and progress in the checkpoint, also when the program changes"
+                f"uid of {node.operation} must be a non-empty string, got {uid!r}; it identifies "
+                "state and progress in the checkpoint when the program changes"
             )
         self.options_of(node).uid = uid
 
     def freeze(self, zero_ms: int, *, has_checkpoint_directory: bool) -> Plan:
-        """Check the graph and compute what follows from the whole of it."""
+        """Check the graph and return its plan."""
         if not self.outputs:
             raise InvalidStreamError(
                 "no output operations registered, so nothing to execute; end a stream with an "
@@ -142,9 +197,9 @@ class StreamGraph:
         return plan
 
     def draft(self, zero_ms: int = 0, *others: Node) -> Plan:
-        """Compute what follows from the graph as far as it is defined; nothing is checked.
+        """Return the plan of the graph as far as it is defined; nothing is checked.
 
-        Of streams that no output uses yet only *others* are in it, and what these are made of.
+        Of the streams that no output uses, it contains *others* and their ancestors.
         """
         order = self._parents_first(others)
         intervals = {node: self._checkpoint_ms(node) for node in order}
@@ -174,7 +229,7 @@ class StreamGraph:
         )
 
     def _uids(self, order: list[Node]) -> dict[Node, str]:
-        """Name every stream: as the user did, else by its place among those of its operation."""
+        """Return the uid of every stream: the user's, or its position among those of its kind."""
         counts: Counter[str] = Counter()
         uids: dict[Node, str] = {}
         for node in dict.fromkeys((*self.inputs, *order)):
@@ -197,10 +252,9 @@ class StreamGraph:
         return list(order)
 
     def _storage_levels(self, order: list[Node]) -> dict[Node, StorageLevel | None]:
-        """The level of each node: the user's choice, else the node's own, else what readers want.
+        """Return the level of each node: the user's, its default, or that needed by its readers.
 
-        A level chosen for a window is one for the stream that it is a window of, unless that has a
-        choice of its own.
+        A level set on a window applies to the windowed stream, unless that has its own.
         """
         levels = {node: node.default_storage for node in order}
         for node in order:
@@ -251,7 +305,7 @@ class StreamGraph:
     def _remember_ms(
         self, order: list[Node], intervals: Mapping[Node, int | None]
     ) -> dict[Node, int]:
-        """How long each node is remembered: for itself, and as long as its children need it."""
+        """Return how long each node is kept: as long as it or one of its children needs it."""
         remember = {node: _least_remember_ms(node, intervals[node]) for node in order}
         for output in self.outputs:
             asked = self.remember_ms or 0
@@ -270,14 +324,14 @@ def _least_remember_ms(node: Node, interval_ms: int | None) -> int:
 
 
 def _require_own(uids: Mapping[Node, str]) -> None:
-    """Refuse two streams of one uid."""
+    """Raise if two streams have the same uid."""
     by_uid: dict[str, Node] = {}
     for node, uid in uids.items():
         other = by_uid.setdefault(uid, node)
         if other is not node:
             raise InvalidStreamError(
-                f"{other.operation} and {node.operation} have the same uid, {uid!r}; state and "
-                "progress are kept under it, so give each its own"
+                f"{other.operation} and {node.operation} have the same uid, {uid!r}; give each its "
+                "own, because state and progress are kept under it"
             )
 
 

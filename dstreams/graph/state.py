@@ -1,22 +1,34 @@
-"""StateDStream: the state of every key, updated by each batch."""
+"""Streams with state: state RDDs in memory, and state in the state store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from pyspark import RDD, StorageLevel
+from pyspark import RDD, SparkContext, StorageLevel
 
-from dstreams.graph.node import STATE_STORAGE, BatchView, ChildNode, Node
+from dstreams.graph.node import STATE_STORAGE, ChildNode, Node, Previous
 from dstreams.spark.blocks import Side
 from dstreams.spark.cogroup import StateTask, cogroup_with_state, replay_batches
+from dstreams.spark.empty_partitions import empty_partitions
 from dstreams.spark.frame_layout import FrameLayout
 from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.placed_pairs import state_inputs
+from dstreams.spark.shuffle import shuffle_pairs
+from dstreams.spark.state_store_rdd import StoreFunction
+from dstreams.spark.state_version import StateVersion
+from dstreams.state.state_versions import StateUpdate
 
 
-class StateUpdate(Protocol):
-    """What a batch does to a state, and as what that state lies in its frames."""
+class StateFunction(Protocol):
+    """A function over stored state, which makes the task of each batch."""
+
+    def in_batch(self, time_ms: int, watermark_ms: int, is_checkpoint: bool) -> StoreFunction: ...
+
+
+class UpdateTask(Protocol):
+    """An update of a state RDD by one batch."""
 
     @property
     def layout(self) -> FrameLayout: ...
@@ -24,7 +36,7 @@ class StateUpdate(Protocol):
     def task(self, time_ms: int, unique: bool, partitioner: StablePartitioner | None) -> StateTask:
         """Return the task that updates one partition of the state at a batch time.
 
-        The previous state holds each key once if it is *unique*; the new one claims *partitioner*.
+        The previous state has each key once if it is *unique*; the new one claims *partitioner*.
         """
         ...
 
@@ -33,9 +45,6 @@ class StateUpdate(Protocol):
 class StateDStream(ChildNode):
     """The state RDD of each batch, a cogroup of the parent's RDD with the previous state RDD.
 
-    Parents: the parent, nothing else. Slide: the parent's. RDD at time t, ``previous`` being this
-    stream's own RDD at t - slide:
-
     ============ ============= =========================================================
     previous     parent's RDD  state RDD
     ============ ============= =========================================================
@@ -43,17 +52,16 @@ class StateDStream(ChildNode):
     an RDD       none          update function over previous, each key with no new values
     none         an RDD        the same as the first, with the initial RDD as previous;
                                without an initial RDD every key's state is None
-    none         none          none; an initial RDD goes on waiting
+    none         none          none; an initial RDD still waits
     ============ ============= =========================================================
 
     The update function is called for *every* key of the state in *every* batch. Only the parent's
-    records are shuffled; the state stays where it is, in serialized columnar blocks. With
-    *preserves_partitioning* false the state RDD claims no partitioner, and the next batch has to
-    shuffle the state: that is what the flag means.
+    records are shuffled; the state stays where it is, in serialized columnar blocks. Unless
+    *preserves_partitioning*, the state RDD claims no partitioner and the next batch shuffles the
+    state.
 
-    State: one entry for each key until the update function drops it.
-    Semantics: org.apache.spark.streaming.dstream.StateDStream (4.3), the Scala rule where the
-    parent has no RDD.
+    Semantics: org.apache.spark.streaming.dstream.StateDStream (4.3), the Scala rule if the parent
+    has no RDD.
     """
 
     must_checkpoint: ClassVar[bool] = True
@@ -61,52 +69,51 @@ class StateDStream(ChildNode):
     default_storage: ClassVar[StorageLevel | None] = STATE_STORAGE
 
     parent: Node
-    update: StateUpdate
+    update: UpdateTask
     partitioner: StablePartitioner
     preserves_partitioning: bool
     initial: RDD[Any] | None
     operation: str
 
-    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
-        own = rdds.before(self, time_ms)
-        batch = rdds.at(self.parent, time_ms)
+    def compute(
+        self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
+    ) -> RDD[Any] | None:
+        own, [batch] = previous.before(self, time_ms), parents
         if own is None and batch is None:
             return None
-        previous = self.initial if own is None else own
+        state = self.initial if own is None else own
         blocks = cogroup_with_state(
             None if batch is None else self._blocks(batch, Side.BATCH),
-            None if previous is None else self._blocks(previous, Side.STATE),
+            None if state is None else self._blocks(state, Side.STATE),
             self.update.task(time_ms, self._is_unique(own), self._claimed),
             preserves_partitioning=self.preserves_partitioning,
         )
         return self.layout.rdd(blocks)
 
     def replay(
-        self, own: RDD[Any] | None, times: Iterable[int], rdds: BatchView
+        self, own: RDD[Any] | None, batches: Mapping[int, RDD[Any] | None], spark: SparkContext
     ) -> RDD[Any] | None:
-        """Make the RDD at the last of *times* from the one before the first, in one stage.
+        """Return the RDD after several batches of the parent, by time, computed in one stage.
 
-        The same as :meth:`compute` for one time after the other, without the RDDs between; for a
-        stream that preserves its partitioning.
+        Equal to :meth:`compute` for one time after the other; for a stream that preserves its
+        partitioning.
         """
-        batches: list[RDD[bytes] | None] = []
+        inputs: list[RDD[bytes] | None] = []
         tasks: list[StateTask] = []
-        for time_ms in times:
-            batch = rdds.at(self.parent, time_ms)
+        for time_ms, batch in batches.items():
             if own is None and batch is None and not tasks:
                 continue
-            batches.append(None if batch is None else self._blocks(batch, Side.BATCH))
+            inputs.append(None if batch is None else self._blocks(batch, Side.BATCH))
             is_unique = bool(tasks) or self._is_unique(own)
             tasks.append(self.update.task(time_ms, is_unique, self._claimed))
         if not tasks:
             return None
         previous = self.initial if own is None else own
         state = None if previous is None else self._blocks(previous, Side.STATE)
-        blocks = replay_batches(rdds.spark, self.partitioner, batches, state, tasks)
-        return self.layout.rdd(blocks)
+        return self.layout.rdd(replay_batches(spark, self.partitioner, inputs, state, tasks))
 
     def _is_unique(self, own: RDD[Any] | None) -> bool:
-        """Whether a state holds each key once: only one that this stream left in place surely."""
+        """Return whether a state surely has each key once: if this stream left it in place."""
         return own is not None and own.partitioner == self.partitioner
 
     @property
@@ -115,8 +122,72 @@ class StateDStream(ChildNode):
 
     @property
     def layout(self) -> FrameLayout:
-        """As what the state lies in its frames."""
+        """The layout of the state's records in frames."""
         return self.update.layout
 
     def _blocks(self, records: RDD[Any], side: Side) -> RDD[bytes]:
         return self.layout.frames(records, self.partitioner, side, self.operation)
+
+
+@dataclass(frozen=True, eq=False)
+class StateStoreDStream(ChildNode):
+    """The rows that a function emits over a state in the state store.
+
+    Computing it makes the next version of the state in one job; every partition takes part in every
+    batch, so there is always an RDD. The engine computes it once per batch, before any output.
+    """
+
+    is_stateful: ClassVar[bool] = True
+
+    parent: Node
+    function: StateFunction
+    partitioner: StablePartitioner
+    initial: RDD[Any] | None
+    operation: str
+    delay_ms: int | None = None
+
+    def compute(
+        self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
+    ) -> RDD[Any] | None:
+        uid, states = previous.uid(self), previous.states
+        before = states.at(uid, time_ms - self.slide_ms) or states.empty(uid, self.partitioner)
+        return states.make(uid, time_ms, self.update(time_ms, before, parents[0], previous))
+
+    def update(
+        self, time_ms: int, before: StateVersion, batch: RDD[Any] | None, previous: Previous
+    ) -> StateUpdate:
+        """Return the update of the state by a batch; runs nothing."""
+        inputs: list[RDD[bytes]] = []
+        if before.version == 0 and self.initial is not None:
+            inputs.append(self._blocks(self.initial, Side.STATE))
+        if batch is not None:
+            inputs.append(self._blocks(batch, Side.BATCH))
+        is_due = previous.checkpoint_due(self, time_ms)
+        data = inputs or [empty_partitions(previous.spark, self.partitioner)]
+        function = self.function.in_batch(time_ms, before.watermark_ms, is_due)
+        return StateUpdate(before, state_inputs(*data), function, self.delay_ms)
+
+    def _blocks(self, pairs: RDD[Any], side: Side) -> RDD[bytes]:
+        return shuffle_pairs(pairs, self.partitioner, side, self.operation, ordered=True)
+
+
+@dataclass(frozen=True, eq=False)
+class SnapshotDStream(ChildNode):
+    """All (key, state) pairs of a state in the state store after each batch."""
+
+    parent: StateStoreDStream
+    state_of: Callable[[Any], Any]
+    operation: str
+
+    def compute(
+        self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
+    ) -> RDD[Any] | None:
+        if parents[0] is None:
+            return None
+        uid = previous.uid(self.parent)
+        rows = previous.states.pairs(uid, time_ms, self.parent.partitioner)
+        return rows.mapValues(self.state_of).filter(_has_state)
+
+
+def _has_state(pair: tuple[Any, Any]) -> bool:
+    return pair[1] is not None

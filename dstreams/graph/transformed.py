@@ -1,25 +1,28 @@
-"""Streams whose RDD is a function of the RDDs of other streams at the same time."""
+"""Streams that depend only on the RDDs of their parents at the same time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.node import BatchView, Node
+from dstreams.graph.node import ChildNode, Node, Previous
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.reduction import Reduction, reduce_pairs
+from dstreams.spark.shuffle import BlockPairsRDD
 
 TransformFunc = Callable[[int, tuple[RDD[Any], ...]], "RDD[Any] | None"]
 
 
 @dataclass(frozen=True, eq=False)
 class TransformedDStream(Node):
-    """A stream made batch by batch from one or more streams of the same slide.
+    """A stream made by a function of the RDDs of one or more streams with the same slide.
 
-    Parents: as given. Slide: theirs. RDD at time t: ``func(t, RDDs of the parents at t)``. One
-    parent without an RDD: none. Several parents: a missing RDD is taken as an empty one.
+    RDD at time t: ``func(t, RDDs of the parents at t)``. None if a single parent has none; of
+    several parents, a missing RDD is replaced by an empty one.
     """
 
     sources: tuple[Node, ...]
@@ -44,15 +47,33 @@ class TransformedDStream(Node):
     def slide_ms(self) -> int:
         return self.sources[0].slide_ms
 
-    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
-        inputs = [rdds.at(node, time_ms) for node in self.sources]
-        if len(inputs) == 1 and inputs[0] is None:
+    def compute(
+        self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
+    ) -> RDD[Any] | None:
+        if len(parents) == 1 and parents[0] is None:
             return None
-        made = self.func(
-            time_ms, tuple(rdds.spark.emptyRDD() if rdd is None else rdd for rdd in inputs)
-        )
+        inputs = (previous.spark.emptyRDD() if rdd is None else rdd for rdd in parents)
+        made = self.func(time_ms, tuple(inputs))
         if made is not None and not isinstance(made, RDD):
             raise InvalidStreamError(
                 f"{self.operation} must return an RDD or None, got {type(made).__name__}"
             )
         return made
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedDStream(ChildNode):
+    """Each key of the parent's RDD once, with its values reduced. Data in place is not shuffled."""
+
+    parent: Node
+    reduction: Reduction
+    partitioner: StablePartitioner
+    operation: str
+
+    def compute(
+        self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
+    ) -> BlockPairsRDD | None:
+        [pairs] = parents
+        if pairs is None:
+            return None
+        return reduce_pairs(pairs, self.reduction, self.partitioner, self.operation)

@@ -85,7 +85,7 @@ class OutputCommits:
         value = {
             "batch": batch.batch_id,
             "time_ms": batch.time_ms,
-            "beginning": batch.beginning,
+            "beginning": batch.batch_token,
             "partitions": partitions,
         }
         return json.dumps([self.sink, self.stream_id, split]).encode(), json.dumps(value).encode()

@@ -38,7 +38,7 @@ from dstreams.kafka.output_commits import (
 from dstreams.kafka.parameters import ProducerParameters
 from dstreams.kafka.producers import ProducerRecord, keep, lend_producer, plain_producer
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import AT_LEAST_ONCE, OutputPromise
+from dstreams.sinks.promise import AT_LEAST_ONCE, DeliveryGuarantee
 from dstreams.spark.worker_gc import settle_worker
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class WrittenBatch(NamedTuple):
     found: int
 
 
-_EXACTLY_ONCE = OutputPromise(
+_EXACTLY_ONCE = DeliveryGuarantee(
     "exactly once",
     "for readers with isolation.level=read_committed; if an older copy of the checkpoint is "
     "restored, the stream stops",
@@ -101,8 +101,8 @@ class KafkaOutput:
         return {**vars(self), "_cache": None}
 
     @property
-    def promise(self) -> OutputPromise:
-        """The delivery guarantee."""
+    def promise(self) -> DeliveryGuarantee:
+        """How often readers see a batch."""
         return _EXACTLY_ONCE if self._exactly_once else AT_LEAST_ONCE
 
     def write(self, batch: OutputBatch, rdd: RDD[Any]) -> WrittenBatch:
@@ -369,7 +369,7 @@ class _TransactionTask:
             producer.abort()
             raise
         keep(self.config, name, producer)
-        done = CommittedBatch(self.batch.batch_id, self.batch.beginning, self.parts)
+        done = CommittedBatch(self.batch.batch_id, self.batch.batch_token, self.parts)
         return _Report(split, attempt, count, done)
 
     def _is_before(self, last: CommittedBatch) -> bool:

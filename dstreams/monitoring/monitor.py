@@ -53,7 +53,7 @@ from dstreams.monitoring.status import (
 )
 
 if TYPE_CHECKING:
-    from dstreams.engine.transaction_log import TransactionLog
+    from dstreams.engine.stream_checkpoint import StreamCheckpoint
     from dstreams.monitoring.state_jobs import StateAccess
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class RunInfo:
     id: str
     run_id: str
     graph: tuple[GraphNode, ...] = ()
-    log: TransactionLog | None = None
+    log: StreamCheckpoint | None = None
     snapshot_uids: Collection[str] = ()
     rate_limits: Callable[[], Mapping[str, float]] = no_rate_limits
     states: StateAccess | None = None
@@ -317,14 +317,14 @@ class _Durable:
     *stored* is the state that they name.
     """
 
-    log: TransactionLog
+    log: StreamCheckpoint
     last: CommitRecord | None
     named: Mapping[str, RecordId | None]
     snapshots: Mapping[str, CommitRecord | None]
     stored: tuple[StateStatus, ...]
 
     @classmethod
-    def of(cls, run: RunInfo, log: TransactionLog, before: _Durable | None) -> _Durable:
+    def of(cls, run: RunInfo, log: StreamCheckpoint, before: _Durable | None) -> _Durable:
         last = log.commits.last
         newest = {} if last is None else last.newest_snapshots
         named = {uid: newest.get(uid) for uid in run.snapshot_uids}
@@ -436,7 +436,7 @@ def _committed_at_ms(record: CommitRecord | None, recent: Sequence[BatchInfo]) -
     return next(times, record.batch_time_ms)
 
 
-def _record(log: TransactionLog, record_id: RecordId | None) -> CommitRecord | None:
+def _record(log: StreamCheckpoint, record_id: RecordId | None) -> CommitRecord | None:
     """Return a commit record; None if it has been deleted since a newer one was written."""
     try:
         return None if record_id is None else log.commits.read_record(record_id)

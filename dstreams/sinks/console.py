@@ -15,7 +15,7 @@ from pyspark import RDD
 from dstreams.common.configuration import COUNT
 from dstreams.common.durations import batch_datetime
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import OutputPromise
+from dstreams.sinks.promise import DeliveryGuarantee
 
 _LINE = "-" * 43
 
@@ -36,7 +36,7 @@ class ConsolePrinter:
     partitions: ``take`` would run several, and end workers that had not read their input.
     """
 
-    promise: ClassVar[OutputPromise] = OutputPromise(
+    promise: ClassVar[DeliveryGuarantee] = DeliveryGuarantee(
         "at least once", "a batch that a crash cut off is printed again"
     )
 

@@ -12,7 +12,7 @@ from pyspark import RDD
 from dstreams.common.callables import require_arity
 from dstreams.common.durations import batch_datetime
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import OutputPromise
+from dstreams.sinks.promise import DeliveryGuarantee
 
 _SHAPE = "f(rdd), f(time, rdd) or f(time, rdd, batchId)"
 _NAME = "batchId"
@@ -45,7 +45,7 @@ class ForeachBatch:
         return cls(func, require_arity(func, (1, 2, 3), operation, _SHAPE), by_name=False)
 
     @property
-    def promise(self) -> OutputPromise:
+    def promise(self) -> DeliveryGuarantee:
         """At least once, unless the function tells by the batch id that it has had a batch."""
         knows = self.by_name or self.arguments > 2
         remedy = (
@@ -53,7 +53,7 @@ class ForeachBatch:
             if knows
             else "and time; let it take the batch id as well to tell that it has written a batch"
         )
-        return OutputPromise("at least once", f"{_AGAIN} {remedy}")
+        return DeliveryGuarantee("at least once", f"{_AGAIN} {remedy}")
 
     def __call__(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
         arguments: tuple[Any, ...] = (rdd,)

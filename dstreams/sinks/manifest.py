@@ -39,7 +39,7 @@ class Manifest:
 
     @classmethod
     def of(cls, batch: OutputBatch, files: Iterable[str] = ()) -> Manifest:
-        return cls(batch.stream_id, batch.batch_id, batch.time_ms, tuple(files), batch.beginning)
+        return cls(batch.stream_id, batch.batch_id, batch.time_ms, tuple(files), batch.batch_token)
 
     def require_of(self, batch: OutputBatch, place: str, remedy: str | None = None) -> None:
         """Refuse what was written, unless it is this very batch.

@@ -35,7 +35,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.errors import OutputConflictError
-from dstreams.sinks.promise import OutputPromise
+from dstreams.sinks.promise import DeliveryGuarantee
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class OutputBatch:
             another one.
         batch_id: 0, 1, 2, ...
         time_ms: batch time in milliseconds since the epoch.
-        beginning: random id of the begin record, which tells the batch from one of the same number
-            in a copy of the checkpoint; empty without a checkpoint directory.
+        batch_token: random id of the begin record, which distinguishes the batch from one with the
+            same number in a copy of the checkpoint; empty without a checkpoint directory.
         left_out: numbers of the batches that this stream has left out when it went on last. What
             an output has of them is of another history.
         newest: number of the newest batch that was begun; what an output has of later ones is of
@@ -59,7 +59,7 @@ class OutputBatch:
     stream_id: str
     batch_id: int
     time_ms: int
-    beginning: str = ""
+    batch_token: str = ""
     left_out: range = range(0)
     newest: int | None = None
     gap: range = range(0)
@@ -85,9 +85,9 @@ class OutputBatch:
         Raises:
             OutputConflictError: it is of another history of the checkpoint.
         """
-        if (batch_id, beginning) == (self.batch_id, self.beginning):
+        if (batch_id, beginning) == (self.batch_id, self.batch_token):
             return
-        found, own = beginning or "unknown", self.beginning or "unknown"
+        found, own = beginning or "unknown", self.batch_token or "unknown"
         raise OutputConflictError(
             f"{place} has batch {batch_id} of {self.stream_id}, beginning {found}; this is batch "
             f"{self.batch_id}, beginning {own}. So another history of the checkpoint has written "
@@ -99,7 +99,7 @@ class OutputBatch:
         )
 
 
-_TOLD = OutputPromise(
+_TOLD = DeliveryGuarantee(
     "at least once",
     "a batch that a crash cut off is written again; the sink is told its beginning, and has it "
     "exactly once where it keeps that beside the rows, in one transaction",
@@ -117,11 +117,11 @@ class BatchSink(ABC):
         identity: what tells apart the batches of this output from those of others of the stream,
             for people to read; two with one identity are refused. None: nothing needs to.
         promise: what ``explain`` says of it; a sink that has each batch once says so by a
-            :class:`dstreams.sinks.OutputPromise` of its own.
+            :class:`dstreams.sinks.DeliveryGuarantee` of its own.
     """
 
     identity: str | None = None
-    promise: OutputPromise = _TOLD
+    promise: DeliveryGuarantee = _TOLD
 
     @abstractmethod
     def write_batch(self, batch: OutputBatch, rdd: RDD[Any]) -> None:

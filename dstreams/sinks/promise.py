@@ -9,18 +9,18 @@ Guarantee = Literal["exactly once", "at least once", "at most once"]
 
 
 @dataclass(frozen=True)
-class OutputPromise:
+class DeliveryGuarantee:
     """How often a batch is in an output, whatever dies on the way; *condition* says when."""
 
     guarantee: Guarantee
     condition: str
 
 
-AT_LEAST_ONCE = OutputPromise(
+AT_LEAST_ONCE = DeliveryGuarantee(
     "at least once", "a batch that a crash cut off is put out again, with the same records"
 )
 
-WITHOUT_CHECKPOINT = OutputPromise(
+WITHOUT_CHECKPOINT = DeliveryGuarantee(
     "at most once",
     "there is no checkpoint directory: no batch runs twice, and what the end of the driver cuts "
     "off is lost",

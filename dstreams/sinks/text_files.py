@@ -15,11 +15,11 @@ from dstreams.sinks.committed_directory import Encode, WritePart
 from dstreams.sinks.hadoop_directory import HadoopDirectory, is_local, is_of_hadoop
 from dstreams.sinks.object_directory import ObjectDirectory
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import OutputPromise
+from dstreams.sinks.promise import DeliveryGuarantee
 
 logger = logging.getLogger(__name__)
 
-_WHOLE_DIRECTORIES = OutputPromise(
+_WHOLE_DIRECTORIES = DeliveryGuarantee(
     "exactly once",
     "the directory of a batch is there whole or not at all; where an older copy of the "
     "checkpoint is put back, what is there of later batches stops the stream",
@@ -36,7 +36,7 @@ class TextFilesWriter:
     one of fsspec's that can create a file only if it is absent.
     """
 
-    promise: ClassVar[OutputPromise] = _WHOLE_DIRECTORIES
+    promise: ClassVar[DeliveryGuarantee] = _WHOLE_DIRECTORIES
 
     prefix: str
     suffix: str | None = None

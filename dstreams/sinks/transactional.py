@@ -18,7 +18,7 @@ from dstreams.common.callables import require_arity, require_picklable
 from dstreams.common.configuration import COUNT
 from dstreams.errors import InvalidStreamError, OutputConflictError, StreamError
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
-from dstreams.sinks.promise import OutputPromise
+from dstreams.sinks.promise import DeliveryGuarantee
 from dstreams.spark.worker_gc import settle_worker
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
@@ -96,7 +96,7 @@ class TransactionalSink(BatchSink):
             COUNT.require(keep_batches, "keep_batches of TransactionalSink")
         self.identity = f"name {name!r} and the table {table!r}"
         unit = "each partition of a batch" if per_partition else "a batch"
-        self.promise = OutputPromise(
+        self.promise = DeliveryGuarantee(
             "exactly once",
             f"the rows of {unit} and its id are committed in one transaction of the database, "
             f"which keeps the ids of {'all' if keep_batches is None else f'{keep_batches:,}'} "
@@ -223,7 +223,7 @@ class _Ids:
             f"INSERT INTO {self.table} "  # noqa: S608 - names that were checked
             "(sink, stream, batch_id, part, parts, batch_time_ms, beginning) "
             f"VALUES ('{self.sink}', '{_stream_id(batch)}', {batch.batch_id}, {key.part}, "
-            f"{key.parts}, {batch.time_ms}, '{_checked(batch.beginning, _HEX, 'beginning')}')"
+            f"{key.parts}, {batch.time_ms}, '{_checked(batch.batch_token, _HEX, 'beginning')}')"
         )
 
     def deletion(self, batch: OutputBatch, before: int) -> str:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from dstreams.common.settings import Settings
 from dstreams.engine.rate_control import limit_rates
-from dstreams.graph.input import InputDStream
+from dstreams.graph.node import InputDStream
 from dstreams.kafka.decoding import AsRecords
 from dstreams.kafka.kafka_rdd import split
 from dstreams.kafka.kafka_source import KafkaReader, KafkaSource

@@ -14,7 +14,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams import Settings, State, StateSpec, StreamingContext
-from dstreams.graph.output import OutputOperation
+from dstreams.graph.node import OutputOperation
 from dstreams.state.map_with_state import MappingFunction, MapRecords, RecordProcessor
 from dstreams.testing import BatchDriver, ManualClock
 from tests.conformance.tables import Table

@@ -9,7 +9,7 @@ from pyspark import SparkContext
 
 from checkpoint import CommitLog, LocalFiles
 from dstreams import BatchFailedError, RestartError, SourceError, StreamingContext
-from dstreams.engine.lifecycle import LifeCycle
+from dstreams.engine.lifecycle import StreamRunner
 from dstreams.testing import ManualClock
 from tests.conformance.restarts import (
     begin,
@@ -154,7 +154,7 @@ def test_two_drivers_on_one_checkpoint(sc: SparkContext, tmp_path: Path) -> None
     older = begin(sc, tmp_path, [["a"]] * 6, lambda words: watch(words.map(with_one)))
     older.step(2)
     (stream,) = tmp_path.glob("stream-*")
-    LifeCycle.active = None  # as in another process
+    StreamRunner.active = None  # as in another process
     newer = recover(tmp_path)
     newer.step(1)
     with pytest.raises(BatchFailedError, match=r"process \d+ on host .* has taken over"):

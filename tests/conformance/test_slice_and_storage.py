@@ -28,7 +28,7 @@ def records(rdds: list[RDD[Any]]) -> list[Any]:
 
 def remembered(ssc: StreamingContext, stream: DStream) -> list[int]:
     assert ssc._engine is not None
-    return ssc._engine.history.times(stream._node)
+    return ssc._engine.rdds.times(stream._node)
 
 
 def persisted(sc: SparkContext) -> set[int]:

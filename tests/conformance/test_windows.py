@@ -431,6 +431,6 @@ def test_what_windows_remember(sc: SparkContext) -> None:
         engine = driver.context._engine
         assert engine is not None
         remembered = [engine.plan.nodes[s._node].remember_ms for s in (outer, inner, mapped)]
-        times = [engine.history.times(s._node) for s in (outer, inner, mapped)]
+        times = [engine.rdds.times(s._node) for s in (outer, inner, mapped)]
     assert remembered == [3000, 7000, 9000]
     assert times == [[8000, 10000], list(range(4000, 10001, 1000)), list(range(2000, 10001, 1000))]

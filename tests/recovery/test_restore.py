@@ -273,7 +273,7 @@ def test_a_window_in_front_of_another(sc: SparkContext, tmp_path: Path) -> None:
     make = setup(sc, tmp_path, two_windows)
     (note_of_it,) = StreamingContext.restore(str(tmp_path), make, dryRun=True).notes
     assert note_of_it.startswith("window at ")
-    assert note_of_it.endswith("is new (window-0): of earlier batches it may lack some, or all")
+    assert note_of_it.endswith("is new (window-0): it may lack some or all of the earlier batches")
     ssc = StreamingContext.restore(str(tmp_path), make)
     ssc.step(2)
     ssc.stop(stopSparkContext=False)
@@ -425,7 +425,7 @@ REFUSALS: dict[str, tuple[Define, dict[str, Any], str]] = {
         {"seconds": 2},
         "batches were 1000 ms apart, and are 2000 ms now; the progress of 'in', 'sums', 'counts'",
     ),
-    "a queue without its items": (same, {"replayable": False}, "cannot go on after a restart"),
+    "a queue without its items": (same, {"replayable": False}, "cannot be resumed"),
 }
 
 
@@ -543,7 +543,7 @@ def test_nothing_to_restore(sc: SparkContext, tmp_path: Path) -> None:
     """The streams begin anew, so that a program can always call restore."""
     make = setup(sc, tmp_path / "new", before)
     report = StreamingContext.restore(str(tmp_path / "new"), make, dryRun=True)
-    assert str(report) == "nothing to restore: the streams begin anew"
+    assert str(report) == "nothing to restore: the streams start empty"
     ssc = StreamingContext.restore(str(tmp_path / "new"), make)
     ssc.step()
     ssc.stop(stopSparkContext=False)
@@ -615,10 +615,10 @@ def test_input_that_was_moved_is_not_counted_again(sc: SparkContext, tmp_path: P
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
     moved_to = partial(lines_of, sc, checkpoint, str(tmp_path / "there"))
     refusal = (
-        f"input 'lines' has read {tmp_path}/here, and is to read {tmp_path}/there now: files are "
-        "known by their paths, so those that are there as well would count again; keep the path (a "
-        "mount or a link there will do), or begin with a new input: give it another uid=, and let "
-        "the progress of this one go (allowRemoved=['lines'])"
+        f"input 'lines' has read {tmp_path}/here, and would read {tmp_path}/there now: files are "
+        "identified by their paths, so the same files would count again; keep the path (a mount or "
+        "a link will do), or start with a new input: give it another uid=, and drop the progress "
+        "of this one (allowRemoved=['lines'])"
     )
     report = StreamingContext.restore(str(checkpoint), partial(moved_to, "lines"), dryRun=True)
     assert report.refusals == (refusal,)

@@ -1,1 +1,1 @@
-"""Going on after an earlier run: one module for each of its phases."""
+"""Resuming a stream from its checkpoint."""

@@ -1,41 +1,40 @@
-"""Whether a graph that new code has built can go on with the state and progress of an earlier one.
+"""The check whether changed code can resume the state and offsets of an earlier graph.
 
-Operators with state and inputs are matched by their uids. What cannot match is refused, by name and
-all of it at once, before anything is touched: state that would be lost, state of another kind, and
-names that may mean another operator than before.
+Operators with state and inputs are matched by uid. State that would be lost, state of another kind
+and ambiguous uids are refused, all in one report, before anything is changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from checkpoint import RecoveryPlan
 from dstreams.common.durations import batch_datetime
-from dstreams.engine.recovery.state_columns import added_columns, refused_columns
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.sources.file_listing import before_wildcards, has_wildcards
 
 _Described = Mapping[str, Any]
+_Columns = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """What restoring a checkpoint into new code would do, or why it cannot.
+    """The effects of restoring a checkpoint into new code, or the reasons why it is refused.
 
     Args:
-        stream_id: id of the stream; None when there is nothing to restore, and all begins anew.
-        last_batch_ms: time of the last committed batch, None when there was none.
-        in_flight_ms: times of the batches that were begun and run again.
-        kept: uids of operators and inputs that go on.
-        added: uids of operators and inputs that begin empty.
-        removed: uids whose state or progress is left behind.
+        stream_id: id of the stream; None if there is nothing to restore.
+        last_batch_ms: time of the last committed batch, None if no batch was committed.
+        in_flight_ms: times of the batches that had begun and run again.
+        kept: uids of operators and inputs that continue.
+        added: uids of operators and inputs that start empty.
+        removed: uids whose state or offsets are dropped.
         repartitioned: uid and numbers of partitions, before and now, of state that is moved.
-        notes: what has changed otherwise.
-        refusals: why it cannot be done; empty when it can.
+        notes: other changes.
+        refusals: reasons for refusal; empty if the state can be restored.
     """
 
     stream_id: str | None
@@ -50,11 +49,11 @@ class RestoreReport:
 
     def __str__(self) -> str:
         if self.stream_id is None:
-            return "nothing to restore: the streams begin anew"
+            return "nothing to restore: the streams start empty"
         lines = [f"stream {self.stream_id}"]
         if self.last_batch_ms is not None:
             time = batch_datetime(self.last_batch_ms)
-            lines.append(f"goes on after the batch at {self.last_batch_ms} ms ({time})")
+            lines.append(f"resumes after the batch at {self.last_batch_ms} ms ({time})")
         if self.in_flight_ms:
             lines.append(f"runs {len(self.in_flight_ms)} batches in flight again")
         for name in ("kept", "added", "removed"):
@@ -77,9 +76,9 @@ def compare_graphs(
     stream_id: str,
     allow_removed: Collection[str] = (),
 ) -> RestoreReport:
-    """Say what becomes of the state of a graph in another one, by the descriptions of both.
+    """Compare the descriptions of an earlier graph and of the graph that *plan* is for.
 
-    *plan* is the other graph; of *allow_removed*, by uid, state or progress may be left behind.
+    The state or offsets of *allow_removed*, by uid, may be dropped.
     """
     old, new = _parts(before), _parts(now)
     allowed = set(allow_removed)
@@ -94,17 +93,17 @@ def compare_graphs(
         for uid in kept
         if "source" in old[uid] and old[uid]["source"] != new[uid].get("source")
     ]
-    grown = {uid: added_columns(old[uid].get("columns"), new[uid].get("columns")) for uid in kept}
+    grown = {uid: _added_columns(old[uid].get("columns"), new[uid].get("columns")) for uid in kept}
     notes += [
-        f"the state of {uid} gets the columns {', '.join(names)}"
+        f"the columns {', '.join(names)} are added to the state of {uid}"
         for uid, names in grown.items()
         if names
     ]
-    anew = begins_anew(before, now, plan)
+    new_windows = added_uids(before, now, plan).difference(new)
     notes += [
-        f"{node.operation} is new ({planned.uid}): of earlier batches it may lack some, or all"
+        f"{node.operation} is new ({planned.uid}): it may lack some or all of the earlier batches"
         for node, planned in plan.nodes.items()
-        if planned.uid in anew and planned.uid not in new
+        if planned.uid in new_windows
     ]
     return RestoreReport(
         stream_id,
@@ -119,11 +118,11 @@ def compare_graphs(
     )
 
 
-def begins_anew(before: _Described, now: _Described, plan: Plan) -> frozenset[str]:
-    """Return the uids of streams that look at their past and have none in a checkpoint.
+def added_uids(before: _Described, now: _Described, plan: Plan) -> frozenset[str]:
+    """Return the uids of states and windows that the earlier graph did not have.
 
-    State is found by its uid. Windows, which have none to keep, are found by what they are made of,
-    so that another one in front of them takes no past away, and then by their place.
+    State is matched by uid. Windows are matched by the operations that they consist of, so that a
+    window inserted before them does not matter, and otherwise by position.
     """
     were, are = _origins(before), _origins(now)
     by_place = {uid for uid, origin in were.items() if origin not in are.values()}
@@ -139,20 +138,20 @@ def begins_anew(before: _Described, now: _Described, plan: Plan) -> frozenset[st
 
 
 def _origins(described: _Described) -> dict[str, str]:
-    """Say what each operator without state is made of: operations, down to states and inputs."""
+    """Return a hash of the operations that each stateless operator consists of, by uid."""
     origins: dict[str, str] = {}
     named = set(_parts(described))
     for part in described["operators"]:  # parents come first
         if part["uid"] not in named:
             parents = [origins.get(parent, parent) for parent in part["parents"]]
             made_of = (_kind(part), part["window_ms"], part["slide_ms"], parents)
-            # Short, however many ways lead to an input.
+            # Hashed, because the number of paths to an input can grow exponentially.
             origins[part["uid"]] = sha256(repr(made_of).encode()).hexdigest()
     return origins
 
 
 def _parts(described: _Described) -> dict[str, dict[str, Any]]:
-    """Return what has a name that matters: inputs, and operators with state."""
+    """Return the inputs and the operators with state, by uid."""
     inputs = {part["uid"]: {"partitions": None, **part} for part in described["inputs"]}
     stateful = {
         part["uid"]: dict(part) for part in described["operators"] if part["state"] != "none"
@@ -173,12 +172,12 @@ def _refusals(
         yield (
             f"batches were {before['batch_ms']} ms apart, and are {now['batch_ms']} ms now; the "
             f"progress of {', '.join(map(repr, [*old])) or 'the inputs'} is counted in batches, so "
-            "keep the batch duration, or begin anew in another directory"
+            "keep the batch duration, or start in another directory"
         )
     for stream in plan.inputs:
         refusal = stream.source.restart_refusal
         if refusal is not None:
-            yield f"{stream.operation} cannot go on after a restart: {refusal}"
+            yield f"{stream.operation} cannot be resumed: {refusal}"
     for uid, part in old.items():
         yield from _refusals_of_part(uid, part, new.get(uid), may_go=uid in allowed)
     yield from _ambiguous(old, new, allowed)
@@ -187,12 +186,12 @@ def _refusals(
 def _refusals_of_part(
     uid: str, before: _Described, now: _Described | None, *, may_go: bool
 ) -> Iterator[str]:
-    """Yield why what had a uid cannot go on as what has it now, if there is a reason."""
+    """Yield why the operator that has a uid now cannot continue that of the earlier graph."""
     if now is None:
         if not may_go:
             yield (
-                f"nothing has the uid {uid!r} of {before['operation']}; give it to what goes on "
-                f"with its state (uid={uid!r}), or let it be removed (allowRemoved=[{uid!r}])"
+                f"nothing has the uid {uid!r} of {before['operation']}; give it to the operator "
+                f"that continues (uid={uid!r}), or drop it (allowRemoved=[{uid!r}])"
             )
     elif may_go:
         yield f"{uid!r} may be removed, but {now['operation']} has that uid; give another"
@@ -208,30 +207,32 @@ def _refusals_of_part(
         )
     elif _is_elsewhere(before, now):
         yield (
-            f"input {uid!r} has read {before['place']}, and is to read {now['place']} now: files "
-            "are known by their paths, so those that are there as well would count again; keep the "
-            "path (a mount or a link there will do), or begin with a new input: give it another "
-            f"uid=, and let the progress of this one go (allowRemoved=[{uid!r}])"
+            f"input {uid!r} has read {before['place']}, and would read {now['place']} now: files "
+            "are identified by their paths, so the same files would count again; keep the path (a "
+            "mount or a link will do), or start with a new input: give it another uid=, and drop "
+            f"the progress of this one (allowRemoved=[{uid!r}])"
         )
     elif _differs(before, now, "window_ms"):
         yield (
             f"{uid!r} was over a window of {before['window_ms']} ms, and is over one of "
-            f"{now['window_ms']} ms now, which cannot be made from its state; keep the window, or "
-            "give another uid"
+            f"{now['window_ms']} ms now, which cannot be computed from its state; keep the window, "
+            "or give another uid"
         )
     else:
-        yield from refused_columns(uid, now["operation"], before.get("columns"), now.get("columns"))
+        yield from _refused_columns(
+            uid, now["operation"], before.get("columns"), now.get("columns")
+        )
 
 
 def _differs(before: _Described, now: _Described, fact: str) -> bool:
-    """Whether both say *fact*, and not the same."""
+    """Return whether both have *fact*, with different values."""
     return None not in (before.get(fact), now.get(fact)) and before[fact] != now[fact]
 
 
 def _is_elsewhere(before: _Described, now: _Described) -> bool:
-    """Whether files that were read may come again, under other paths.
+    """Return whether the same files may be read again under other paths.
 
-    They do not where a pattern stands for more than a pattern, or a URL, did before.
+    They are not if a pattern or a URL was replaced by a pattern that matches more.
     """
     if not _differs(before, now, "place"):
         return False
@@ -243,7 +244,7 @@ def _is_elsewhere(before: _Described, now: _Described) -> bool:
 def _ambiguous(
     old: Mapping[str, _Described], new: Mapping[str, _Described], allowed: Collection[str]
 ) -> Iterator[str]:
-    """Yield where a place among others names a part, and there are not as many as before."""
+    """Yield the kinds of operators that are matched by position, and whose number has changed."""
     for kind in sorted({_kind(part) for part in new.values()}):
         by_place = [
             uid for uid, part in new.items() if _kind(part) == kind and not part["is_chosen"]
@@ -258,6 +259,62 @@ def _ambiguous(
             places = ", ".join(new[uid]["operation"] for uid in by_place)
             yield (
                 f"there were {len(left)} {kind} without a uid, and are {len(by_place)} now "
-                f"({places}), so their places do not tell which has the state of which; give a "
-                f"uid= to each, the old ones being {', '.join(left)}"
+                f"({places}), so they cannot be matched by position; give a uid= to each, from "
+                f"the old ones: {', '.join(left)}"
             )
+
+
+# The columns of a state in Arrow blocks: columns may be added, others keep name, type and key. ----
+
+
+def _refused_columns(
+    uid: str, operation: str, before: _Columns | None, now: _Columns | None
+) -> Iterator[str]:
+    """Yield why a state cannot have other columns; None if it is not in columns."""
+    if before is None and now is None:
+        return
+    start_empty = f"give another uid=, and drop this state (allowRemoved=[{uid!r}])"
+    if before is None or now is None:
+        was, is_now = ("pairs", "blocks") if before is None else ("blocks", "pairs")
+        yield (
+            f"the state of {uid!r} is kept in {was}, and {operation} keeps it in {is_now}; "
+            f"{start_empty}"
+        )
+        return
+    are = {column["name"]: column for column in now}
+    keys, keys_now = _keys(before), _keys(now)
+    if keys != keys_now:
+        yield (
+            f"the key of {uid!r} was {_listed(keys)}, and is {_listed(keys_now)} in {operation}, "
+            f"so no key would be found again; keep the key, or {start_empty}"
+        )
+        return
+    for column in before:
+        name, was = column["name"], column["type"]
+        if name not in are:
+            yield (
+                f"the column {name!r} ({was}) of the state of {uid!r} is not declared in "
+                f"{operation} any more; declare it, even if unused, or {start_empty}"
+            )
+        elif are[name]["type"] != was:
+            yield (
+                f"the column {name!r} of the state of {uid!r} was {was}, and is "
+                f"{are[name]['type']} in {operation}; keep its type and add a column of the new "
+                f"one, or {start_empty}"
+            )
+
+
+def _added_columns(before: _Columns | None, now: _Columns | None) -> list[str]:
+    """Return the names of the columns that are added to a state."""
+    if before is None or now is None:
+        return []
+    were = {column["name"] for column in before}
+    return [column["name"] for column in now if column["name"] not in were]
+
+
+def _keys(columns: _Columns) -> list[tuple[str, str]]:
+    return [(column["name"], column["type"]) for column in columns if column["is_key"]]
+
+
+def _listed(keys: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in keys)

@@ -1,4 +1,4 @@
-"""The graph on disk: a description for tools, and bytes from which a restart makes it again."""
+"""Graph snapshots: a JSON description for tools, and the pickled graph for a restart."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ from checkpoint.state_store import require_rdds
 from dstreams.common.redaction import secret_settings
 from dstreams.common.settings import Settings
 from dstreams.errors import RestartError
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node
+from dstreams.graph.node import InputDStream, Node
 from dstreams.graph.pickling import PickledGraph, unpickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
-from dstreams.graph.state_store_dstream import StateStoreDStream
-from dstreams.graph.window_times import WindowTimes
+from dstreams.graph.state import StateStoreDStream
+from dstreams.graph.windowed import WindowTimes
 from dstreams.spark.rdd_files import WrittenRdd, read_rdd, write_rdd
 
 _FORMAT = 1
@@ -70,15 +69,20 @@ _OF_THE_NEW_PROCESS = (
 
 _JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 _OWN = ("spark.app.name", *_JAVA_OPTIONS)
-"""What each process has of its own, without anybody having asked for it."""
+"""Settings that every process sets for itself."""
 _FIRST_OF_SPARK = "-Djava.net.preferIPv6Addresses="
-"""How the options begin that each SparkContext puts before those it was given."""
+"""The first of the options that each SparkContext puts before the given ones."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Payload:
+class GraphPayload:
+    """A pickled graph, its RDDs, and the settings given to the context; None for the SparkConf's.
+
+    An RDD without partitions is None.
+    """
+
     graph: bytes
     rdds: tuple[WrittenRdd | None, ...]
     settings: Settings | None
@@ -91,12 +95,12 @@ def write_graph_snapshot(
     pickled: PickledGraph,
     spark: SparkContext,
     settings: Settings | None,
-    began: Mapping[str, int],
+    added: Mapping[str, int],
 ) -> RecordId:
-    """Write the graph of a run, and the RDDs that it names, before its first batch.
+    """Write the graph of a run, and the RDDs that it refers to, before its first batch.
 
-    *settings* were given to the streaming context, None for those of the conf. *began* says, by
-    uid, after which batch streams began that were not there from the first one on.
+    *settings* were given to the streaming context, None for those of the SparkConf. *added* has the
+    batch after which a node was added, by uid.
 
     Raises:
         CheckpointError: it could not be written, or a newer driver has taken over.
@@ -112,8 +116,8 @@ def write_graph_snapshot(
         stream_id,
         plan.zero_ms if last_ms is None else last_ms,
         owned.epoch,
-        {**describe_plan(plan, spark.getConf(), began), "rdds": _described_files(rdds)},
-        pickle.dumps(_Payload(pickled.data, rdds, settings and settings.without_secrets())),
+        {**describe_plan(plan, spark.getConf(), added), "rdds": _described_files(rdds)},
+        pickle.dumps(GraphPayload(pickled.data, rdds, settings and settings.without_secrets())),
         with_state=tuple(
             plan.nodes[node].uid for node in (*plan.checkpointed(), *plan.in_state_store())
         ),
@@ -123,52 +127,66 @@ def write_graph_snapshot(
 
 
 def _described_files(rdds: Sequence[WrittenRdd | None]) -> dict[str, object]:
-    """Name the files of the RDDs: a restart misses a lost one before it reads any."""
+    """Return the files of each RDD, so that a restart finds a lost one before it reads any."""
     written = (rdd for rdd in rdds if rdd is not None)
     return {rdd.first.operator_uid: list(rdd.files) for rdd in written}
 
 
-def read_graph_snapshot(
-    files: Files, snapshot: GraphSnapshot, spark: SparkContext, context: object
-) -> StreamGraph:
-    """Make the graph of a snapshot again; runs code that it names.
+def decode_payload(files: Files, snapshot: GraphSnapshot) -> GraphPayload:
+    """Unpickle the payload of a snapshot, without its graph.
 
     Raises:
-        RestartError: it cannot be made; the message says why.
+        RestartError: it cannot be unpickled.
+    """
+    try:
+        payload: GraphPayload = pickle.loads(snapshot.payload)
+        return payload
+    except Exception as error:
+        raise _not_unpickled(files, error) from error
+
+
+def read_graph_payload(
+    files: Files,
+    snapshot: GraphSnapshot,
+    payload: GraphPayload,
+    spark: SparkContext,
+    context: object,
+) -> StreamGraph:
+    """Unpickle the graph of a snapshot; runs code of the program.
+
+    Raises:
+        RestartError: it cannot be unpickled, or an RDD that it refers to is missing.
     """
     try:
         require_rdds(files, snapshot)
     except CheckpointError as error:
-        raise RestartError(f"{files.url} cannot be taken up: {error}") from error
+        raise RestartError(f"cannot resume from {files.url}: {error}") from error
+
+    def rdd(number: int) -> RDD[Any]:
+        written = payload.rdds[number]
+        if written is None:
+            return spark.emptyRDD()
+        directory = PrefixedFiles(files, _RDDS)
+        return read_rdd(spark, directory, written, like=spark.parallelize([0], 1))
+
     try:
-        payload: _Payload = pickle.loads(snapshot.payload)
-
-        def rdd(number: int) -> RDD[Any]:
-            written = payload.rdds[number]
-            if written is None:
-                return spark.emptyRDD()
-            directory = PrefixedFiles(files, _RDDS)
-            return read_rdd(spark, directory, written, like=spark.parallelize([0], 1))
-
         return unpickle_graph(payload.graph, spark, context, rdd)
     except Exception as error:
-        raise RestartError(
-            f"the streams in {files.url} cannot be made again: {type(error).__name__}: {error}; "
-            "start with the modules and versions of then, or let new code take up the state by "
-            "StreamingContext.restore(path, setup)"
-        ) from error
+        raise _not_unpickled(files, error) from error
 
 
-def settings_of(snapshot: GraphSnapshot) -> Settings | None:
-    """Return the settings that were given to the run that wrote a snapshot, None for none."""
-    payload: _Payload = pickle.loads(snapshot.payload)
-    return payload.settings
+def _not_unpickled(files: Files, error: Exception) -> RestartError:
+    return RestartError(
+        f"the streams in {files.url} cannot be recreated: {type(error).__name__}: {error}; start "
+        "with the original modules and versions, or restore the state into new code by "
+        "StreamingContext.restore(path, setup)"
+    )
 
 
 def describe_plan(
-    plan: Plan, conf: SparkConf, began: Mapping[str, int] | None = None
+    plan: Plan, conf: SparkConf, added: Mapping[str, int] | None = None
 ) -> dict[str, object]:
-    """Describe a plan in JSON; a setting that looks secret has None for a value."""
+    """Describe a plan in JSON; the value of a setting that looks secret is None."""
     settings = dict(conf.getAll())
     is_secret = secret_settings(settings)
     return {
@@ -176,7 +194,7 @@ def describe_plan(
         "zero_ms": plan.zero_ms,
         "batch_ms": plan.batch_ms,
         "inputs": [_describe_input(plan, stream) for stream in plan.inputs],
-        "operators": [_describe_node(plan, node, began or {}) for node in plan.nodes],
+        "operators": [_describe_node(plan, node, added or {}) for node in plan.nodes],
         "outputs": [
             {
                 "uid": uid,
@@ -195,10 +213,9 @@ def describe_plan(
 
 
 def conf_of(description: Mapping[str, Any], conf: SparkConf) -> SparkConf:
-    """Return *conf*, that of a new process, with what the description of an earlier one adds.
+    """Return *conf* of a new process with the settings of an earlier one, from its description.
 
-    The new process keeps its own master, addresses, ports and identity, and its own secrets, which
-    no checkpoint holds.
+    The new process keeps its own master, addresses, ports, identity and secrets.
     """
     missing, others = [], []
     for key, value in description["conf"]:
@@ -211,15 +228,15 @@ def conf_of(description: Mapping[str, Any], conf: SparkConf) -> SparkConf:
                 others.append(key)
             conf.set(key, _given(key, value))
     if missing:
-        _log.warning(
-            "the run before had settings that look secret, which no checkpoint holds; if they are "
-            "needed, give them to this process as well: %s",
+        logger.warning(
+            "the previous run had settings that look secret, which are not in the checkpoint; if "
+            "they are needed, set them for this process too: %s",
             ", ".join(missing),
         )
     if others:
-        _log.warning(
-            "settings that this process was given stay as they were in the run before, as its "
-            "checkpoint says: %s; StreamingContext.restore takes those of this process",
+        logger.warning(
+            "settings of this process are replaced by those of the previous run, from its "
+            "checkpoint: %s; StreamingContext.restore keeps those of this process",
             ", ".join(others),
         )
     return conf
@@ -230,9 +247,7 @@ def _given(key: str, value: str) -> str:
 
 
 def given_once(options: str) -> str:
-    """Return options for a JVM in which those that Spark itself has added come once.
-
-    Spark adds them at each restart to those of the run before, and a JVM takes so many.
+    """Return the options of a JVM without repetitions of those that Spark adds at each start.
 
     >>> of_spark = "-Djava.net.preferIPv6Addresses=false --add-opens=a "
     >>> given_once(f"{of_spark}{of_spark}-Dmine=1") == f"{of_spark}-Dmine=1"
@@ -258,7 +273,7 @@ def _describe_input(plan: Plan, stream: InputDStream) -> dict[str, object]:
     }
 
 
-def _describe_node(plan: Plan, node: Node, began: Mapping[str, int]) -> dict[str, object]:
+def _describe_node(plan: Plan, node: Node, added: Mapping[str, int]) -> dict[str, object]:
     planned = plan.nodes[node]
     partitioner = getattr(node, "partitioner", None)
     times = getattr(node, "times", None)
@@ -275,7 +290,7 @@ def _describe_node(plan: Plan, node: Node, began: Mapping[str, int]) -> dict[str
         "slide_ms": node.slide_ms,
         "window_ms": times.window_ms if isinstance(times, WindowTimes) else None,
         "checkpoint_ms": planned.checkpoint_ms,
-        "began_after_ms": began.get(planned.uid),
+        "began_after_ms": added.get(planned.uid),
         "parents": [plan.nodes[parent].uid for parent in node.parents],
     }
 

@@ -12,6 +12,7 @@ from pyspark import SparkContext
 from dstreams.common.clock import Clock
 from dstreams.common.settings import Settings
 from dstreams.common.waiting import wait_in_steps
+from dstreams.engine.signals import stop_signal
 from dstreams.errors import StreamLifecycleError
 from dstreams.monitoring.listener_bus import ListenerBus
 from dstreams.monitoring.monitor import Monitor, RunInfo
@@ -31,7 +32,6 @@ from dstreams.structured.execution.active_queries import claim_checkpoint
 from dstreams.structured.execution.graph_nodes import graph_nodes
 from dstreams.structured.execution.micro_batch import MicroBatchExecution, QueryDefinition
 from dstreams.structured.execution.query_checkpoint import QueryCheckpoint
-from dstreams.structured.execution.stop_signal import stop_signal
 from dstreams.structured.plan.unsupported import check_supported
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from pyspark import InheritableThread, SparkContext  # noqa: TID251
 from checkpoint import CheckpointError
 from dstreams.common.clock import Clock
 from dstreams.common.waiting import wait_in_steps
+from dstreams.engine.signals import stop_signal
 from dstreams.errors import InvalidStreamError, StreamError, StreamLifecycleError
 from dstreams.monitoring.events import BatchInfo
 from dstreams.monitoring.listener_bus import ListenerBus
@@ -31,7 +32,6 @@ from dstreams.structured.api.listeners import (
 )
 from dstreams.structured.api.triggers import Trigger
 from dstreams.structured.execution.micro_batch import MicroBatchExecution
-from dstreams.structured.execution.stop_signal import stop_signal
 from dstreams.structured.trees import explanation
 
 logger = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ class StreamingQuery:
             self._environment.spark.setJobGroup(
                 self.runId, f"streaming query {self.name or self.id}", interruptOnCancel=True
             )
-            self._execution.janitor.use_thread()
+            self._execution.garbage_collector.use_thread()
             if not self._stopping.is_set():
                 with self._environment.watch.watching(), labelled_jobs(self._environment.spark):
                     self._run_triggers()

@@ -1,6 +1,6 @@
 """Micro-batch execution: a query as a sequence of batches, each exactly once.
 
-A batch takes the course of :mod:`dstreams.engine.transaction_log`. One that was interrupted runs
+A batch takes the course of :mod:`dstreams.engine.stream_checkpoint`. One that was interrupted runs
 again with the same input, time and watermarks, on the same state. All of it runs on the caller's
 thread: a query's own, or that of a test.
 """
@@ -20,10 +20,11 @@ from checkpoint.state_store import Classes
 from dstreams.common.clock import Clock
 from dstreams.common.faults import fault, steps
 from dstreams.common.settings import Settings
-from dstreams.engine.garbage_collector import Janitor
-from dstreams.engine.input_offsets import InputEnds
-from dstreams.engine.transaction_log import TransactionLog
-from dstreams.errors import EnvironmentNotReadyError, RestartError, SourceError
+from dstreams.engine.batch_run import BatchRun
+from dstreams.engine.garbage_collector import GarbageCollector
+from dstreams.engine.input_offsets import InputOffsets
+from dstreams.engine.stream_checkpoint import StreamCheckpoint
+from dstreams.errors import RestartError, SourceError
 from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
@@ -33,9 +34,7 @@ from dstreams.monitoring.events import (
     EventTimes,
     InputInfo,
     Outcome,
-    OutputOperationCompleted,
     OutputOperationInfo,
-    OutputOperationStarted,
     PendingBatch,
     PlannedOutput,
     StateOperatorInfo,
@@ -45,6 +44,7 @@ from dstreams.monitoring.progress import PhaseTimer
 from dstreams.monitoring.state_jobs import StateAccess, StateJobs, StoredState
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import (
+    InputDescription,
     PlannedInput,
     SourceEnvironment,
     SourceReader,
@@ -53,15 +53,12 @@ from dstreams.sources.source import (
     merge_info,
     remedy_of,
 )
-from dstreams.spark import jvm
 from dstreams.spark.counting import RecordCount, counted_unless_known
 from dstreams.spark.failures import located
 from dstreams.spark.job_labels import (
     begin_query_batch,
     doing,
-    jobs_since,
     label_jobs,
-    next_job_id,
 )
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.state_metrics import StateMetrics
@@ -166,11 +163,11 @@ class MicroBatchExecution:
             checkpoint.query_id,
             is_local_temporary=conf.state_local_directory is None,
         )
-        self.janitor = Janitor()
+        self.garbage_collector = GarbageCollector()
         self._last: IncrementalExecution | None = None
         self._seconds = SecondsWarning(definition.name or checkpoint.query_id)
         self._counts: list[RecordCount | None] = []
-        self._outputs: tuple[OutputOperationInfo, ...] = ()
+        self._outputs: list[OutputOperationInfo] = []
         self._failure: SourceError | None = None
         self._trigger_ms: int | None = None
         self._since_trigger_ms: int | None = None
@@ -208,7 +205,7 @@ class MicroBatchExecution:
 
     def _open_readers(
         self, settings: Settings, newest: QueryBatch | None
-    ) -> tuple[list[SourceReader], InputEnds]:
+    ) -> tuple[list[SourceReader], InputOffsets]:
         readers: list[SourceReader] = []
         try:
             for number, source in enumerate(self.planned.sources):
@@ -225,7 +222,7 @@ class MicroBatchExecution:
             for reader in readers:
                 reader.start()
             by_uid = {source_uid(number): reader for number, reader in enumerate(readers)}
-            ends = InputEnds(by_uid, self.log.plan.begins, self.log.newest_ms)
+            ends = InputOffsets(by_uid, self.log.plan.begins, self.log.newest_ms)
             self.log.begin_inputs(ends)
         except BaseException:
             close_all(readers)
@@ -310,7 +307,7 @@ class MicroBatchExecution:
             batch = self._begin(timer, allows_no_data=allows_no_data)
         if batch is None:
             return None
-        self._outputs = ()
+        self._outputs = []
         pending = self._pending(batch, self._clock.now_ms())
         self._tell(BatchSubmitted(pending))
         self._tell(BatchStarted(pending))
@@ -330,7 +327,7 @@ class MicroBatchExecution:
 
     def close(self, *, in_order: bool = False) -> None:
         """Stop the sources, and give up what is held; the query has ended *in_order* or failed."""
-        self.janitor.close()
+        self.garbage_collector.close()
         close_all(self._readers)
         self.states.release()
         has_state = bool(self.planned.names)
@@ -376,39 +373,13 @@ class MicroBatchExecution:
         return self._last.should_run_another_batch(self._watermarks.query_ms)
 
     def _run(self, batch: QueryBatch, pending: PendingBatch, timer: PhaseTimer) -> BatchInfo:
-        inputs = batch.inputs
         ids = (self.checkpoint.query_id, self.run_id, batch.batch_id)
         begin_query_batch(self.definition.name, *ids)
-        fault("job.submit", batch.batch_id)
-        doing("input")
-        with timer.phase("getBatch"):
-            rdds = self._read(inputs)
-        with timer.phase("queryPlanning"):
-            execution = self._incremental(batch, rdds)
-            context = ExecutionContext(self._spark, self.states, batch.batch_id)
-        self._last = execution
-        with timer.phase("addBatch"):
-            with steps("state", batch.batch_id):
-                rows = execution.plan.execute(context)
-            self.log.require_newest()
-            with steps("out", batch.batch_id):
-                output = self._write(batch, rows)
-            noticed = [
-                reader.after_batch_info(planned)
-                for reader, planned in zip(self._readers, inputs, strict=True)
-            ]
-        observed = context.event_times()
-        doing("commit")
-        if not jvm.is_running(self._spark):  # a sink may have hidden that its jobs failed
-            raise EnvironmentNotReadyError(
-                "the SparkContext was stopped, or its JVM ended, while the batch ran; it is not "
-                "committed, and the next start runs it again"
-            )
-        with timer.phase("commitOffsets"):
-            known = self._known_rows(inputs, output.rows)
-            self._commit(batch, observed, known)
-        pending = replace(pending, inputs=tuple(map(merge_info, pending.inputs, noticed)))
-        return self._info(batch, pending, timer, execution, context)
+        run = _QueryBatchRun(self, batch, timer)
+        self._outputs = run.outputs
+        run.run_steps()
+        pending = replace(pending, inputs=tuple(map(merge_info, pending.inputs, run.noticed)))
+        return self._info(batch, pending, timer, run.execution, run.context)
 
     def _info(
         self,
@@ -452,43 +423,13 @@ class MicroBatchExecution:
             submitted_ms=pending.submitted_ms,
             started_ms=pending.submitted_ms,
             completed_ms=now_ms,
-            outputs=self._outputs,
+            outputs=tuple(self._outputs),
             outcome=outcome,
             failure=failure,
             inputs=pending.inputs,
             durations_ms=timer.durations_ms(),
             since_ms=self._since_trigger_ms,
         )
-
-    def _write(self, batch: QueryBatch, rows: RDD[Any]) -> OutputOperationInfo:
-        begun, sink = batch.begun, self.definition.sink
-        told = OutputBatch(
-            begun.stream_id,
-            begun.batch_id,
-            begun.batch_time_ms,
-            begun.beginning,
-            newest=self.log.newest_id,
-        )
-        started_ms = self._clock.now_ms()
-        planned = PlannedOutput(0, sink.name)
-        self._tell(OutputOperationStarted(batch.timestamp_ms, planned, started_ms))
-        label_jobs("")
-        doing(f"output to {sink.name}")
-        first_job = next_job_id(self._spark)
-        count: int | None = None
-        failure: str | None = None
-        try:
-            count = sink.add_batch(told, rows, self.definition.mode)
-        except BaseException as error:
-            failure = located(error)
-            raise
-        finally:
-            jobs = jobs_since(self._spark, first_job)
-            ended_ms = self._clock.now_ms()
-            done = OutputOperationInfo(0, sink.name, started_ms, ended_ms, failure, count, jobs)
-            self._outputs = (done,)
-            self._tell(OutputOperationCompleted(batch.timestamp_ms, done))
-        return done
 
     def _read(self, inputs: Sequence[PlannedInput]) -> list[RDD[Any]]:
         """Return the records of the sources, counted where a source does not know their number."""
@@ -561,7 +502,7 @@ class MicroBatchExecution:
             logger.warning("cleaning up after batch %d failed", batch_id, exc_info=True)
         if batch_id % _CLEAN_EVERY == 0:
             clean_up = partial(retire, self.log, self.conf.retained_batches, self._ends)
-            self.janitor.post(f"batch {batch_id}", clean_up)
+            self.garbage_collector.post(f"batch {batch_id}", clean_up)
 
     def _incremental(
         self, batch: QueryBatch, rdds: list[RDD[Any]] | None = None
@@ -595,7 +536,64 @@ class MicroBatchExecution:
         return input_info(number, name, reader, replace(planned, records=records))
 
 
-def retire(log: TransactionLog, retained: int, ends: InputEnds) -> None:
+class _QueryBatchRun(BatchRun):
+    """One batch of a query. A failure ends the query, and its next start runs the batch again."""
+
+    execution: IncrementalExecution
+    context: ExecutionContext
+    noticed: list[InputDescription]
+
+    def __init__(self, query: MicroBatchExecution, batch: QueryBatch, timer: PhaseTimer) -> None:
+        super().__init__(query._spark, query._clock, query._tell, batch.batch_id, timer)
+        self._query = query
+        self._batch = batch
+        self._rdds: list[RDD[Any]] = []
+        self._rows: RDD[Any]
+
+    def read(self) -> None:
+        """Create the RDDs of the sources."""
+        self._rdds = self._query._read(self._batch.inputs)
+
+    def make_state(self) -> None:
+        """Execute the plan, which makes the new versions of all states."""
+        query = self._query
+        with self.timer.phase("queryPlanning"):
+            self.execution = query._incremental(self._batch, self._rdds)
+            self.context = ExecutionContext(self.spark, query.states, self.batch_id)
+        query._last = self.execution
+        with self.timer.phase("addBatch"):
+            self._rows = self.execution.plan.execute(self.context)
+
+    def run_outputs(self) -> None:
+        """Check the fence, and write the rows to the sink."""
+        query, begun, sink = self._query, self._batch.begun, self._query.definition.sink
+        seen = OutputBatch(
+            begun.stream_id,
+            begun.batch_id,
+            begun.batch_time_ms,
+            begun.beginning,
+            newest=query.log.newest_id,
+        )
+        with self.timer.phase("addBatch"):
+            query.log.require_newest()
+            with steps("out", self.batch_id):
+                label_jobs("")
+                doing(f"output to {sink.name}")
+                planned = PlannedOutput(0, sink.name)
+                write = partial(sink.add_batch, seen, self._rows, query.definition.mode)
+                self.run_output(self._batch.timestamp_ms, planned, write)
+            self.noticed = [
+                reader.after_batch_info(read)
+                for reader, read in zip(query._readers, self._batch.inputs, strict=True)
+            ]
+
+    def commit(self) -> None:
+        """Commit the batch and advance the watermarks."""
+        known = self._query._known_rows(self._batch.inputs, self.outputs[-1].rows)
+        self._query._commit(self._batch, self.context.event_times(), known)
+
+
+def retire(log: StreamCheckpoint, retained: int, ends: InputOffsets) -> None:
     """Delete what only batches before the last *retained* ones needed; on any thread.
 
     Raises:

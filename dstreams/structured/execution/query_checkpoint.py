@@ -33,8 +33,8 @@ from checkpoint import (
     write_graph,
 )
 from checkpoint.state_store import require_stored_state
-from dstreams.engine.recovery.spark_checkpoint import require_no_query_of_spark
-from dstreams.engine.transaction_log import TransactionLog
+from dstreams.engine.recovery.recover import require_no_query_of_spark
+from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.errors import RestartError
 from dstreams.structured.execution.batch_records import QueryBatch, QueryCommit
 
@@ -76,7 +76,7 @@ class QueryCheckpoint:
         self._found, self._plan = _read(self.files)
         self.query_id = self._plan.stream_id or new_query_id
         self._run_id = run_id
-        self._log: TransactionLog | None = None
+        self._log: StreamCheckpoint | None = None
 
     @property
     def is_scratch(self) -> bool:
@@ -91,7 +91,7 @@ class QueryCheckpoint:
         """
         return recovered_of(self._plan, self.location)
 
-    def take_over(self, now_ms: int, description: Mapping[str, object]) -> TransactionLog:
+    def take_over(self, now_ms: int, description: Mapping[str, object]) -> StreamCheckpoint:
         """Take the checkpoint over: nothing that a run before this one still adds counts.
 
         *description* says what the query is, as JSON, for people.
@@ -102,7 +102,7 @@ class QueryCheckpoint:
         """
         require_stored_state(self.files, self._plan)
         run = {"run": self._run_id}
-        log = TransactionLog.take_over(self.files, self.query_id, now_ms, self._found, facts=run)
+        log = StreamCheckpoint.take_over(self.files, self.query_id, now_ms, self._found, facts=run)
         self._log, self._plan, self._found = log, log.plan, None
         at_ms = now_ms if log.plan.last_ms is None else log.plan.last_ms
         graph = GraphSnapshot(self.query_id, at_ms, log.epoch, description, b"")

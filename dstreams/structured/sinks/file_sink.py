@@ -12,7 +12,7 @@ from checkpoint import without_secrets
 from dstreams.errors import StreamLifecycleError
 from dstreams.sinks.committed_directory import Lines, WritePart
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import OutputPromise
+from dstreams.sinks.promise import DeliveryGuarantee
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.sinks.sink import Sink
 from dstreams.structured.sources.committed_files import CommittedFiles, LineFormat
@@ -25,7 +25,7 @@ class FileSink(Sink):
 
     modes = (OutputMode.Append,)
     is_for_trials = False
-    promise = OutputPromise("exactly once", "for who reads the directory by its records")
+    promise = DeliveryGuarantee("exactly once", "for who reads the directory by its records")
 
     def __init__(self, directory: str, format: LineFormat) -> None:
         self._directory = directory

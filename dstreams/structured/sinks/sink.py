@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pyspark import RDD
 
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import AT_LEAST_ONCE, OutputPromise
+from dstreams.sinks.promise import AT_LEAST_ONCE, DeliveryGuarantee
 from dstreams.state.group_state import OutputMode
 
 
@@ -27,7 +27,7 @@ class Sink(ABC):
 
     modes: ClassVar[tuple[OutputMode, ...]] = tuple(OutputMode)
     is_for_trials: ClassVar[bool] = True
-    promise: OutputPromise = AT_LEAST_ONCE
+    promise: DeliveryGuarantee = AT_LEAST_ONCE
 
     @property
     @abstractmethod

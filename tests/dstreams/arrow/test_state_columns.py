@@ -172,7 +172,7 @@ REFUSED: dict[str, tuple[Define, str]] = {
     "rows": (
         lambda pairs: pairs.updateStateByKey(lambda values, state: state, 2, uid="totals"),
         r"the state of 'totals' is kept in blocks, and .* keeps it in pairs; give another uid=, "
-        r"and let this state go \(allowRemoved=\['totals'\]\)",
+        r"and drop this state \(allowRemoved=\['totals'\]\)",
     ),
 }
 
@@ -187,7 +187,7 @@ def test_what_is_refused_before_a_batch_runs(sc: SparkContext, tmp_path: Path) -
             StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, define))
     grown = totals(state={"total": int, "count": pa.int64()})
     report = StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, grown), dryRun=True)
-    assert "the state of totals gets the columns count" in str(report)
+    assert "the columns count are added to the state of totals" in str(report)
     ssc = StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, totals()))
     ssc.step(1)
     ssc.stop(stopSparkContext=False)

@@ -141,7 +141,7 @@ def test_state_of_an_earlier_run_is_never_passed_over(
     with pytest.raises(RestartError) as raised:
         getattr(StreamingContext, call)(str(left_behind), setup)
     assert re.fullmatch(
-        r"queueStream at test_life_cycle.py:\d+ cannot go on after a restart: the items of a queue "
+        r"queueStream at test_life_cycle.py:\d+ cannot be resumed: the items of a queue "
         r"are gone with the driver that had them; give lists of records and replayable=True",
         str(raised.value),
     )
@@ -161,7 +161,7 @@ def test_beginning_anew_on_request(
     ssc.step()
     assert {path: path.read_bytes() for path in before} == before
     ssc.stop(stopSparkContext=False)
-    with pytest.raises(RestartError, match="cannot go on after a restart"):
+    with pytest.raises(RestartError, match="cannot be resumed"):
         StreamingContext.getOrCreate(str(left_behind), setup)
 
 

@@ -85,7 +85,7 @@ def test_a_stepped_context_is_not_started(ssc: StreamingContext) -> None:
     """Nor the other way round."""
     ssc.queueStream([]).pprint()
     ssc.step()
-    with pytest.raises(StreamLifecycleError, match="stepped by hand cannot be started"):
+    with pytest.raises(StreamLifecycleError, match="that is stepped cannot be started"):
         ssc.start()
 
 

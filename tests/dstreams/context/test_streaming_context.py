@@ -542,7 +542,7 @@ def test_an_input_that_no_restart_has_again_is_told_at_the_start(
     with caplog.at_level(logging.WARNING, "dstreams"):
         ssc.start()
     ssc.stop(stopSparkContext=False)
-    told = [text for text in caplog.messages if "cannot go on from its checkpoint after" in text]
+    told = [text for text in caplog.messages if "cannot be resumed from its checkpoint" in text]
     assert len(told) == (not replayable)
     assert all("queueStream at test_streaming_context.py" in text for text in told)
 

@@ -14,7 +14,7 @@ from pyspark import RDD, SparkContext
 from dstreams import InvalidStreamError, StateSpec, StreamingContext, StreamLifecycleError
 from dstreams.common.settings import Settings
 from dstreams.engine.lifecycle import StreamingContextState
-from dstreams.sinks import BatchSink, OutputBatch, OutputPromise, TransactionalSink
+from dstreams.sinks import BatchSink, DeliveryGuarantee, OutputBatch, TransactionalSink
 from dstreams.structured import StreamSession
 from dstreams.testing import ManualClock
 from tests.support.jobs import count_jobs
@@ -264,7 +264,7 @@ def test_pictures_of_queries(sc: SparkContext) -> None:
 class Told(BatchSink):
     """A sink that says what it promises."""
 
-    promise = OutputPromise("exactly once", "by the moon")
+    promise = DeliveryGuarantee("exactly once", "by the moon")
 
     def write_batch(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
         """Write nothing."""
@@ -326,7 +326,7 @@ def test_explain_says_what_is_durable_and_when(
     for fact in ("pairs, queueStream at test_looks.py:", "a restart is refused", "again, queue"):
         assert fact in durable
     assert "a snapshot of the whole state every 10 batches (10 s)" in durable
-    assert "the state after each batch, before any output of it runs" in durable
+    assert "the state after each batch, before its outputs run" in durable
     assert "spark.dstreams.onFailure=stop" in said["Outputs"]
 
 

@@ -219,7 +219,7 @@ def test_checksums_of_stored_state(sc: SparkContext, tmp_path: Path) -> None:
         ssc.queueStream([letters("ab")]).mapWithState(StateSpec.function(count)).pprint()
         ssc.step(2)
         assert ssc._engine is not None
-        states = ssc._engine.history.states
+        states = ssc._engine.rdds.states
         (((_, version),),) = (states.newest().values(),)
         ssc.stop(stopSparkContext=False)
         with closing(states.store._open(version.store_id, version.version_ids[0])) as base:

@@ -451,7 +451,7 @@ def test_lost_blocks_are_computed_again(sc: SparkContext) -> None:
             engine = driver.context._engine
             assert engine is not None
             for node in engine.plan.nodes:
-                for rdd in engine.history.remembered(node, 0, 100_000):
+                for rdd in engine.rdds.between(node, 0, 100_000):
                     level = rdd.getStorageLevel()
                     if isinstance(rdd, BlockPairsRDD) and level.useMemory:
                         rdd.blocks._jrdd.unpersist(True)

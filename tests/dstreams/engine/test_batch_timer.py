@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from dstreams.engine.batch_timer import Pace
+from dstreams.engine.scheduler import BatchTimer
 
 HOUR_MS = 3_600_000
 
@@ -25,12 +25,12 @@ HOUR_MS = 3_600_000
 )
 def test_a_batch_is_due(rule: str, time_ms: int, now_ms: int, due_ms: int) -> None:
     """A clock that was set back moves the next batch, and stretches no wait."""
-    assert Pace(1000).due_ms(time_ms, now_ms) == due_ms, rule
+    assert BatchTimer(1000).due_ms(time_ms, now_ms) == due_ms, rule
 
 
 def test_a_clock_that_is_behind_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """When it was set back, when it was set back further, and when it has caught up."""
-    pace = Pace(1000)
+    pace = BatchTimer(1000)
     with caplog.at_level(logging.INFO, "dstreams"):
         assert pace.due_ms(7_201_000, 7_200_000) == 7_201_000
         assert pace.due_ms(7_201_000, 3_600_500) == 3_601_000
@@ -41,9 +41,9 @@ def test_a_clock_that_is_behind_is_told_once(caplog: pytest.LogCaptureFixture) -
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO"]
     assert first.getMessage() == (
         "the clock shows 1970-01-01 01:00:00.500000, and the next batch is that at 7201000 ms "
-        "(1970-01-01 02:00:01): the clock was set back, or batches have run before their time. "
-        "Batches go on, one every 1000 ms, under times that are 3600 s ahead of the clock until "
-        "it has caught up"
+        "(1970-01-01 02:00:01): the clock was set back, or batches ran early. Batches continue, "
+        "one every 1000 ms, with batch times that are 3600 s ahead of the clock until it has "
+        "caught up"
     )
     assert "7201 s ahead" in further.getMessage()
     assert caught_up.getMessage() == "the clock has caught up with the batch at 7204000 ms"

@@ -365,7 +365,7 @@ def test_a_directory_that_is_gone_stops_the_context(
         ssc.stop(stopSparkContext=False)
         end_watch()
     message = str(raised.value)
-    assert message.startswith(f"{batch_name(2000, 1)} failed in writing down what it reads: ")
+    assert message.startswith(f"{batch_name(2000, 1)} failed in writing its begin record: ")
     assert str(directory) in message
     assert raised.value.batch_time_ms == 2000
     # No output saw a state that is not durable, and no later batch ran.
@@ -448,7 +448,7 @@ def with_files(driver: BatchDriver, wrap: Callable[[Files], Files]) -> Any:
     assert engine is not None
     committer = engine.committer
     assert committer is not None
-    log = committer.log
+    log = committer.checkpoint
     log.files = committer.snapshots.files = files = wrap(log.files)
     lease = replace(log.owned.lease, files=files)
     log.owned = replace(log.owned, lease=lease)

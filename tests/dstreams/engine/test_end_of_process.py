@@ -163,7 +163,7 @@ def test_each_end_leaves_a_line_in_the_log(ended: dict[str, Ended]) -> None:
     asked = "WARNING asked to end by a signal, stopping the streams; a second signal stops them"
     for name in ("slow", "twice", "group", "failing"):
         assert any(line.startswith(asked) for line in ended[name].lines), name
-    assert "INFO the program has come to its end, stopping the streams" in ended["too long"].lines
+    assert "INFO the program has ended, stopping the streams" in ended["too long"].lines
     for name in ("slow", "twice", "too long", "group", "failing", "leaving"):
         assert any("INFO the streams have stopped, with" in line for line in ended[name].lines), (
             name

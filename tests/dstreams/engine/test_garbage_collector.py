@@ -6,16 +6,16 @@ import threading
 
 import pytest
 
-from dstreams.engine.garbage_collector import Janitor
+from dstreams.engine.garbage_collector import GarbageCollector
 
 
 def test_without_a_thread_each_clean_up_runs_where_it_is_posted() -> None:
     """So a test, or a stream that is stepped by hand, sees the same each time."""
     threads: list[threading.Thread] = []
-    janitor = Janitor()
+    collector = GarbageCollector()
     for number in range(3):
-        janitor.post(f"batch {number}", lambda: threads.append(threading.current_thread()))
-    janitor.close()
+        collector.post(f"batch {number}", lambda: threads.append(threading.current_thread()))
+    collector.close()
     assert threads == [threading.current_thread()] * 3
 
 
@@ -29,16 +29,16 @@ def test_of_those_that_wait_the_newest_runs_and_close_waits_for_it() -> None:
         assert may_end.wait(60)
         ran.append(0)
 
-    janitor = Janitor()
-    janitor.use_thread()
-    janitor.post("batch 0", slow)
+    collector = GarbageCollector()
+    collector.use_thread()
+    collector.post("batch 0", slow)
     assert began.wait(60)
     for number in (1, 2, 3):
-        janitor.post(f"batch {number}", lambda number=number: ran.append(number))  # type: ignore[misc]
+        collector.post(f"batch {number}", lambda number=number: ran.append(number))  # type: ignore[misc]
     may_end.set()
-    janitor.close()
+    collector.close()
     assert ran == [0, 3]
-    janitor.post("batch 4", lambda: ran.append(4))
+    collector.post("batch 4", lambda: ran.append(4))
     assert ran == [0, 3]
     assert not [each for each in threading.enumerate() if each.name == "dstreams-janitor"]
 
@@ -49,11 +49,11 @@ def test_one_that_fails_is_logged_and_the_next_one_runs(
 ) -> None:
     """It fails no batch."""
     ran: list[int] = []
-    janitor = Janitor()
+    collector = GarbageCollector()
     if has_thread:
-        janitor.use_thread()
-    janitor.post("batch 7", lambda: ran.append(1 // 0))
-    janitor.close()
+        collector.use_thread()
+    collector.post("batch 7", lambda: ran.append(1 // 0))
+    collector.close()
     assert "cleaning up after batch 7 failed" in caplog.text
     assert "ZeroDivisionError" in caplog.text
     assert ran == []

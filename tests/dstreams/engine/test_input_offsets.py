@@ -12,7 +12,7 @@ import pytest
 
 from checkpoint import BeginRecord
 from checkpoint.storage.json_records import encode
-from dstreams.engine.input_offsets import InputEnds, planned_before, planned_in
+from dstreams.engine.input_offsets import InputOffsets, planned_before, planned_in
 from dstreams.sources.source import PlannedInput
 
 
@@ -81,7 +81,7 @@ def test_the_next_batch_reads_after_the_last_one() -> None:
     """Also after a restart, with batches between that have not had the input."""
     before = begun((1000, planned(1000, None, 1)), (2000, None), (3000, planned(3000, 1, 2)))
     reader: Any = Partitions()
-    ends = InputEnds({"topic": reader}, before, 2000)
+    ends = InputOffsets({"topic": reader}, before, 2000)
     assert ends.newest("topic") == at(1)
     assert [ends.at("topic", ms) for ms in (999, 1000, 2500)] == [None, at(1), at(1)]
     ends.begun(3000, {"topic": at(2), "of another stream": 7})
@@ -97,7 +97,7 @@ def test_ends_are_kept_as_long_as_a_snapshot_may_ask(size: int | None, is_kept: 
     """Only of readers that have to know what was read; of the others as long as RDDs are used."""
     one = Partitions(size)
     reader: Any = one
-    ends = InputEnds({"topic": reader}, {}, 0)
+    ends = InputOffsets({"topic": reader}, {}, 0)
     for number in range(1, 5):
         ends.begun(number * 1000, {"topic": at(number)})
     ends.release("topic", 500)

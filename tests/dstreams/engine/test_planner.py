@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from checkpoint import BeginRecord, StorageRefusedError
-from dstreams.engine.input_offsets import InputEnds
+from dstreams.engine.input_offsets import InputOffsets
 from dstreams.engine.planner import BatchPlanner
-from dstreams.engine.recovery.replay import batches_in_flight
-from dstreams.engine.transaction_log import AFTER
-from dstreams.graph.input import InputDStream
+from dstreams.engine.recovery.resume import batches_in_flight
+from dstreams.engine.stream_checkpoint import AFTER
+from dstreams.graph.node import InputDStream
 from dstreams.graph.plan import Plan
 from dstreams.monitoring.events import (
     BatchSubmitted,
@@ -39,7 +39,7 @@ PLAN: Any = FrozenPlan(zero_ms=0, batch_ms=1000, input_uids={}, outputs=())
 def planner_at(now_ms: int) -> BatchPlanner:
     """A planner of a stream without inputs."""
     clock = ManualClock(start_ms=now_ms)
-    return BatchPlanner(PLAN, {}, InputEnds({}, {}, 0), None, clock, ignore_event, "stream-1")
+    return BatchPlanner(PLAN, {}, InputOffsets({}, {}, 0), None, clock, ignore_event, "stream-1")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_batches_that_were_missed_are_left_out_once(
     recovery: Any = SimpleNamespace(in_flight=begun)
     planner = planner_at(8900)
     planner.resume(3000, {}, batches_in_flight(recovery, PLAN))
-    planner.leave_out_missed()
+    planner.skip_missed()
     assert [planner.plan_batch().time_ms for _ in expected] == expected
 
 
@@ -68,7 +68,7 @@ def test_no_batch_is_left_out_where_none_was_missed(now_ms: int) -> None:
     """The next one is due, or will be."""
     planner = planner_at(now_ms)
     planner.resume(3000, {}, {})
-    planner.leave_out_missed()
+    planner.skip_missed()
     assert [planner.plan_batch().time_ms for _ in range(2)] == [4000, 5000]
 
 
@@ -92,7 +92,7 @@ def test_how_far_a_restart_is_behind(
     in_flight = {time_ms: BeginRecord("stream-1", 3, time_ms, 1, {}) for time_ms in in_flight_ms}
     planner.resume(3000, {}, in_flight)
     if leaves_out:
-        planner.leave_out_missed()
+        planner.skip_missed()
     assert planner.behind() == expected
     planned = [planner.plan_batch().time_ms for _ in range(expected[0])]
     assert planned[-1:] == [expected[1]][: expected[0]]
@@ -118,12 +118,12 @@ class Log:
     begun: dict[int, tuple[Any, ...]] = field(default_factory=dict)
 
     def begin(
-        self, batch_id: int, time_ms: int, inputs: Mapping[str, Any], *, facts: Any, beginning: str
+        self, batch_id: int, time_ms: int, inputs: Mapping[str, Any], *, facts: Any, token: str
     ) -> None:
         if time_ms == self.fails_at:
             raise StorageRefusedError("disk full")
         assert batch_id == time_ms // 1000 - 1
-        self.begun[time_ms] = dict(inputs), dict(facts), beginning
+        self.begun[time_ms] = dict(inputs), dict(facts), token
 
 
 class Planned:
@@ -149,7 +149,7 @@ class Planned:
         self.planner = BatchPlanner(
             plan,
             opened,
-            InputEnds(by_uid, begins or {}, 1000),
+            InputOffsets(by_uid, begins or {}, 1000),
             any_log,
             ManualClock(start_ms=700),
             self.events.append,
@@ -182,8 +182,8 @@ def test_each_batch_reads_on_where_the_one_before_has_ended() -> None:
     assert [batch.time_ms for batch in batches] == [1000, 2000, 3000]
     assert ends(log) == {1000: [2, 2], 2000: [4, 4], 3000: [6, 6]}
     assert [begun[1] for begun in log.begun.values()] == [{}] * 3
-    assert [batch.beginning for batch in batches] == [begun[2] for begun in log.begun.values()]
-    assert len({batch.beginning for batch in batches}) == 3
+    assert [batch.batch_token for batch in batches] == [begun[2] for begun in log.begun.values()]
+    assert len({batch.batch_token for batch in batches}) == 3
     assert made.events == [BatchSubmitted(batch.pending()) for batch in batches]
 
 
@@ -218,7 +218,7 @@ def test_after_a_batch_that_could_not_be_begun_none_is() -> None:
     assert list(log.begun) == [1000]
     assert batches[0].failure is None
     assert batches[1].failure is not None
-    assert batches[1].failure.where == "writing down what it reads"
+    assert batches[1].failure.where == "writing its begin record"
     assert batches[2].failure == batches[1].failure
 
 
@@ -234,9 +234,8 @@ def test_a_batch_in_flight_runs_again_as_it_was() -> None:
     made.planner.resume(1000, begins, {2000: begins[2000]})
     again, following = made.planner.plan_batch(), made.planner.plan_batch()
     assert [info.records for info in again.input_infos] == [5, 0]
-    assert again.beginning == "then"
+    assert [again.batch_token, following.batch_token == again.batch_token] == ["then", False]
     assert ends(log) == {3000: [9, 2]}
-    assert following.beginning != "then"
 
 
 def test_a_record_names_the_batch_before_a_gap() -> None:
@@ -245,7 +244,7 @@ def test_a_record_names_the_batch_before_a_gap() -> None:
     made = Planned(log, a=Numbers())
     made.planner.resume(1000, {}, {})
     made.planner._clock = ManualClock(start_ms=6500)
-    made.planner.leave_out_missed()
+    made.planner.skip_missed()
     batches = [made.planner.plan_batch() for _ in range(2)]
     assert [(batch.time_ms, batch.after_ms) for batch in batches] == [(6000, 1000), (7000, None)]
     assert [begun[1] for begun in log.begun.values()] == [{AFTER: 1000}, {}]

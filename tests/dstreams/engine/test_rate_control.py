@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dstreams import InvalidStreamError, Settings
 from dstreams.engine.rate_control import PidEstimator, RateControl, limit_rates
-from dstreams.graph.input import InputDStream
+from dstreams.graph.node import InputDStream
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo, StreamingStarted
 from dstreams.sources.source import Source, SourceReader
 

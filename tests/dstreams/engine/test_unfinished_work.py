@@ -10,9 +10,8 @@ from typing import Any, cast
 import pytest
 
 from dstreams.engine.batch import Batch
-from dstreams.engine.engine import Engine
-from dstreams.engine.unfinished_work import CutOff, cut_off
-from dstreams.graph.input import InputDStream
+from dstreams.engine.engine import Engine, UnfinishedWork
+from dstreams.graph.node import InputDStream
 from dstreams.sources.source import PlannedInput
 
 
@@ -34,12 +33,11 @@ class Input:
 
 
 def engine(*inputs: Input) -> Engine:
-    facts = SimpleNamespace(
-        plan=SimpleNamespace(inputs=inputs),
-        readers={each: each for each in inputs},
-        planner=SimpleNamespace(names={each: each.name for each in inputs}),
-    )
-    return cast("Engine", facts)
+    made = Engine.__new__(Engine)
+    made.plan = cast(Any, SimpleNamespace(inputs=inputs))
+    made.readers = cast(Any, {each: each for each in inputs})
+    made.planner = cast(Any, SimpleNamespace(names={each: each.name for each in inputs}))
+    return made
 
 
 def batches(stream: Input, *records: int | None) -> Sequence[Batch]:
@@ -53,13 +51,13 @@ def batches(stream: Input, *records: int | None) -> Sequence[Batch]:
 
 def test_nothing_is_left() -> None:
     """A stream that has run all it received has nothing to tell."""
-    left = cut_off(engine(Input("socket")), [], goes_on=True)
+    left = engine(Input("socket")).unfinished_work([], resumable=True)
     assert not left
-    assert left == CutOff()
+    assert left == UnfinishedWork()
 
 
 @pytest.mark.parametrize(
-    ("stream", "goes_on", "is_lost"),
+    ("stream", "resumable", "is_lost"),
     [
         (Input("files"), True, False),
         (Input("files"), False, True),
@@ -67,9 +65,9 @@ def test_nothing_is_left() -> None:
         (Input("queue", restart_refusal="gone with the driver"), True, True),
     ],
 )
-def test_what_a_later_start_has_is_not_lost(stream: Input, goes_on: bool, is_lost: bool) -> None:
+def test_what_a_later_start_has_is_not_lost(stream: Input, resumable: bool, is_lost: bool) -> None:
     """It has the records of sources that can be read again, where there is a checkpoint."""
-    left = cut_off(engine(stream), batches(stream, 3, 0, 4), goes_on=goes_on)
+    left = engine(stream).unfinished_work(batches(stream, 3, 0, 4), resumable=resumable)
     assert left.batch_times_ms == (1000, 2000, 3000)
     assert (left.lost, left.again)[is_lost] == {}
     assert (left.again, left.lost)[is_lost] == {stream.name: 7}
@@ -78,34 +76,34 @@ def test_what_a_later_start_has_is_not_lost(stream: Input, goes_on: bool, is_los
 def test_an_input_that_cannot_go_on_takes_the_others_with_it() -> None:
     """No later start is possible then."""
     files, queue = Input("files"), Input("queue", restart_refusal="gone with the driver")
-    left = cut_off(engine(files, queue), batches(files, 3), goes_on=True)
-    assert left == CutOff((1000,), {"files": 3}, {})
+    left = engine(files, queue).unfinished_work(batches(files, 3), resumable=True)
+    assert left == UnfinishedWork((1000,), {"files": 3}, {})
 
 
 def test_records_of_no_batch_count() -> None:
     """They were received as well, and are all there is where every batch has run."""
     socket, log = Input("socket", 5, not_replayable_reason="cannot replay"), Input("log", 2)
-    left = cut_off(engine(socket, log), batches(socket, 1), goes_on=True)
-    assert left == CutOff((1000,), {"socket": 6}, {"log": 2})
-    assert cut_off(engine(log), [], goes_on=True) == CutOff((), {}, {"log": 2})
+    left = engine(socket, log).unfinished_work(batches(socket, 1), resumable=True)
+    assert left == UnfinishedWork((1000,), {"socket": 6}, {"log": 2})
+    assert engine(log).unfinished_work([], resumable=True) == UnfinishedWork((), {}, {"log": 2})
 
 
 @pytest.mark.parametrize(("waiting", "counts"), [(None, (1,)), (0, (1, None))])
 def test_records_that_nobody_has_counted(waiting: int | None, counts: tuple[int | None]) -> None:
     """No number is better than a wrong one."""
     stream = Input("receiver", waiting, not_replayable_reason="cannot replay")
-    left = cut_off(engine(stream), batches(stream, *counts), goes_on=True)
+    left = engine(stream).unfinished_work(batches(stream, *counts), resumable=True)
     assert left.lost == {"receiver": None}
 
 
 def test_the_message_names_all() -> None:
     """Batches by the first and last time, records by input, and what becomes of them."""
-    left = CutOff((1000, 2000, 3000), {"socket": 6, "receiver": None}, {"files": 2})
+    left = UnfinishedWork((1000, 2000, 3000), {"socket": 6, "receiver": None}, {"files": 2})
     assert str(left) == (
         "3 batches did not run to their end, from 1000 ms (1970-01-01 00:00:01) to 3000 ms "
         "(1970-01-01 00:00:03); lost: 6 records of socket, records of receiver that were not "
         "counted; run again by the next start: 2 records of files"
     )
-    assert str(CutOff((1000,))) == (
+    assert str(UnfinishedWork((1000,))) == (
         "the batch at 1000 ms (1970-01-01 00:00:01) did not run to its end"
     )

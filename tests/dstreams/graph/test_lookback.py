@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from dstreams.graph.input import InputDStream
-from dstreams.graph.lookback import is_made_of_state
-from dstreams.graph.node import Node
-from dstreams.graph.state import StateDStream
-from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.graph.node import InputDStream, Node
+from dstreams.graph.plan import depends_on_state_rdd
+from dstreams.graph.state import StateDStream, StateStoreDStream
 from dstreams.graph.transformed import TransformedDStream
 from dstreams.sources.queue import QueueSource
 from dstreams.spark.partitioner import StablePartitioner
@@ -56,7 +54,7 @@ INPUT = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
 )
 def test_a_state_that_is_made_of_another(node: Node, expected: bool) -> None:
     """Wherever it is above; of its own past and of stored state nothing is said."""
-    assert is_made_of_state(node) is expected
+    assert depends_on_state_rdd(node) is expected
 
 
 def test_a_stream_is_looked_at_once() -> None:
@@ -64,4 +62,4 @@ def test_a_stream_is_looked_at_once() -> None:
     node: Node = INPUT
     for _ in range(200):
         node = mapped(node, node)
-    assert not is_made_of_state(node)
+    assert not depends_on_state_rdd(node)

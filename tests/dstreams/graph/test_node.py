@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node
-from dstreams.graph.output import OutputOperation
+from dstreams.graph.node import InputDStream, Node, OutputOperation
 from dstreams.graph.state import StateDStream
 from dstreams.graph.transformed import TransformedDStream
 from dstreams.sources.queue import QueueSource

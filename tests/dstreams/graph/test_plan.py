@@ -9,9 +9,7 @@ import pytest
 from pyspark import StorageLevel
 
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import STATE_STORAGE, Node
-from dstreams.graph.output import OutputOperation
+from dstreams.graph.node import STATE_STORAGE, InputDStream, Node, OutputOperation
 from dstreams.graph.plan import NO_STORAGE, Plan, StreamGraph
 from dstreams.graph.state import StateDStream
 from dstreams.graph.transformed import TransformedDStream

@@ -6,10 +6,10 @@ import operator
 
 from pyspark import SparkContext
 
-from dstreams.graph.reduced import ReducedDStream
+from dstreams.graph.transformed import ReducedDStream
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.reduction import Reduction
-from tests.dstreams.graph.test_windowed import PARENT, Given
+from tests.dstreams.graph.given import PARENT, Given, compute
 
 NODE = ReducedDStream(
     PARENT, Reduction(operator.add, "plus"), StablePartitioner(2), "reduceByKey at a.py:2"
@@ -27,8 +27,8 @@ def test_what_it_is() -> None:
 def test_each_key_once(sc: SparkContext) -> None:
     """In the place where it belongs; no RDD without one of the parent."""
     given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1), ("b", 2), ("a", 3)], 3)})
-    made = NODE.compute(1000, given)
+    made = compute(NODE, 1000, given)
     assert made is not None
     assert dict(made.collect()) == {"a": 4, "b": 2}
     assert made.partitioner == StablePartitioner(2)
-    assert NODE.compute(2000, given) is None
+    assert compute(NODE, 2000, given) is None

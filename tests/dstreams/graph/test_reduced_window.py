@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark import SparkContext
 
-from dstreams.graph import reduced_window
-from dstreams.graph.history import History
-from dstreams.graph.node import MEMORY_ONLY_SER, STATE_STORAGE, Node
-from dstreams.graph.output import OutputOperation
+from dstreams.graph import windowed
+from dstreams.graph.generated_rdds import GeneratedRdds
+from dstreams.graph.node import MEMORY_ONLY_SER, STATE_STORAGE, Node, OutputOperation
 from dstreams.graph.plan import StreamGraph
-from dstreams.graph.reduced import ReducedDStream
-from dstreams.graph.reduced_window import ReducedWindowedDStream
-from dstreams.graph.window_times import WindowTimes
+from dstreams.graph.transformed import ReducedDStream
+from dstreams.graph.windowed import ReducedWindowedDStream, WindowTimes
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.reduction import Reduction, UserFunction
 from dstreams.spark.shuffle import BlockPairsRDD
 from dstreams.spark.window_step import WindowFunctions
-from tests.dstreams.graph.test_windowed import PARENT, Given
+from tests.dstreams.graph.given import PARENT, Given, compute
 from tests.dstreams.spark.lineage import bytes_shuffled
 from tests.support.jobs import count_jobs
 
@@ -36,10 +34,10 @@ def window_of(window_ms: int, slide_ms: int) -> ReducedWindowedDStream:
     return ReducedWindowedDStream(REDUCED, FUNCTIONS, times, OPERATION)
 
 
-def history_of(sc: SparkContext, node: ReducedWindowedDStream) -> History:
+def rdds_over(sc: SparkContext, node: ReducedWindowedDStream) -> GeneratedRdds:
     graph = StreamGraph(1000)
     graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4"))
-    return History(graph.freeze(0, has_checkpoint_directory=True), sc)
+    return GeneratedRdds(graph.freeze(0, has_checkpoint_directory=True), sc)
 
 
 def test_what_it_is() -> None:
@@ -68,11 +66,11 @@ def test_it_asks_for_what_left_and_what_entered(
     """And for its own RDD of one slide before; for nothing in the middle of the window."""
     node = window_of(window_ms, slide_ms)
     given = Given(sc)
-    pairs = REDUCED.compute(0, Given(sc, {(PARENT, 0): sc.parallelize([("a", 1)])}))
+    pairs = compute(REDUCED, 0, Given(sc, {(PARENT, 0): sc.parallelize([("a", 1)])}))
     assert pairs is not None
     time_ms = 9000 if slide_ms != 2000 else 8000
     given.rdds[node, time_ms - slide_ms] = pairs
-    node.compute(time_ms, given)
+    compute(node, time_ms, given)
     assert given.asked == asked
 
 
@@ -80,7 +78,7 @@ def test_the_first_window_asks_for_all_of_it(sc: SparkContext) -> None:
     """Without a previous window nothing leaves, and nothing at all is no RDD."""
     node = window_of(3000, 1000)
     given = Given(sc)
-    assert node.compute(1000, given) is None
+    assert compute(node, 1000, given) is None
     assert given.asked == [0, 1000]
 
 
@@ -88,21 +86,21 @@ def test_by_scalas_rule_nothing_at_all_is_an_empty_rdd(sc: SparkContext) -> None
     """A window is never no RDD."""
     functions = replace(FUNCTIONS, is_scala=True)
     node = replace(window_of(3000, 1000), functions=functions)
-    made = node.compute(1000, Given(sc))
+    made = compute(node, 1000, Given(sc))
     assert made is not None
     assert made.collect() == []
 
 
 def run(
-    sc: SparkContext, node: ReducedWindowedDStream, batches: list[Any], history: History
+    sc: SparkContext, node: ReducedWindowedDStream, batches: list[Any], rdds: GeneratedRdds
 ) -> list[Any]:
     found: list[Any] = []
     for number, batch in enumerate(batches, 1):
         rdd = None if batch is None else sc.parallelize(batch, 2)
-        history.feed(PARENT, number * 1000, rdd)
-        made = history.at(node, number * 1000)
+        rdds.put(PARENT, number * 1000, rdd)
+        made = rdds.at(node, number * 1000)
         found.append(None if made is None else dict(made.collect()))
-        history.forget(number * 1000)
+        rdds.evict(number * 1000)
     return found
 
 
@@ -110,7 +108,7 @@ def test_batches_without_an_rdd(sc: SparkContext) -> None:
     """Nothing enters with them, and nothing leaves; what is known stays."""
     node = window_of(2000, 1000)
     batches = [None, [("a", 1)], None, None, [("b", 1)], [], []]
-    found = run(sc, node, batches, history_of(sc, node))
+    found = run(sc, node, batches, rdds_over(sc, node))
     assert found == [
         None,
         {"a": 1},
@@ -125,10 +123,10 @@ def test_batches_without_an_rdd(sc: SparkContext) -> None:
 def test_a_batch_is_shuffled_once(sc: SparkContext) -> None:
     """When it enters; the result and what leaves stay where they are."""
     node = window_of(3000, 1000)
-    history = history_of(sc, node)
-    run(sc, node, [[(n, 1) for n in range(5000)]] * 3, history)
-    history.feed(PARENT, 4000, sc.parallelize([(1, 1)], 2))
-    made = history.at(node, 4000)
+    rdds = rdds_over(sc, node)
+    run(sc, node, [[(n, 1) for n in range(5000)]] * 3, rdds)
+    rdds.put(PARENT, 4000, sc.parallelize([(1, 1)], 2))
+    made = rdds.at(node, 4000)
     assert isinstance(made, BlockPairsRDD)
     assert made.partitioner == StablePartitioner(2)
     assert bytes_shuffled(sc, made.count) < 1000
@@ -137,10 +135,10 @@ def test_a_batch_is_shuffled_once(sc: SparkContext) -> None:
 def test_making_the_rdd_runs_no_job(sc: SparkContext) -> None:
     """Nothing is computed before somebody asks for records."""
     node = window_of(5000, 1000)
-    history = history_of(sc, node)
-    run(sc, node, [[("a", 1)]] * 3, history)
-    history.feed(PARENT, 4000, sc.parallelize([("a", 1)]))
-    assert count_jobs(sc, lambda: history.at(node, 4000)) == 0
+    rdds = rdds_over(sc, node)
+    run(sc, node, [[("a", 1)]] * 3, rdds)
+    rdds.put(PARENT, 4000, sc.parallelize([("a", 1)]))
+    assert count_jobs(sc, lambda: rdds.at(node, 4000)) == 0
 
 
 def test_what_it_remembers(sc: SparkContext) -> None:
@@ -168,7 +166,7 @@ class Blocks(BlockPairsRDD):
 
 @dataclass
 class Batches:
-    """Batches that were, in the place of a history: 1 is what the batch at one second reduces to.
+    """Batches that were, in the place of RDDs: 1 is what the batch at one second reduces to.
 
     Args:
         reduced: the seconds of these batches.
@@ -182,7 +180,9 @@ class Batches:
     def at(self, node: Node, time_ms: int) -> Any:
         if node in (REDUCED, PARENT):
             return Blocks(time_ms // 1000) if time_ms // 1000 in self.reduced else None
-        return None if time_ms <= 0 else self.node.compute(time_ms, self)
+        return None if time_ms <= 0 else self.node.compute(time_ms, (), cast(Any, self))
+
+    get = at
 
     def before(self, node: Node, time_ms: int) -> Any:
         return self.at(node, time_ms - node.slide_ms)
@@ -204,14 +204,14 @@ def test_a_gap_loses_nothing_that_came_before_it(
     monkeypatch: pytest.MonkeyPatch, window_s: int, slide_s: int
 ) -> None:
     """Also what came after the last window before the gap, which has one more then."""
-    monkeypatch.setattr(reduced_window, "slide_window", in_window)
-    monkeypatch.setattr(reduced_window, "BlockPairsRDD", Blocks)
+    monkeypatch.setattr(windowed, "slide_window", in_window)
+    monkeypatch.setattr(windowed, "BlockPairsRDD", Blocks)
     node = window_of(1000 * window_s, 1000 * slide_s)
     for after in (4, 5, 6):
         given = Batches(set(range(1, after + 1)), node)
         made_ms = 1000 * -(-after // slide_s) * slide_s
         for before_ms in range(made_ms, 11_000, node.slide_ms):
-            made: Any = node.over_gap(made_ms, before_ms, given)
+            made: Any = node.over_gap(made_ms, before_ms, given.at)
             window = {ms // 1000 for ms in node.times.current(before_ms)}
             assert isinstance(made, Blocks)
             assert made.blocks == sorted(window & given.reduced)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node
 from dstreams.graph.state import StateDStream
-from dstreams.sources.queue import QueueSource
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.state.update_function import UpdateFunction
+from tests.dstreams.graph.given import PARENT, Given, compute
 from tests.dstreams.spark.lineage import workers_of_a_task
 from tests.support.jobs import count_jobs
 
@@ -31,21 +29,6 @@ def of(spark: SparkContext, pairs: list[tuple[str, int]]) -> RDD[Any]:
     return spark.parallelize(pairs)
 
 
-@dataclass
-class Given:
-    """The RDDs that a node is given, in the place of a history."""
-
-    spark: SparkContext
-    rdds: dict[tuple[Node, int], RDD[Any]] = field(default_factory=dict)
-
-    def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
-        return self.rdds.get((node, time_ms))
-
-    def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
-        return self.at(node, time_ms - node.slide_ms)
-
-
-PARENT = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
 PARTITIONER = StablePartitioner(2)
 
 
@@ -94,7 +77,7 @@ def test_branches(
         given.rdds[node, 1000] = sc.parallelize(previous)
     if batch is not None:
         given.rdds[PARENT, 2000] = sc.parallelize(batch)
-    found = node.compute(2000, given)
+    found = compute(node, 2000, given)
     if wanted is None:
         assert found is None
         return
@@ -108,7 +91,7 @@ def test_making_the_rdd_runs_no_job(sc: SparkContext) -> None:
     """Nothing is computed before somebody asks for records."""
     node = state_of(sc.parallelize([("a", 1)]))
     given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1)])})
-    assert count_jobs(sc, lambda: node.compute(1000, given)) == 0
+    assert count_jobs(sc, lambda: compute(node, 1000, given)) == 0
 
 
 def test_only_new_records_are_shuffled(sc: SparkContext) -> None:
@@ -116,15 +99,15 @@ def test_only_new_records_are_shuffled(sc: SparkContext) -> None:
     for preserves, wanted in ((True, 1), (False, 2)):
         node = state_of(preserves=preserves)
         given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1)])})
-        first = node.compute(1000, given)
+        first = compute(node, 1000, given)
         assert first is not None
         assert shuffles(first) == 1
         given.rdds = {(node, 1000): first}
-        alone = node.compute(2000, given)
+        alone = compute(node, 2000, given)
         assert alone is not None
         assert shuffles(alone) == wanted
         given.rdds[PARENT, 2000] = sc.parallelize([("a", 1)])
-        both = node.compute(2000, given)
+        both = compute(node, 2000, given)
         assert both is not None
         assert shuffles(both) == wanted + 1
 
@@ -133,12 +116,12 @@ def test_a_batch_in_its_place_is_not_shuffled(sc: SparkContext) -> None:
     """A parent that is partitioned alike, such as another state stream, stays where it is."""
     parent = state_of()
     given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1)])})
-    first = parent.compute(1000, given)
+    first = compute(parent, 1000, given)
     assert first is not None
     update = UpdateFunction.checked(add_or_100, "values", "updateStateByKey at a.py:3")
     node = StateDStream(parent, update, StablePartitioner(2), True, None, "second at a.py:3")
     given.rdds = {(parent, 1000): first}
-    second = node.compute(1000, given)
+    second = compute(node, 1000, given)
     assert second is not None
     assert shuffles(second) == shuffles(first)
     assert second.collect() == [("a", 1)]
@@ -171,19 +154,20 @@ def test_a_replay_is_the_batches_one_after_the_other(
         node = replace(node, update=update)
     given = Given(sc)
     if previous is not None:
-        given.rdds[node, 1000] = node.compute(1000, Given(sc, {(PARENT, 1000): of(sc, previous)}))
+        given.rdds[node, 1000] = compute(node, 1000, Given(sc, {(PARENT, 1000): of(sc, previous)}))
     times = [1000 * number for number in range(2, 2 + len(batches))]
     given.rdds |= {
         (PARENT, time_ms): of(sc, batch)
         for time_ms, batch in zip(times, batches, strict=True)
         if batch is not None
     }
-    found = node.replay(given.at(node, 1000), times, given)
+    given_batches = {time_ms: given.get(PARENT, time_ms) for time_ms in times}
+    found = node.replay(given.get(node, 1000), given_batches, sc)
     for time_ms in times:
-        made = node.compute(time_ms, given)
+        made = compute(node, time_ms, given)
         if made is not None:
             given.rdds[node, time_ms] = made
-    wanted = given.at(node, times[-1])
+    wanted = given.get(node, times[-1])
     if wanted is None:
         assert found is None
         return
@@ -195,10 +179,8 @@ def test_a_replay_is_the_batches_one_after_the_other(
 def test_a_replay_takes_one_worker_a_task(sc: SparkContext) -> None:
     """However many batches are made up for, the state passes through one worker."""
     node = state_of()
-    first = node.compute(1000, Given(sc, {(PARENT, 1000): of(sc, [])}))
+    first = compute(node, 1000, Given(sc, {(PARENT, 1000): of(sc, [])}))
     assert first is not None
-    times = range(2000, 8000, 1000)
-    given = Given(sc, {(PARENT, time_ms): of(sc, []) for time_ms in times})
-    replayed = node.replay(first, times, given)
+    replayed = node.replay(first, {time_ms: of(sc, []) for time_ms in range(2000, 8000, 1000)}, sc)
     assert replayed is not None
     assert workers_of_a_task(replayed) == workers_of_a_task(first) + 1

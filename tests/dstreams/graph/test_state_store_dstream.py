@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,10 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore, StateWriter
-from dstreams.graph.history import History
-from dstreams.graph.node import BatchView, Node
-from dstreams.graph.output import OutputOperation
+from dstreams.graph.generated_rdds import GeneratedRdds
+from dstreams.graph.node import Node, OutputOperation, Previous
 from dstreams.graph.plan import StreamGraph
-from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.graph.state import StateStoreDStream
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.state_version import NO_EVENT_TIME, StateVersion
@@ -40,12 +39,14 @@ class Letters(Node):
     def parents(self) -> tuple[Node, ...]:
         return ()
 
-    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any]:
+    def compute(
+        self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
+    ) -> RDD[Any]:
         if time_ms in self.failing:
             raise ValueError(f"no letters at {time_ms}")
         number = time_ms // 1000
         text = self.texts[number - 1] if number <= len(self.texts) else ""
-        return rdds.spark.parallelize([(letter, number) for letter in text], 2)
+        return previous.spark.parallelize([(letter, number) for letter in text], 2)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Run:
 
     node: StateStoreDStream
     states: StateVersions
-    history: History
+    rdds: GeneratedRdds
 
     @property
     def failing(self) -> list[int]:
@@ -88,8 +89,8 @@ class Run:
         return self.node.parent.failing
 
     def rows(self, second: int) -> list[Any]:
-        self.history.make_state(self.node, second * 1000)
-        rdd = self.history.at(self.node, second * 1000)
+        self.rdds.retry_failed()
+        rdd = self.rdds.at(self.node, second * 1000)
         assert rdd is not None
         return sorted(rdd.collect())
 
@@ -128,7 +129,7 @@ def run_of(
     plan = graph.freeze(0, has_checkpoint_directory=True)
     backend = LmdbBackend(open_files(str(directory / "files")), str(directory / "local"))
     states = StateVersions(sc, StateStore(backend), "stream-1")
-    return Run(node, states, History(plan, sc, states=states))
+    return Run(node, states, GeneratedRdds(plan, sc, states=states))
 
 
 def test_a_restart_goes_on(sc: SparkContext, tmp_path: Path) -> None:
@@ -155,8 +156,6 @@ def test_rows_of_a_restored_batch(sc: SparkContext, tmp_path: Path) -> None:
     second.go_on(1, before)
     second.go_on(2, first.committed())
     committed = second.states.at(UID, 2000)
-    with pytest.raises(LookupError, match=r"count at a\.py:2 at 2000 ms has not been made yet"):
-        second.history.at(second.node, 2000)
     assert second.rows(2) == rows == [("a", 2, 500)]
     assert second.states.at(UID, 2000) is committed
     assert second.rows(3) == [("a", 3, 1500)]
@@ -211,9 +210,12 @@ def test_saying_what_a_batch_does_runs_no_job(sc: SparkContext, tmp_path: Path) 
     """One job makes the version, and reading its rows is another one."""
     run = run_of(sc, tmp_path, "ab", "a")
     run.rows(1)
-    assert count_jobs(sc, lambda: run.node.update(2000, run.history)) == 0
-    assert count_jobs(sc, lambda: run.history.make_state(run.node, 2000)) == 1
-    assert count_jobs(sc, lambda: run.history.make_state(run.node, 2000)) == 0
+    before = run.states.at(UID, 1000)
+    assert before is not None
+    batch = run.rdds.at(run.node.parent, 2000)
+    assert count_jobs(sc, lambda: run.node.update(2000, before, batch, run.rdds)) == 0
+    assert count_jobs(sc, lambda: run.rdds.make([run.node], 2000)) == 1
+    assert count_jobs(sc, lambda: run.rdds.make([run.node], 2000)) == 0
     assert run.rows(2) == [("a", 2, 500)]
 
 
@@ -226,7 +228,7 @@ def test_what_could_not_be_made(sc: SparkContext, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="no letters at 2000"):
             run.rows(second)
         with pytest.raises(ValueError, match="no letters at 2000"):
-            run.history.at(run.node, second * 1000)
+            run.rdds.at(run.node, second * 1000)
         assert set(run.states.newest()) == {UID}
         assert run.states.batches(UID) == [1000]
         run.failing.clear()
@@ -235,7 +237,7 @@ def test_what_could_not_be_made(sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_rows_of_a_restored_batch_that_cannot_be_made(sc: SparkContext, tmp_path: Path) -> None:
-    """The batches after it are made of their versions, and its rows at the next chance."""
+    """The batches after it are made of their versions, and its rows when they are read again."""
     first = run_of(sc, tmp_path, "ab", "a", "b", "a")
     versions = []
     for second in (1, 2, 3):
@@ -246,7 +248,8 @@ def test_rows_of_a_restored_batch_that_cannot_be_made(sc: SparkContext, tmp_path
         again.go_on(second, version)
     again.failing.append(2000)
     with pytest.raises(ValueError, match="no letters at 2000"):
-        again.rows(4)
-    assert again.history.times(again.node) == [3000, 4000]
+        again.rows(2)
+    assert again.rows(4) == [("a", 3, 2500)]
+    assert again.rdds.times(again.node) == [4000]
     again.failing.clear()
-    assert [again.rows(second) for second in (4, 2)] == [[("a", 3, 2500)], [("a", 2, 500)]]
+    assert again.rows(2) == [("a", 2, 500)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.window_times import WindowTimes
+from dstreams.graph.windowed import WindowTimes
 
 STEPS = st.integers(1, 12)
 

@@ -1,41 +1,20 @@
-"""The window node by itself, and in a history: which RDDs it asks for, and what becomes of them."""
+"""The window node: which RDDs it reads, and how they are kept."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyspark import RDD, SparkContext, StorageLevel
 
-from dstreams.graph.history import History
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node
-from dstreams.graph.output import OutputOperation
+from dstreams.graph.generated_rdds import GeneratedRdds
+from dstreams.graph.node import Node, OutputOperation
 from dstreams.graph.plan import StreamGraph
 from dstreams.graph.transformed import TransformedDStream
-from dstreams.graph.window_times import WindowTimes
-from dstreams.graph.windowed import WindowedDStream
-from dstreams.sources.queue import QueueSource
+from dstreams.graph.windowed import WindowedDStream, WindowTimes
+from tests.dstreams.graph.given import PARENT, Given, compute
 from tests.support.jobs import count_jobs
-
-PARENT = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
-
-
-@dataclass
-class Given:
-    """The RDDs that a node is given, in the place of a history."""
-
-    spark: SparkContext
-    rdds: dict[tuple[Node, int], RDD[Any]] = field(default_factory=dict)
-    asked: list[int] = field(default_factory=list)
-
-    def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
-        self.asked.append(time_ms)
-        return self.rdds.get((node, time_ms))
-
-    def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
-        return self.at(node, time_ms - node.slide_ms)
 
 
 def window_of(parent: Node, window_ms: int, slide_ms: int) -> WindowedDStream:
@@ -74,17 +53,17 @@ def test_the_union_of_what_there_is(
 ) -> None:
     """A missing RDD is left out; without any there is an empty one."""
     given = numbers(sc, *there)
-    made = window_of(PARENT, 3000, 1000).compute(time_ms, given)
+    made = compute(window_of(PARENT, 3000, 1000), time_ms, given)
     assert made is not None
     assert made.collect() == wanted
-    assert given.asked == [time_ms - 2000, time_ms - 1000, time_ms]
+    assert given.asked == [time_ms - 2000, time_ms - 1000]
 
 
 def test_no_rdd_for_none(sc: SparkContext) -> None:
     """Where that is asked for: a window of which the parent has no RDD has none either."""
     node = replace(window_of(PARENT, 3000, 1000), empty_for_none=False)
-    assert node.compute(4000, numbers(sc, 1000)) is None
-    made = node.compute(4000, numbers(sc, 1000, 2000))
+    assert compute(node, 4000, numbers(sc, 1000)) is None
+    made = compute(node, 4000, numbers(sc, 1000, 2000))
     assert made is not None
     assert made.collect() == [2]
 
@@ -93,28 +72,28 @@ def test_making_a_window_runs_no_job(sc: SparkContext) -> None:
     """Nothing is computed before somebody asks for records."""
     given = numbers(sc, *range(1000, 11_000, 1000))
     node = window_of(PARENT, 10_000, 1000)
-    assert count_jobs(sc, lambda: node.compute(10_000, given)) == 0
+    assert count_jobs(sc, lambda: compute(node, 10_000, given)) == 0
 
 
-def history_of(sc: SparkContext, *streams: Node, level: StorageLevel | None = None) -> History:
-    """A history in which *streams* have an output, each at a level if one is given."""
+def rdds_over(sc: SparkContext, *streams: Node, level: StorageLevel | None = None) -> GeneratedRdds:
+    """RDDs of a graph in which *streams* have an output, each at a level if one is given."""
     graph = StreamGraph(1000)
     for node in streams:
         operation = OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4")
         graph.outputs.append(operation)
         if level is not None:
             graph.options_of(node).storage_level = level
-    return History(graph.freeze(0, has_checkpoint_directory=True), sc)
+    return GeneratedRdds(graph.freeze(0, has_checkpoint_directory=True), sc)
 
 
-def run(history: History, sc: SparkContext, node: Node, batches: int) -> list[Any]:
+def run(rdds: GeneratedRdds, sc: SparkContext, node: Node, batches: int) -> list[Any]:
     """Feed batches of their own number, and collect *node* when it fires."""
     found = []
     for time_ms in range(1000, 1000 * batches + 1, 1000):
-        history.feed(PARENT, time_ms, sc.parallelize([time_ms // 1000], 1))
-        made = history.at(node, time_ms)
+        rdds.put(PARENT, time_ms, sc.parallelize([time_ms // 1000], 1))
+        made = rdds.at(node, time_ms)
         found.append(None if made is None else made.collect())
-        history.forget(time_ms)
+        rdds.evict(time_ms)
     return found
 
 
@@ -129,7 +108,7 @@ def test_the_parent_makes_each_rdd_once(sc: SparkContext, slide_ms: int) -> None
 
     parent = TransformedDStream((PARENT,), noted, "transform at a.py:2")
     node = window_of(parent, 4000, slide_ms)
-    found = run(history_of(sc, node), sc, node, 15)
+    found = run(rdds_over(sc, node), sc, node, 15)
     wanted = [
         [str(n) for n in range(max(1, end - 3), end + 1)] if end * 1000 % slide_ms == 0 else None
         for end in range(1, 16)
@@ -149,7 +128,7 @@ def test_what_windows_read_again_is_not_computed_again(sc: SparkContext) -> None
 
     parent = TransformedDStream((PARENT,), lambda _, rdds: rdds[0].map(counted), "map at a.py:2")
     node = window_of(parent, 5000, 1000)
-    run(history_of(sc, node), sc, node, 8)
+    run(rdds_over(sc, node), sc, node, 8)
     assert computed.value == 8
 
 
@@ -162,7 +141,7 @@ def test_forgotten_rdds_are_unpersisted(sc: SparkContext) -> None:
     before = persisted(sc)
     parent = TransformedDStream((PARENT,), lambda _, rdds: rdds[0].map(str), "map at a.py:2")
     node = window_of(parent, 3000, 1000)
-    run(history_of(sc, node), sc, node, 9)
+    run(rdds_over(sc, node), sc, node, 9)
     assert len(persisted(sc) - before) == 4
 
 
@@ -171,15 +150,15 @@ def test_an_rdd_that_is_handed_on_stays_persisted(sc: SparkContext) -> None:
     parent = TransformedDStream((PARENT,), lambda _, rdds: rdds[0].map(str), "map at a.py:2")
     same = TransformedDStream((parent,), lambda _, rdds: rdds[0], "transform at a.py:3")
     window = window_of(parent, 3000, 1000)
-    history = history_of(sc, same, window, level=StorageLevel.MEMORY_ONLY)
+    rdds = rdds_over(sc, same, window, level=StorageLevel.MEMORY_ONLY)
     for time_ms in (1000, 2000):
-        history.feed(PARENT, time_ms, sc.parallelize([time_ms], 1))
-        assert history.at(same, time_ms) is history.at(parent, time_ms)
-        assert history.at(window, time_ms) is not None
-        history.forget(time_ms)
-    first = history.at(parent, 1000)
+        rdds.put(PARENT, time_ms, sc.parallelize([time_ms], 1))
+        assert rdds.at(same, time_ms) is rdds.at(parent, time_ms)
+        assert rdds.at(window, time_ms) is not None
+        rdds.evict(time_ms)
+    first = rdds.at(parent, 1000)
     assert first is not None
-    assert history.times(same) == [2000]
+    assert rdds.times(same) == [2000]
     assert first.is_cached
 
 

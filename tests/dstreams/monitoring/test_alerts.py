@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from checkpoint import open_files
-from dstreams.engine.transaction_log import TransactionLog
+from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.kafka.offsets import TopicPartition
 from dstreams.monitoring import monitor as monitor_module
 from dstreams.monitoring.events import (
@@ -78,7 +78,7 @@ class Driver:
     def begin(self) -> None:
         """Start the stream, or start it again."""
         files = open_files(str(self.directory / "checkpoint"))
-        log = TransactionLog.take_over(files, "stream-1", self.clock.now_ms())
+        log = StreamCheckpoint.take_over(files, "stream-1", self.clock.now_ms())
         self.log = log
         self.monitor = Monitor(self.kind, "app", BATCH_MS, self.clock, retained=100)
         snapshots = ("counts",) if self.has_snapshots else ()

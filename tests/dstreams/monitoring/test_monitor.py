@@ -13,7 +13,7 @@ import pytest
 
 from checkpoint import FileRef, PartitionCommit, StoreCommit, open_files
 from checkpoint.state_store import VersionId
-from dstreams.engine.transaction_log import TransactionLog
+from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
@@ -155,7 +155,7 @@ def test_what_has_ended_lets_go_of_what_ran_it() -> None:
 
 def test_what_has_ended_keeps_what_its_records_said(tmp_path: Path) -> None:
     """The state and the checkpoint are those of its end, and the records are let go."""
-    log = TransactionLog.take_over(open_files(str(tmp_path)), "stream-1", now_ms=5)
+    log = StreamCheckpoint.take_over(open_files(str(tmp_path)), "stream-1", now_ms=5)
     monitor = make_monitor()
     monitor.started(RunInfo("stream-1", "run-1", (GraphNode(0, "state", "map", "map-0"),), log))
     commit(log, 0, keys=10)
@@ -186,7 +186,7 @@ def test_errors_are_told_without_the_secrets_of_urls() -> None:
 
 def test_state_is_added_up_once_for_each_commit(tmp_path: Path) -> None:
     """However many ask, and of however many partitions."""
-    log = TransactionLog.take_over(open_files(str(tmp_path)), "stream-1", now_ms=5)
+    log = StreamCheckpoint.take_over(open_files(str(tmp_path)), "stream-1", now_ms=5)
     monitor = make_monitor()
     monitor.started(RunInfo("stream-1", "run-1", (GraphNode(0, "state", "map", "map-0"),), log))
     assert monitor.status().states == ()
@@ -201,7 +201,7 @@ def test_state_is_added_up_once_for_each_commit(tmp_path: Path) -> None:
     assert (newer.keys, newer.batch_time_ms) == (80, 2000)
 
 
-def commit(log: TransactionLog, number: int, keys: int) -> None:
+def commit(log: StreamCheckpoint, number: int, keys: int) -> None:
     """Commit two stores of one operator, each of two partitions."""
     time_ms = 1000 * (number + 1)
     version = VersionId(number + 1, f"{number:032x}")
@@ -225,7 +225,7 @@ def commit(log: TransactionLog, number: int, keys: int) -> None:
 
 def test_memory_of_a_state_is_that_of_the_newest_batch_that_says_it(tmp_path: Path) -> None:
     """Not of the newest batch: it may have failed before, or the operator had no turn in it."""
-    log = TransactionLog.take_over(open_files(str(tmp_path)), "stream-1", now_ms=5)
+    log = StreamCheckpoint.take_over(open_files(str(tmp_path)), "stream-1", now_ms=5)
     monitor = make_monitor()
     monitor.started(RunInfo("stream-1", "run-1", log=log))
     commit(log, 0, keys=10)
@@ -237,7 +237,7 @@ def test_memory_of_a_state_is_that_of_the_newest_batch_that_says_it(tmp_path: Pa
 
 def test_the_disks_of_a_stream_are_those_of_this_host(tmp_path: Path) -> None:
     """The checkpoint and the replicas have theirs; a bucket, or what is not there, has none."""
-    log = TransactionLog.take_over(open_files(str(tmp_path / "x")), "stream-1", now_ms=5)
+    log = StreamCheckpoint.take_over(open_files(str(tmp_path / "x")), "stream-1", now_ms=5)
     monitor = make_monitor()
     monitor.started(RunInfo("stream-1", "run-1", log=log, local_state=str(tmp_path)))
     status = monitor.status()

@@ -143,7 +143,7 @@ def test_a_batch_that_is_cut_off_anywhere(
         hadoop_directory._swept.clear()
         HadoopDirectory(sc, str(target)).write(BATCH, rdd)
         assert lines(target) == ["line", "line"]
-        assert manifest_of(target).beginning == BATCH.beginning
+        assert manifest_of(target).beginning == BATCH.batch_token
         assert [path.name for path in folder.iterdir()] == ["out-1000"]
         if survived == 2:
             break
@@ -173,7 +173,7 @@ class Driver(threading.Thread):
 
     def run(self) -> None:
         try:
-            line = cast(RDD[Any], Lines(f"{self.batch.beginning} {self.ident}"))
+            line = cast(RDD[Any], Lines(f"{self.batch.batch_token} {self.ident}"))
             self.written = self.directory.write(self.batch, line)
         except BaseException as error:
             self.error = error
@@ -239,7 +239,7 @@ def require_one(target: Path, drivers: list[Driver]) -> None:
     assert len(lines(target)) == len(there) == 2
     assert len(set(lines(target))) == 1
     assert lines(target)[0].split()[0] == found.beginning
-    assert {driver.batch.beginning for driver in ended} <= {found.beginning}
+    assert {driver.batch.batch_token for driver in ended} <= {found.beginning}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from checkpoint.state_store import StateStore
-from dstreams.engine.garbage_collector import Janitor
+from dstreams.engine.garbage_collector import GarbageCollector
 from dstreams.monitoring.listener_bus import ListenerBus
 from dstreams.monitoring.monitor import Monitor
 from dstreams.monitoring.progress import iso
@@ -50,7 +50,7 @@ class Stuck:
         )
         sink = SimpleNamespace(close=lambda: self.closed.append("sink"))
         self.definition = SimpleNamespace(name="stuck", sink=sink)
-        self.janitor = Janitor()
+        self.garbage_collector = GarbageCollector()
 
     def pin(self) -> None:
         pass

@@ -12,7 +12,7 @@ import pytest
 
 from checkpoint import CorruptCheckpointError, files_in, open_files
 from checkpoint.cli.main import IN_USE, MISUSED, SUCCEEDED, main
-from dstreams.engine.input_offsets import InputEnds
+from dstreams.engine.input_offsets import InputOffsets
 from dstreams.errors import RestartError
 from dstreams.structured.execution.batch_records import batch_end, batch_start
 from dstreams.structured.execution.query_checkpoint import QueryCheckpoint
@@ -38,9 +38,9 @@ class Reading:
     def retire(self, end: int | None) -> None: ...
 
 
-def ends_of_reading() -> InputEnds:
+def ends_of_reading() -> InputOffsets:
     reader: Any = Reading()
-    return InputEnds({"source-0": reader}, {}, 0)
+    return InputOffsets({"source-0": reader}, {}, 0)
 
 
 def files_of(query: OpenedQuery) -> list[str]:

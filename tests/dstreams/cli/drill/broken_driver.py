@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from dstreams.cli.drill import driver
-from dstreams.engine.recovery import restored_state
-from dstreams.engine.transaction_log import TransactionLog
+from dstreams.engine.recovery import resume
+from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.sources.source import PlannedInput
 
 BREAKS = "DSTREAMS_DRILL_BREAKS"
@@ -50,8 +50,8 @@ def less_input(inner: Function) -> Function:
 
 
 BROKEN: dict[str, tuple[Any, str, Callable[[Function], Function]]] = {
-    "commits": (TransactionLog, "commit", nothing),
-    "state": (restored_state, "read_state", less_state),
+    "commits": (StreamCheckpoint, "commit", nothing),
+    "state": (resume, "read_state", less_state),
     "input": (PlannedInput, "from_record", less_input),
 }
 """What is replaced by what, for each promise."""

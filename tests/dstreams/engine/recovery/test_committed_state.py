@@ -9,20 +9,17 @@ from typing import Any
 import pytest
 
 from checkpoint import CommitRecord, FileRef, OperatorSnapshot
-from dstreams.engine.recovery.committed_state import (
+from dstreams.engine.recovery.recover import RecoveredStream
+from dstreams.engine.recovery.resume import (
     CommittedState,
+    committed_state,
     last_batch_ms,
-    read_committed_state,
 )
-from dstreams.engine.recovery.restore_point import RestorePoint
-from dstreams.engine.transaction_log import UNREAD
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node
-from dstreams.graph.output import OutputOperation
+from dstreams.engine.stream_checkpoint import UNREAD
+from dstreams.graph.node import InputDStream, Node, OutputOperation
 from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.graph.state import StateDStream
-from dstreams.graph.window_times import WindowTimes
-from dstreams.graph.windowed import WindowedDStream
+from dstreams.graph.windowed import WindowedDStream, WindowTimes
 from dstreams.sources.queue import QueueSource
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.state.update_function import UpdateFunction
@@ -70,11 +67,14 @@ def read(
     last_ms: int,
     *,
     added: frozenset[str] | None = None,
-    began: Mapping[str, int] | None = None,
+    added_after: Mapping[str, int] | None = None,
 ) -> CommittedState:
     recovery: Any = SimpleNamespace(last_ms=last_ms)
-    point = RestorePoint("stream-0", 0, added, began or {})
-    return read_committed_state(plan, recovery, records, point)
+    operators = [{"uid": uid, "began_after_ms": ms} for uid, ms in (added_after or {}).items()]
+    snapshot: Any = SimpleNamespace(stream_id="stream-0", description={"operators": operators})
+    nothing: Any = None
+    recovered = RecoveredStream(nothing, 0, snapshot, recovery, nothing, added)
+    return committed_state(plan, recovery, records, recovered)
 
 
 def test_a_restart_stands_on_the_newest_snapshot() -> None:
@@ -83,13 +83,13 @@ def test_a_restart_stands_on_the_newest_snapshot() -> None:
     committed = read(plan, [record(1000), record(3000)], 5000)
     assert committed.last_ms == 5000
     assert committed.snapshots == {UID: {t: (t, snapshot(t)) for t in (1000, 3000)}}
-    assert committed.lookback == {INPUT: 3000, node: 3000}
+    assert committed.required_since == {INPUT: 3000, node: 3000}
 
 
 def test_without_a_snapshot_all_input_is_asked_for() -> None:
     """The state is made from the beginning."""
     plan, node = planned()
-    assert read(plan, [], 5000).lookback == {INPUT: 0, node: 0}
+    assert read(plan, [], 5000).required_since == {INPUT: 0, node: 0}
 
 
 def test_no_state_is_as_good_as_a_snapshot() -> None:
@@ -97,7 +97,7 @@ def test_no_state_is_as_good_as_a_snapshot() -> None:
     plan, node = planned()
     committed = read(plan, [record(2000, without=True)], 5000)
     assert committed.snapshots == {UID: {2000: (2000, None)}}
-    assert committed.lookback[node] == 2000
+    assert committed.required_since[node] == 2000
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_snapshot_between_two_turns_is_that_of_the_first(
     plan, node = planned(slide_s)
     committed = read(plan, [record(record_ms)], record_ms)
     assert committed.snapshots == {UID: {time_ms: (record_ms, snapshot(record_ms))}}
-    assert committed.lookback[node] == time_ms
+    assert committed.required_since[node] == time_ms
 
 
 @pytest.mark.parametrize(("last_ms", "batch_ms"), [(None, 0), (5000, 5000), (5001, 5000)])
@@ -125,19 +125,19 @@ def test_what_a_stream_of_the_same_uid_had_before_is_not_its_own() -> None:
     """It began after a batch, and what is older is of a stream that was removed."""
     plan, node = planned()
     records = [record(1000), record(2000), record(4000)]
-    committed = read(plan, records, 5000, began={UID: 2000})
-    assert committed.began == {node: 2000}
+    committed = read(plan, records, 5000, added_after={UID: 2000})
+    assert committed.added == {node: 2000}
     assert list(committed.snapshots[UID]) == [4000]
-    assert not committed.is_added(node)
+    assert not committed.is_new(node)
 
 
 def test_a_stream_that_no_run_had_asks_for_nothing_before() -> None:
     """It begins after the last batch, whatever the records say under its uid."""
     plan, node = planned()
     committed = read(plan, [record(1000)], 5000, added=frozenset({UID}))
-    assert committed.is_added(node)
+    assert committed.is_new(node)
     assert committed.snapshots == {UID: {}}
-    assert committed.lookback == {INPUT: 5000, node: 5000}
+    assert committed.required_since == {INPUT: 5000, node: 5000}
 
 
 def test_inputs_that_batches_could_not_read() -> None:

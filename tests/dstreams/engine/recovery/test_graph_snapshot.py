@@ -81,4 +81,4 @@ def test_settings_that_stay_as_they_were_are_named(caplog: pytest.LogCaptureFixt
     conf = conf_of({"conf": before}, SparkConf(False).setAll(list(given.items())))
     assert dict(conf.getAll()) == {**given, "spark.of.both": "a"}
     [message] = caplog.messages
-    assert "stay as they were in the run before, as its checkpoint says: spark.of.both;" in message
+    assert "replaced by those of the previous run, from its checkpoint: spark.of.both;" in message

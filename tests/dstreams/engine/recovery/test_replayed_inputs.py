@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from checkpoint import BeginRecord
-from dstreams.engine.recovery.committed_state import CommittedState
-from dstreams.engine.recovery.replay import Replay
-from dstreams.graph.input import InputDStream
+from dstreams.engine.recovery.resume import CommittedState, ResumeSteps
+from dstreams.graph.node import InputDStream
 from dstreams.sources.queue import QueueSource
 from dstreams.sources.source import PlannedInput
 
@@ -43,21 +42,20 @@ def test_what_is_read_again(
 ) -> None:
     """What is asked for; nothing of what is gone, and nobody is told of a loss that matters not."""
     reader = Reader(not_replayable_reason)
-    plan: Any = SimpleNamespace(zero_ms=0, batch_ms=1000, input_uids={STREAM: "input"})
-    owned: Any = SimpleNamespace(
-        plan=SimpleNamespace(
-            begins={
-                time_ms: BeginRecord("stream-1", 0, time_ms, 1, {"input": said})
-                for time_ms in (1000, 2000, 3000)
-                for said in [{"start": time_ms - 1000, "end": time_ms, "records": 7}]
-            },
-            missing_begins=lambda after_ms: [],
-        )
+    begins = {
+        time_ms: BeginRecord("stream-1", 0, time_ms, 1, {"input": said})
+        for time_ms in (1000, 2000, 3000)
+        for said in [{"start": time_ms - 1000, "end": time_ms, "records": 7}]
+    }
+    engine: Any = SimpleNamespace(
+        plan=SimpleNamespace(zero_ms=0, batch_ms=1000, input_uids={STREAM: "input"}),
+        rdds=SimpleNamespace(put=lambda *given: None),
+        readers={STREAM: reader},
     )
-    history: Any = SimpleNamespace(feed=lambda *given: None)
-    committed = CommittedState(3000, {}, {}, {}, frozenset(), {STREAM: after_ms})
-    opened: Any = {STREAM: reader}
-    Replay(plan, history, owned, committed, True).feed(opened)
+    records: Any = SimpleNamespace(begins=begins, missing_begins=lambda after_ms: [])
+    recovered: Any = SimpleNamespace(added=None)
+    state = CommittedState(3000, {}, {}, {}, frozenset(), {STREAM: after_ms})
+    ResumeSteps(engine, recovered, records, state).read_inputs()
     assert [planned.time_ms for planned in reader.read_again] == times
     starts = [
         planned.end if not_replayable_reason else planned.end - 1000

@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 
-from dstreams.engine.recovery.skipped_batches import bridge
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node
-from dstreams.graph.output import OutputOperation
+from dstreams.graph.generated_rdds import carry_over_gap
+from dstreams.graph.node import InputDStream, Node, OutputOperation
 from dstreams.graph.plan import StreamGraph
-from dstreams.graph.state import StateDStream
-from dstreams.graph.state_store_dstream import StateStoreDStream
-from dstreams.graph.window_times import WindowTimes
-from dstreams.graph.windowed import WindowedDStream
+from dstreams.graph.state import StateDStream, StateStoreDStream
+from dstreams.graph.windowed import WindowedDStream, WindowTimes
 from dstreams.sources.queue import QueueSource
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.state.update_function import UpdateFunction
@@ -35,7 +31,7 @@ def window(slide_s: int) -> Node:
 
 @dataclass
 class Made:
-    """States as the seconds that they were made for, in the place of a history.
+    """States as the seconds that they were made for, in the place of RDDs.
 
     Args:
         newest_s: the second of the newest one.
@@ -58,7 +54,7 @@ class Made:
         self.newest_s = max(self.newest_s, time_ms // 1000)
         return f"of {time_ms // 1000} s"
 
-    def restore(self, node: Node, time_ms: int, made: Any) -> None:
+    def put(self, node: Node, time_ms: int, made: Any) -> None:
         self.restored[time_ms // 1000] = made
 
 
@@ -88,8 +84,8 @@ def test_what_the_batch_after_a_gap_stands_on(
     graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4"))
     plan = graph.freeze(0, has_checkpoint_directory=True)
     made = Made(after_s - after_s % slide_s)
-    history: Any = made
-    bridge(plan, history, 1000 * after_s, 10_000)
+    rdds: Any = made
+    carry_over_gap(plan, rdds, 1000 * after_s, 10_000)
     assert made.restored == restored
 
 
@@ -101,6 +97,6 @@ def test_what_nobody_asks_for_is_not_made() -> None:
     graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4"))
     plan = graph.freeze(0, has_checkpoint_directory=True)
     for asked_ms, restored in ((10_000, {}), (4000, {9: "of 4 s"}), (0, {9: "of 4 s"})):
-        history: Any = Made(4)
-        bridge(plan, history, 4000, 10_000, dict.fromkeys(plan.nodes, asked_ms))
-        assert history.restored == restored
+        rdds: Any = Made(4)
+        carry_over_gap(plan, rdds, 4000, 10_000, dict.fromkeys(plan.nodes, asked_ms))
+        assert rdds.restored == restored

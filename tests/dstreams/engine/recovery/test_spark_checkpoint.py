@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from checkpoint import open_files
-from dstreams.engine.recovery.find import find_stream
-from dstreams.engine.recovery.spark_checkpoint import (
+from dstreams.engine.recovery.recover import (
+    recover,
     require_no_query_of_spark,
     require_no_stream_of_spark,
 )
@@ -49,7 +49,7 @@ def test_the_checkpoint_of_a_stream_of_spark(tmp_path: Path) -> None:
     """It is refused by name where a restart would look for a stream."""
     location = write(tmp_path, *STREAM)
     with pytest.raises(RestartError, match=r"pyspark\.streaming, with checkpoint-1700000001000"):
-        find_stream(location)
+        recover(location)
 
 
 def test_other_files(tmp_path: Path) -> None:

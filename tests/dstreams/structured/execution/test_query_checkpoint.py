@@ -19,7 +19,7 @@ from checkpoint import (
 from checkpoint.log.batch_records import BatchLog
 from checkpoint.state_store import EMPTY, LmdbBackend, SnapshotRule, StateStore, StoreId
 from checkpoint.state_store.maintenance import snapshot_if_due
-from dstreams.engine.input_offsets import InputEnds
+from dstreams.engine.input_offsets import InputOffsets
 from dstreams.errors import RestartError
 from dstreams.sources.source import PlannedInput
 from dstreams.state.store_maintenance import require_trusted_values
@@ -73,7 +73,7 @@ class Batches:
         log = self.query.log
         self.backend = LmdbBackend(log.files, str(directory / "local"), log.epoch)
         self.version_ids = {-1: EMPTY}
-        self.ends = InputEnds({}, {}, 0)
+        self.ends = InputOffsets({}, {}, 0)
 
     def run(self, number: int, **said: Any) -> None:
         before = self.version_ids[number - 1]

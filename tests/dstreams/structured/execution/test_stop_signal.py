@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from dstreams.engine.signals import StopSignal, stop_signal
 from dstreams.structured import StreamSession
 from dstreams.structured.api.query import StreamingQuery
-from dstreams.structured.execution.stop_signal import StopSignal, stop_signal
 from tests.support.waiting import wait_for
 
 SIGTERM = signal.SIGTERM

@@ -12,8 +12,8 @@ from pyspark import SparkContext
 
 from checkpoint import open_files
 from checkpoint.cli.verify import verify_stream
-from dstreams.engine.recovery import find
-from dstreams.engine.recovery.find import find_stream, spark_for
+from dstreams.engine.recovery import recover as recovery
+from dstreams.engine.recovery.recover import recover, spark_for
 from dstreams.errors import RestartError
 from tests.support.stream_model import STREAM, Driver, World
 
@@ -33,7 +33,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> FakeContext:
     """The context that is made, in a process that has none."""
     made = FakeContext()
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(find, "context_like", lambda conf_of: made)
+    monkeypatch.setattr(recovery, "context_like", lambda conf_of: made)
     return made
 
 
@@ -83,9 +83,9 @@ def test_directories_that_are_lost_together_are_missed(
         for part in lost:
             shutil.rmtree(tmp_path / STREAM / part)
         with suppress(RestartError):
-            found = find_stream(str(tmp_path))
+            found = recover(str(tmp_path))
             assert found is not None, lost
-            assert found.recovery.last_ms == 7000, lost
+            assert found.records.last_ms == 7000, lost
         findings = verify_stream(open_files(tmp_path / STREAM))
         assert findings.problems or findings.notes, lost
         shutil.rmtree(tmp_path / STREAM)
@@ -101,7 +101,7 @@ def test_a_stream_without_its_graph_is_refused_with_what_can_be_done(
     newest.chmod(0o600)
     newest.write_bytes(newest.read_bytes()[:-3])
     with pytest.raises(RestartError, match=rf"{newest.name} ends after .*; restore .*{remedy}"):
-        find_stream(str(tmp_path))
+        recover(str(tmp_path))
     shutil.rmtree(tmp_path / STREAM / "graph")
     with pytest.raises(RestartError, match=rf"{STREAM}/graph/.* is missing; .*{remedy}"):
-        find_stream(str(tmp_path))
+        recover(str(tmp_path))

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dstreams.engine import failure_watchdog
-from dstreams.engine.failure_watchdog import FailureWatchdog
+from dstreams.engine import signals as engine_signals
+from dstreams.engine.signals import FailureWatchdog
 from tests.support.waiting import wait_for
 
 
@@ -22,7 +22,7 @@ def signals() -> Iterator[list[int]]:
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     yield seen
     signal.signal(signal.SIGTERM, before)
-    failure_watchdog._unseen.clear()
+    engine_signals._unseen.clear()
 
 
 def threads() -> list[str]:
@@ -32,27 +32,27 @@ def threads() -> list[str]:
 def test_a_failure_that_nobody_notices_ends_the_process(signals: list[int]) -> None:
     """By SIGTERM, which the program may handle as any other; and it will not end well."""
     failure = FailureWatchdog(attention_s=0.01)
-    failure.happened()
+    failure.stream_failed()
     wait_for(lambda: signals == [signal.SIGTERM])
-    assert failure in failure_watchdog._unseen
+    assert failure in engine_signals._unseen
 
 
 def test_a_failure_that_is_noticed_ends_nothing(signals: list[int]) -> None:
     """Not the process, and its exit status is the program's."""
     failure = FailureWatchdog(attention_s=60)
-    failure.happened()
-    assert failure in failure_watchdog._unseen
+    failure.stream_failed()
+    assert failure in engine_signals._unseen
     failure.seen()
     wait_for(lambda: threads() == [])
     assert signals == []
-    assert failure not in failure_watchdog._unseen
+    assert failure not in engine_signals._unseen
 
 
 def test_a_failure_may_be_noticed_before_it_is_told(signals: list[int]) -> None:
     """Who stops the streams expects their end."""
     failure = FailureWatchdog(attention_s=0.01)
     failure.seen()
-    failure.happened()
+    failure.stream_failed()
     assert threads() == []
     assert signals == []
 
@@ -63,7 +63,7 @@ def test_an_interactive_session_goes_on(
     """Somebody sits there and reads the log."""
     app = SimpleNamespace(initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=app))
-    FailureWatchdog(attention_s=0.01).happened()
+    FailureWatchdog(attention_s=0.01).stream_failed()
     assert threads() == []
     assert signals == []
 
@@ -75,5 +75,5 @@ def test_a_program_that_runs_notebooks_is_not_interactive(
     app = SimpleNamespace(initialized=lambda: False)
     monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=app))
-    FailureWatchdog(attention_s=0.01).happened()
+    FailureWatchdog(attention_s=0.01).stream_failed()
     wait_for(lambda: signals == [signal.SIGTERM])

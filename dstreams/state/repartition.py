@@ -1,9 +1,4 @@
-"""State in the state store in another number of partitions, or placed by another function.
-
-A restart moves it into new stores (:func:`~dstreams.state.store_maintenance.moved_store`), which
-count when a commit record names them. No record names stores that only the rows of earlier batches
-need; the run that made them deletes them.
-"""
+"""Moves stored state into stores with another number of partitions, when a stream restarts."""
 
 from __future__ import annotations
 
@@ -12,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from checkpoint.state_store import StateWriter
-from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.spark.blocks import Side
+from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.placed_pairs import state_inputs
 from dstreams.spark.shuffle import shuffle_pairs
 from dstreams.spark.state_metrics import StateMetrics
@@ -23,27 +18,28 @@ from dstreams.state.state_versions import StateVersions
 from dstreams.state.store_maintenance import moved_store
 
 
-def repartitioned(
+def repartition(
     states: StateVersions,
     uid: str,
-    node: StateStoreDStream,
-    version: StateVersion,
+    operation: str,
+    partitioner: StablePartitioner,
     epoch: int,
     time_ms: int,
-) -> StateVersion:
-    """Write the version that a batch made of a state into new stores, in one job.
+) -> StateVersion | None:
+    """Write the version of a batch into new stores, in one job; None if there is no version.
 
-    The old stores stay as they are. The new ones count when a commit record names them; *epoch*,
-    that of this driver, is in their names.
+    The old stores stay unchanged. The new ones, which have *epoch* in their names, count once a
+    commit record names them.
 
     Raises:
-        Py4JJavaError: a task failed, in reading or in writing.
+        Py4JJavaError: a task failed.
     """
-    entries = states.entries(uid, node.operation, time_ms)
-    if entries is None:
+    version = states.at(uid, time_ms)
+    entries = states.entries(uid, operation, time_ms)
+    if version is None or entries is None:
         return version
-    empty = states.empty(uid, node.partitioner, moved_store(epoch, time_ms))
-    blocks = shuffle_pairs(entries.map(_keyed), node.partitioner, Side.STATE, node.operation)
+    empty = states.empty(uid, partitioner, moved_store(epoch, time_ms))
+    blocks = shuffle_pairs(entries.map(_keyed), partitioner, Side.STATE, operation)
     rdd = StateStoreRDD(state_inputs(blocks), states.store, empty, _Load())
     try:
         written = rdd.force()

@@ -11,12 +11,12 @@ import pytest
 from checkpoint import CommitLog, ConcurrentWriterError, open_files
 from checkpoint.log.batch_records import BatchLog
 from dstreams.common import faults
-from dstreams.engine.input_offsets import InputEnds
-from dstreams.engine.transaction_log import TransactionLog
+from dstreams.engine.input_offsets import InputOffsets
+from dstreams.engine.stream_checkpoint import StreamCheckpoint
 
 
-def taken_over(directory: Path) -> TransactionLog:
-    return TransactionLog.take_over(open_files(directory), "stream-1", now_ms=5)
+def taken_over(directory: Path) -> StreamCheckpoint:
+    return StreamCheckpoint.take_over(open_files(directory), "stream-1", now_ms=5)
 
 
 @pytest.fixture
@@ -69,10 +69,8 @@ def test_a_batch_that_is_begun_again(tmp_path: Path) -> None:
         first.beginning,
         other.beginning,
     ]
-    assert again.begin(0, 1000, {"more": {}}, beginning=first.beginning).beginning == (
-        first.beginning
-    )
-    assert again.begin(1, 2001, {}, beginning="").beginning == ""
+    assert again.begin(0, 1000, {"more": {}}, token=first.beginning).beginning == (first.beginning)
+    assert again.begin(1, 2001, {}, token="").beginning == ""
 
 
 def test_the_newest_batch(tmp_path: Path) -> None:
@@ -93,7 +91,7 @@ def test_an_older_driver(tmp_path: Path) -> None:
     for act in (
         log.require_newest,
         lambda: log.commit(0, 1000),
-        lambda: log.retire(1000, InputEnds({}, {}, 0)),
+        lambda: log.retire(1000, InputOffsets({}, {}, 0)),
     ):
         with pytest.raises(ConcurrentWriterError, match="has taken over"):
             act()
@@ -111,7 +109,7 @@ def test_failed_outputs(tmp_path: Path) -> None:
     first, second, third = said
     assert third == ""
     assert "outputs print-0 of the batch at 1000 ms failed" in first
-    assert "no batch is before it" in first
+    assert "it is the first batch" in first
     assert "outputs save-1, save-2 of the batch at 2000 ms" in second
     assert f"dstreams checkpoint rewind {log.files.url} --to 1000" in second
     assert CommitLog(log.files).read(2000).failed_outputs == ("save-1", "save-2")
@@ -120,7 +118,7 @@ def test_failed_outputs(tmp_path: Path) -> None:
 def test_what_inputs_have_read(tmp_path: Path) -> None:
     """A snapshot stands for begin records that are deleted, and a restart gives it back."""
     reader: Any = Numbers()
-    ends = InputEnds({"numbers": reader}, {}, 0)
+    ends = InputOffsets({"numbers": reader}, {}, 0)
     taken_over(tmp_path).begin_inputs(ends, 10)
     log = taken_over(tmp_path)
     assert log.past("numbers").facts == {"upto": None}

@@ -1,25 +1,25 @@
-"""The transaction of a batch: begun before anything of it is read, and committed once, or not.
+"""The checkpoint of a stream or query: each batch begins and commits exactly one record.
 
-Streams and queries take the same course, in which a crash is harmless at every point. A drill can
-end the driver at each *step* (:mod:`dstreams.common.faults`)::
+A crash is harmless at every point. A drill can end the driver at each *step*
+(:mod:`dstreams.common.faults`)::
 
-    take over    rec.fence         an epoch is claimed: what an older driver adds is void
-    plan         plan.start        what the batch reads is fixed
-    begin        begin.start       the begin record says what it reads, and its beginning
-                 begin.done
-    run          job.submit        nothing of it is made yet
-    make state   state.start       tasks sync files under names that no other attempt uses
-                 state.done
-    look                           a driver that was replaced runs no output
-    outputs      out.start         those that ask are told the beginning, and have the batch once
-                 out.done
-    commit       commit.start      one record names the files of all operators; it is created only
-                 commit.done       if there is none, and what no record names does not exist
-    clean up     clean.start       what neither a restart nor a batch to come needs is deleted
-                 clean.done
+    take over     rec.fence        an epoch is claimed: what an older driver adds is superseded
+    plan          plan.start       the input of the batch is fixed
+    begin         begin.start      the begin record has the input and the batch token
+                  begin.done
+    run           job.submit       nothing of the batch has been computed
+    make state    state.start      tasks sync files under names that no other attempt uses
+                  state.done
+    fence check                    a driver that was replaced runs no output
+    outputs       out.start        transactional outputs write the token with the batch, once
+                  out.done
+    commit        commit.start     one record names the files of all operators; it is created only
+                  commit.done      if absent, and files that no record names do not count
+    clean up      clean.start      files that no restart and no later batch needs are deleted
+                  clean.done
 
-A batch asks storage for four things beside its files: the two records, and a look for a newer
-driver before its outputs and after its commit.
+Apart from files, a batch makes four requests to storage: the two records, and a fence check before
+its outputs and after its commit.
 """
 
 from __future__ import annotations
@@ -50,37 +50,42 @@ from checkpoint import (
 )
 from checkpoint.state_store import StreamRetention
 from dstreams.common.faults import fault, steps
-from dstreams.engine.input_offsets import InputEnds
+from dstreams.engine.input_offsets import InputOffsets
 from dstreams.spark.stable_hash import STABLE_HASH_NAME
 
 logger = logging.getLogger(__name__)
 
-# Facts that the records of a stream's batches have beside what every record has.
+# Facts in the records of a stream, in addition to those in every record.
 
 AFTER = "after_ms"
-"""Begin record: time of the batch before, where batches between the two are left out."""
+"""Begin record: time of the previous batch, if batches between the two were skipped."""
 
 BETWEEN_BATCHES = "between_batches"
 """Begin record: whether only state is committed, at a time between two batches."""
 
 UNREAD = "unread"
-"""Commit record: uids of the inputs that the batch could not read and did without."""
+"""Commit record: uids of the inputs that the batch could not read and skipped."""
 
 VERSIONS_MADE_AT = "versions_made_at"
-"""Commit record: the batch that made each version in the state store, as JSON."""
+"""Commit record: the batch that made each version in the state store, by uid."""
 
 
-class TransactionLog:
-    """The batches of one stream or query, in the hands of this driver.
+def gap_before(begun: BeginRecord) -> int | None:
+    """Return the time of the previous batch if batches before this one were skipped, else None."""
+    after_ms = begun.facts.get(AFTER)
+    return after_ms if isinstance(after_ms, int) else None
 
-    Of operators that are not among *operators*, by uid, neither a record nor a file is kept: they
-    were removed. None stands for all that there ever were.
+
+class StreamCheckpoint:
+    """The checkpoint of one stream or query, owned by this driver.
+
+    Records and files of operators that are not in *operators*, by uid, are deleted; None keeps all.
 
     Attributes:
-        plan: what this run goes on from.
-        newest_ms: time of the newest batch that was begun or committed, 0 for none.
-        newest_id: number of the newest batch that was begun, -1 for none.
-        graph: the description of the program that batches begin with, None for none.
+        plan: the state and the batches that this run begins with.
+        newest_ms: time of the newest batch that was begun or committed, 0 if no batch was.
+        newest_id: number of the newest batch that was begun, -1 if no batch was.
+        graph: the graph snapshot that begin records refer to, None without one.
     """
 
     def __init__(
@@ -110,14 +115,14 @@ class TransactionLog:
         *,
         operators: Collection[str] | None = None,
         facts: Mapping[str, str] | None = None,
-    ) -> TransactionLog:
-        """Take a stream over: nothing that a driver before this one still adds counts.
+    ) -> StreamCheckpoint:
+        """Take a stream over: from now on, anything the previous driver writes is ignored.
 
-        Nothing is read again of what was *found* before. *facts* tell people of this driver, beside
-        its versions.
+        Records that were *found* before are not read again. *facts* describe this driver to people,
+        in addition to its versions.
 
         Raises:
-            ConcurrentWriterError: another driver takes it over at this moment.
+            ConcurrentWriterError: another driver is taking it over.
             CheckpointError: it cannot be written, or what a restart needs is missing or damaged.
         """
         versions = {"python": platform.python_version(), "pyspark": pyspark.__version__}
@@ -128,11 +133,11 @@ class TransactionLog:
 
     @property
     def epoch(self) -> int:
-        """Number of this driver among those that had the stream."""
+        """The epoch of this driver."""
         return self.owned.epoch
 
     def time_of_next(self, now_ms: int) -> int:
-        """Return now, or the time after the newest batch where the clock says no later one."""
+        """Return now, or the time after the newest batch if the clock is not later."""
         return max(now_ms, self.newest_ms + 1)
 
     def begin(
@@ -143,15 +148,15 @@ class TransactionLog:
         *,
         watermarks: Mapping[str, int] | None = None,
         facts: Mapping[str, object] | None = None,
-        beginning: str | None = None,
+        token: str | None = None,
     ) -> BeginRecord:
-        """Write down what a batch is, before anything of it is read.
+        """Write the begin record of a batch, before anything is read.
 
-        The *beginning* is that of the batch when it was begun before, empty where no output asks
-        for one, None for a new one; the rest are fields of the record.
+        *token* is the original one of a batch that runs again, empty if no output needs one, None
+        for a new one; the other arguments are fields of the record.
 
         Raises:
-            CheckpointError: it could not be written: nothing of the batch may run.
+            CheckpointError: it could not be written; the batch must not run.
         """
         with steps("begin", batch_id):
             record = BeginRecord(
@@ -164,7 +169,7 @@ class TransactionLog:
                 facts or {},
                 self._inputs.newest,
                 self.graph,
-                beginning=new_attempt() if beginning is None else beginning,
+                beginning=new_attempt() if token is None else token,
             )
             self._begins.begin(record)
             self.newest_ms = max(self.newest_ms, time_ms)
@@ -172,10 +177,10 @@ class TransactionLog:
         return record
 
     def require_newest(self) -> None:
-        """Refuse to go on after another driver has taken over.
+        """Check the fence.
 
         Raises:
-            ConcurrentWriterError: one has.
+            ConcurrentWriterError: another driver has taken over.
             CheckpointError: the storage does not answer.
         """
         self.owned.lease.check()
@@ -192,14 +197,14 @@ class TransactionLog:
         failed_outputs: Collection[str] = (),
         facts: Mapping[str, object] | None = None,
     ) -> str:
-        """Write the record that makes a batch count; its arguments are fields of that.
+        """Write the commit record of a batch; the arguments are its fields.
 
         Returns:
-            What to say of outputs that failed, and how to run them again; empty for none.
+            A message about the outputs that failed, and how to run them again; empty if none did.
 
         Raises:
             ConcurrentWriterError: another driver has taken over.
-            CheckpointError: it could not be written: no batch may run any more.
+            CheckpointError: it could not be written; no batch may run after it.
         """
         with steps("commit", batch_id):
             record = CommitRecord(
@@ -216,13 +221,11 @@ class TransactionLog:
                 facts=facts or {},
             )
             committed = self.commits.commit(record)
-        return self._left_out(committed) if failed_outputs else ""
+        return self._failed_outputs(committed) if failed_outputs else ""
 
-    def _left_out(self, record: CommitRecord) -> str:
-        """Say which outputs a batch was committed without, and how to run them again."""
-        remedy = (
-            "no batch is before it to go back to, so only a new checkpoint directory has it again"
-        )
+    def _failed_outputs(self, record: CommitRecord) -> str:
+        """Return which outputs a batch was committed without, and how to run them again."""
+        remedy = "it is the first batch, so only a new checkpoint directory would run it again"
         if record.previous is not None:
             remedy = (
                 "to run it again, with the same input, all of its outputs and all batches after "
@@ -240,67 +243,61 @@ class TransactionLog:
         """Return what earlier runs have read of an input.
 
         Raises:
-            CheckpointError: it is lost.
+            CheckpointError: the records of it are lost.
         """
         return self._inputs.past(uid)
 
-    def begin_inputs(self, ends: InputEnds, first_ms: int = 0) -> None:
-        """Write down what inputs begin with of which no earlier run has written anything.
-
-        *first_ms* is a time before the first batch.
+    def begin_inputs(self, offsets: InputOffsets, first_ms: int = 0) -> None:
+        """Write where new inputs begin; *first_ms* is a time before the first batch.
 
         Raises:
             CheckpointError: what earlier runs have read is lost, or it could not be written.
         """
         last_ms = first_ms if self.plan.last_ms is None else self.plan.last_ms
-        self._inputs.begin(ends.history_readers, last_ms, ends.snapshot)
+        self._inputs.begin(offsets.history_readers, last_ms, offsets.snapshot)
 
     def expect_snapshots(self) -> None:
-        """Take note that tasks have written snapshots of state."""
+        """Let retention look for snapshots of state that tasks have written."""
         self._retention.expect_snapshots()
 
     def retire(
         self,
         oldest_needed_ms: int,
-        ends: InputEnds,
+        offsets: InputOffsets,
         oldest_input_ms: int | None = None,
     ) -> None:
-        """Delete what neither a restart nor a batch to come can need; on any thread.
+        """Delete files that no restart and no later batch can need; on any thread.
 
-        The state of batches from *oldest_needed_ms* on stays, and the input of those from
-        *oldest_input_ms* on, where that is given. What inputs have to know of older batches is
-        written down before the begin records of these go.
+        State since *oldest_needed_ms* and input since *oldest_input_ms* stay. Offsets in deleted
+        begin records are written to a snapshot first.
 
         Raises:
             CheckpointError: something could not be read or deleted, or a newer driver has taken
-                over; nothing was deleted then.
+                over, and nothing was deleted.
         """
 
         def retire_inputs(upto_ms: int, batches: int) -> RecordId | None:
-            size = ends.snapshot_size()
-            snapshot = self._inputs.retire(upto_ms, batches, size, ends.snapshot)
+            size = offsets.snapshot_size()
+            snapshot = self._inputs.retire(upto_ms, batches, size, offsets.snapshot)
             if snapshot is not None:
-                ends.retire(snapshot.time_ms)
+                offsets.retire(snapshot.time_ms)
             return snapshot
 
         for name in self._retention.retire(
-            oldest_needed_ms, oldest_input_ms, retire_inputs if ends.history_readers else None
+            oldest_needed_ms, oldest_input_ms, retire_inputs if offsets.history_readers else None
         ):
-            logger.warning("%s could not be deleted; it is tried again later", name)
+            logger.warning("failed to delete %s, which will be retried later", name)
 
     def release(self) -> None:
-        """Say on disk that this driver has stopped, and nothing of it runs any more; never raises.
-
-        A driver that was replaced says nothing: it is not the one to be asked any more.
-        """
+        """Record that this driver has stopped, unless it was replaced; never raises."""
         try:
             self.owned.lease.check()
             self.owned.lease.release()
         except ConcurrentWriterError:
             pass
         except CheckpointError as error:
-            logger.info("the end of the run could not be written down: %s", error)
+            logger.info("could not record that this driver stopped: %s", error)
 
     def give_up(self) -> None:
-        """Let go of a stream that could not be started; never raises."""
+        """Release the lease of a stream that could not be started; never raises."""
         self.owned.lease.give_up()

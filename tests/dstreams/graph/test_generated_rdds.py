@@ -1,8 +1,8 @@
-"""The history of RDDs: each made once, persisted as planned, forgotten in time."""
+"""The RDDs of a stream: each computed once, persisted as planned, evicted in time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -11,22 +11,18 @@ import pytest
 from pyspark import RDD, SparkContext, StorageLevel
 
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.history import History
-from dstreams.graph.input import InputDStream
-from dstreams.graph.node import BatchView, Node
-from dstreams.graph.output import OutputOperation
+from dstreams.graph.generated_rdds import GeneratedRdds
+from dstreams.graph.node import InputDStream, Node, OutputOperation, Previous
 from dstreams.graph.plan import StreamGraph
-from dstreams.graph.reduced_window import ReducedWindowedDStream
-from dstreams.graph.window_times import WindowTimes
-from dstreams.graph.windowed import WindowedDStream
+from dstreams.graph.windowed import ReducedWindowedDStream, WindowedDStream, WindowTimes
 from dstreams.sources.queue import QueueSource
 
 
 @dataclass(frozen=True, eq=False)
 class Made(Node):
-    """A stream of what a function makes, that writes down for which times it was asked."""
+    """A stream made by a function, which records the times for which it was computed."""
 
-    make: Callable[[int, BatchView], RDD[Any] | None]
+    make: Callable[[int, Previous], RDD[Any] | None]
     asked: list[int] = field(default_factory=list)
     operation: str = "made at a.py:1"
     sources: tuple[Node, ...] = ()
@@ -36,33 +32,31 @@ class Made(Node):
     def parents(self) -> tuple[Node, ...]:
         return self.sources
 
-    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
+    def compute(
+        self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
+    ) -> RDD[Any] | None:
         self.asked.append(time_ms)
-        return self.make(time_ms, rdds)
+        return self.make(time_ms, previous)
 
 
 class Chained(Made):
-    """A stream that asks for its own RDD of the batch before."""
+    """A stream that depends on its own RDD of the previous batch."""
 
     is_stateful: ClassVar[bool] = True
 
-    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
-        rdds.before(self, time_ms)
-        return super().compute(time_ms, rdds)
 
-
-def history_of(
+def rdds_over(
     sc: SparkContext,
     *nodes: Node,
     level: StorageLevel | None = None,
     remember_ms: int = 1000,
     unpersist: bool = True,
-) -> History:
+) -> GeneratedRdds:
     graph = StreamGraph(1000, remember_ms)
     for node in nodes:
         graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "out at a.py:9"))
         graph.options_of(node).storage_level = level
-    return History(graph.freeze(0, has_checkpoint_directory=True), sc, unpersist=unpersist)
+    return GeneratedRdds(graph.freeze(0, has_checkpoint_directory=True), sc, unpersist=unpersist)
 
 
 def rdds_of(sc: SparkContext) -> Made:
@@ -72,9 +66,9 @@ def rdds_of(sc: SparkContext) -> Made:
 def test_an_rdd_is_made_once(sc: SparkContext) -> None:
     """Whoever asks again gets the same."""
     node = rdds_of(sc)
-    history = history_of(sc, node)
-    assert history.spark is sc
-    assert history.at(node, 1000) is history.at(node, 1000)
+    rdds = rdds_over(sc, node)
+    assert rdds.spark is sc
+    assert rdds.at(node, 1000) is rdds.at(node, 1000)
     assert node.asked == [1000]
 
 
@@ -82,33 +76,33 @@ def test_an_rdd_is_made_once(sc: SparkContext) -> None:
 def test_there_is_no_rdd_when_the_stream_has_no_turn(sc: SparkContext, time_ms: int) -> None:
     """At zero time, before it and between batches the node is not even asked."""
     node = rdds_of(sc)
-    assert history_of(sc, node).at(node, time_ms) is None
+    assert rdds_over(sc, node).at(node, time_ms) is None
     assert node.asked == []
 
 
-def test_no_rdd_is_not_remembered(sc: SparkContext) -> None:
-    """Asking again asks again, as in Spark."""
+def test_no_rdd_is_remembered(sc: SparkContext) -> None:
+    """A node is computed once per batch, also if it has no RDD."""
     node = Made(lambda time_ms, rdds: None)
-    history = history_of(sc, node)
-    assert history.at(node, 1000) is history.at(node, 1000) is None
-    assert node.asked == [1000, 1000]
+    rdds = rdds_over(sc, node)
+    assert rdds.at(node, 1000) is rdds.at(node, 1000) is None
+    assert node.asked == [1000]
 
 
 def test_no_rdd_is_remembered_for_streams_with_a_past(sc: SparkContext) -> None:
     """They would be asked about all of it in every batch."""
     node = Chained(lambda time_ms, rdds: None)
-    history = history_of(sc, node)
+    rdds = rdds_over(sc, node)
     for time_ms in range(1000, 5001, 1000):
-        assert history.at(node, time_ms) is None
-        history.forget(time_ms)
+        assert rdds.at(node, time_ms) is None
+        rdds.evict(time_ms)
     assert node.asked == [1000, 2000, 3000, 4000, 5000]
 
 
 def test_a_missing_past_is_made_up_for_in_order(sc: SparkContext) -> None:
     """Thousands of batches that nobody asked for are made oldest first, without recursion."""
     node = Chained(lambda time_ms, rdds: None)
-    history = history_of(sc, node)
-    assert history.at(node, 3_000_000) is None
+    rdds = rdds_over(sc, node)
+    assert rdds.at(node, 3_000_000) is None
     assert node.asked == list(range(1000, 3_000_001, 1000))
 
 
@@ -116,91 +110,94 @@ def test_a_past_that_failed_is_made_up_for(sc: SparkContext) -> None:
     """Failure is not remembered: the next batch tries that time again, and then its own."""
     failing = [True]
 
-    def make(time_ms: int, rdds: BatchView) -> RDD[Any]:
+    def make(time_ms: int, rdds: Previous) -> RDD[Any]:
         if time_ms == 2000 and failing[0]:
             raise InvalidStreamError("not yet")
         return sc.parallelize([time_ms], 1)
 
     node = Chained(make)
-    history = history_of(sc, node)
-    history.at(node, 1000)
+    rdds = rdds_over(sc, node)
+    rdds.at(node, 1000)
     for _ in range(2):
         with pytest.raises(InvalidStreamError, match="not yet"):
-            history.at(node, 2000)
+            rdds.at(node, 2000)
+        rdds.retry_failed()
     failing[0] = False
-    history.at(node, 3000)
+    rdds.at(node, 3000)
     assert node.asked == [1000, 2000, 2000, 2000, 3000]
 
 
 def test_the_operation_that_failed(sc: SparkContext) -> None:
     """It is the one whose compute raised, not the one that asked for its RDD."""
 
-    def fail(time_ms: int, rdds: BatchView) -> RDD[Any]:
+    def fail(time_ms: int, rdds: Previous) -> RDD[Any]:
         raise LookupError("no table")
 
     parent = Made(fail, operation="transform at a.py:1")
-    child = Made(lambda time_ms, rdds: rdds.at(parent, time_ms), sources=(parent,))
-    history = history_of(sc, child)
+    child = Made(lambda time_ms, rdds: rdds.get(parent, time_ms), sources=(parent,))
+    rdds = rdds_over(sc, child)
     with pytest.raises(LookupError) as raised:
-        history.at(child, 1000)
-    assert history.failed_operation(raised.value) == "transform at a.py:1"
-    assert history.failed_operation(LookupError("no table")) is None
-    history.forget(1000)
-    assert history.failed_operation(raised.value) is None
+        rdds.at(child, 1000)
+    failed = rdds.failure(child, 1000)
+    assert failed is not None
+    assert (failed.error, failed.node) == (raised.value, parent)
+    assert child.asked == []
+    rdds.retry_failed()
+    assert rdds.failure(child, 1000) is None
 
 
 def test_what_was_fed_is_the_input(sc: SparkContext) -> None:
     """An RDD, or none, which is remembered here; at other times inputs have nothing."""
     node = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
-    history = history_of(sc, node)
+    rdds = rdds_over(sc, node)
     rdd = sc.parallelize([1])
-    history.feed(node, 1000, rdd)
-    history.feed(node, 2000, None)
-    assert history.at(node, 1000) is rdd
-    assert history.at(node, 2000) is None
-    assert history.at(node, 3000) is None
-    assert history.times(node) == [1000, 2000]
+    rdds.put(node, 1000, rdd)
+    rdds.put(node, 2000, None)
+    assert rdds.at(node, 1000) is rdd
+    assert rdds.at(node, 2000) is None
+    assert rdds.at(node, 3000) is None
+    assert rdds.times(node) == [1000, 2000]
 
 
 def test_feeding_a_stream_that_no_output_uses_is_ignored(sc: SparkContext) -> None:
     """It is read, because its source is running, and dropped."""
     unused = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
-    history = history_of(sc, rdds_of(sc))
-    history.feed(unused, 1000, sc.parallelize([1]))
-    history.forget(1000)
+    rdds = rdds_over(sc, rdds_of(sc))
+    rdds.put(unused, 1000, sc.parallelize([1]))
+    rdds.evict(1000)
 
 
 def test_forgetting_keeps_what_is_planned(sc: SparkContext) -> None:
     """Up to and with the time less the remember duration all is forgotten."""
     node = rdds_of(sc)
-    history = history_of(sc, node, remember_ms=3000)
+    rdds = rdds_over(sc, node, remember_ms=3000)
     for time_ms in range(1000, 6001, 1000):
-        history.at(node, time_ms)
-    history.forget(5000)
-    assert history.times(node) == [3000, 4000, 5000, 6000]
+        rdds.at(node, time_ms)
+    rdds.evict(5000)
+    assert rdds.times(node) == [3000, 4000, 5000, 6000]
 
 
 def test_what_is_remembered_is_returned_and_nothing_made(sc: SparkContext) -> None:
     """Of a half-open range, oldest first, without the times that have no RDD."""
     node = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
-    history = history_of(sc, node)
+    rdds = rdds_over(sc, node)
     for time_ms in (3000, 1000, 4000):
-        history.feed(node, time_ms, sc.parallelize([time_ms], 1))
-    history.feed(node, 2000, None)
-    found = [rdd.first() for rdd in history.remembered(node, 0, 3000)]
+        rdds.put(node, time_ms, sc.parallelize([time_ms], 1))
+    rdds.put(node, 2000, None)
+    found = [rdd.first() for rdd in rdds.between(node, 0, 3000)]
     assert found == [1000, 3000]
-    assert [rdd.first() for rdd in history.remembered(node, 1000, 9000)] == [3000, 4000]
+    assert [rdd.first() for rdd in rdds.between(node, 1000, 9000)] == [3000, 4000]
 
 
 @pytest.mark.parametrize("unpersist", [True, False])
 def test_rdds_are_persisted_while_they_are_remembered(sc: SparkContext, unpersist: bool) -> None:
     """At the planned level; afterwards not, unless that is left to Spark."""
     node = rdds_of(sc)
-    history = history_of(sc, node, level=StorageLevel.DISK_ONLY, unpersist=unpersist)
-    rdd = history.at(node, 1000)
+    rdds = rdds_over(sc, node, level=StorageLevel.DISK_ONLY, unpersist=unpersist)
+    rdd = rdds.at(node, 1000)
     assert rdd is not None
     assert rdd.getStorageLevel() == StorageLevel.DISK_ONLY
-    history.forget(2000)
+    rdds.evict(2000)
     assert rdd.is_cached is not unpersist
     rdd.unpersist()
 
@@ -209,9 +206,9 @@ def test_what_a_user_persisted_is_left_alone(sc: SparkContext) -> None:
     """Its level stays, and it stays persisted."""
     mine = sc.parallelize([1]).persist(StorageLevel.DISK_ONLY)
     node = Made(lambda time_ms, rdds: mine)
-    history = history_of(sc, node, level=StorageLevel.MEMORY_ONLY)
-    assert history.at(node, 1000) is mine
-    history.forget(9000)
+    rdds = rdds_over(sc, node, level=StorageLevel.MEMORY_ONLY)
+    assert rdds.at(node, 1000) is mine
+    rdds.evict(9000)
     assert mine.getStorageLevel() == StorageLevel.DISK_ONLY
     mine.unpersist()
 
@@ -219,25 +216,25 @@ def test_what_a_user_persisted_is_left_alone(sc: SparkContext) -> None:
 def test_replacing_an_rdd(sc: SparkContext) -> None:
     """The new one is persisted as planned, the old one is not any more."""
     node = rdds_of(sc)
-    history = history_of(sc, node, level=StorageLevel.MEMORY_ONLY)
-    old = history.at(node, 1000)
+    rdds = rdds_over(sc, node, level=StorageLevel.MEMORY_ONLY)
+    old = rdds.at(node, 1000)
     assert old is not None
     new = sc.parallelize([1000], 1)
-    history.replace(node, 1000, new)
-    assert history.at(node, 1000) is new
+    rdds.replace(node, 1000, new)
+    assert rdds.at(node, 1000) is new
     assert (old.is_cached, new.is_cached) == (False, True)
-    history.forget(9000)
+    rdds.evict(9000)
     assert not new.is_cached
 
 
 def test_clearing_says_nothing_to_spark(sc: SparkContext) -> None:
     """It may be gone: RDDs stay as they are, and are forgotten."""
     node = rdds_of(sc)
-    history = history_of(sc, node, level=StorageLevel.MEMORY_ONLY)
-    rdd = history.at(node, 1000)
+    rdds = rdds_over(sc, node, level=StorageLevel.MEMORY_ONLY)
+    rdd = rdds.at(node, 1000)
     assert rdd is not None
-    history.clear()
-    assert history.times(node) == []
+    rdds.clear()
+    assert rdds.times(node) == []
     assert rdd.is_cached
     rdd.unpersist()
 
@@ -245,21 +242,22 @@ def test_clearing_says_nothing_to_spark(sc: SparkContext) -> None:
 def test_times_without_a_batch_have_no_rdd(sc: SparkContext) -> None:
     """Nobody's function is called for them; what a stream stands on after them has to be given."""
     node, chained = rdds_of(sc), Chained(lambda time_ms, rdds: sc.parallelize([time_ms], 1))
-    history = history_of(sc, node, chained)
-    history.at(chained, 2000)
-    history.leave_out(2000, 5000)
-    history.leave_out(2000, 5000)
+    rdds = rdds_over(sc, node, chained)
+    rdds.at(chained, 2000)
+    rdds.mark_gap(2000, 5000)
+    rdds.mark_gap(2000, 5000)
     for time_ms in (3000, 4000):
-        assert history.at(node, time_ms) is history.at(chained, time_ms) is None
-    with pytest.raises(LookupError, match="at 5000 ms: what it was before"):
-        history.at(chained, 5000)
-    assert not history.is_current(5000)
+        assert rdds.at(node, time_ms) is rdds.at(chained, time_ms) is None
+    with pytest.raises(LookupError, match="at 5000 ms: its state before"):
+        rdds.at(chained, 5000)
+    rdds.retry_failed()
+    assert not rdds.is_current(5000)
     state = sc.parallelize([2000], 1)
-    history.restore(chained, 4000, state)
-    assert history.before(chained, 5000) is state
-    assert history.at(chained, 4000) is None
-    assert history.remembered(chained, 2000, 4000) == []
-    assert history.at(chained, 5000) is not None
+    rdds.put(chained, 4000, state)
+    assert rdds.before(chained, 5000) is state
+    assert rdds.at(chained, 4000) is None
+    assert rdds.between(chained, 2000, 4000) == []
+    assert rdds.at(chained, 5000) is not None
     assert (node.asked, chained.asked) == ([], [1000, 2000, 5000])
 
 
@@ -269,41 +267,51 @@ def test_batches_from_before_a_gap_are_in_one_more_rdd(
 ) -> None:
     """Of a stream that had not come to have them in one."""
     node = Made(lambda time_ms, rdds: sc.parallelize([time_ms], 1), slide_ms=2000)
-    history = history_of(sc, node)
-    history.leave_out(after_ms, 10_000)
-    found = [time_ms for time_ms in (6000, 8000) if history.at(node, time_ms) is not None]
+    rdds = rdds_over(sc, node)
+    rdds.mark_gap(after_ms, 10_000)
+    found = [time_ms for time_ms in (6000, 8000) if rdds.at(node, time_ms) is not None]
     assert found == known_ms
 
 
-def test_what_windows_ask_of_an_earlier_run_is_made_first() -> None:
-    """Oldest first, whatever the order of windows; nothing of this run, and nothing without one."""
+def test_what_windows_read_is_computed_first() -> None:
+    """Oldest first, whatever the order of the windows."""
     node = Made(lambda time_ms, rdds: cast(Any, SimpleNamespace(is_cached=True)))
     short = WindowedDStream(node, WindowTimes(2000, 1000, 1000), "window at a.py:2")
     long = WindowedDStream(node, WindowTimes(4000, 1000, 1000), "window at a.py:3")
-    history = history_of(cast(Any, None), short, long)
-    history.make_earlier(9000)
+    rdds = rdds_over(cast(Any, None), short, long)
+    rdds.make([short, long], 9000)
+    assert node.asked == [6000, 7000, 8000, 9000]
+    rdds.make([short, long], 10_000)
+    assert node.asked == [6000, 7000, 8000, 9000, 10_000]
+
+
+def test_what_windows_read_of_an_earlier_run_is_computed_first() -> None:
+    """Before anything of the batch; nothing of this run, and nothing without an earlier one."""
+    node = Made(lambda time_ms, rdds: cast(Any, SimpleNamespace(is_cached=True)))
+    window = WindowedDStream(node, WindowTimes(4000, 1000, 1000), "window at a.py:3")
+    rdds = rdds_over(cast(Any, None), window)
+    rdds.make_resumed(9000)
     assert node.asked == []
-    history.resume(8000)
-    history.make_earlier(9000)
+    rdds.mark_resumed(8000)
+    rdds.make_resumed(9000)
     assert node.asked == [6000, 7000, 8000]
-    history.make_earlier(10_000)
+    rdds.make_resumed(10_000)
     assert node.asked == [6000, 7000, 8000]
 
 
-def test_what_cannot_be_made_first_is_an_error_of_who_asks() -> None:
-    """A failure before the batch does not end it."""
+def test_a_failure_before_the_batch_fails_the_window() -> None:
+    """The window has the error of the oldest RDD that it reads, which is tried once a batch."""
 
-    def fail(time_ms: int, rdds: BatchView) -> RDD[Any] | None:
+    def fail(time_ms: int, rdds: Previous) -> RDD[Any] | None:
         raise ValueError(time_ms)
 
     node = Made(fail)
     window = WindowedDStream(node, WindowTimes(2000, 1000, 1000), "window at a.py:2")
-    history = history_of(cast(Any, None), window)
-    history.resume(8000)
-    history.make_earlier(9000)
-    with pytest.raises(ValueError, match="8000"):
-        history.at(window, 9000)
-    assert node.asked == [8000, 8000]
+    rdds = rdds_over(cast(Any, None), window)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="8000"):
+            rdds.at(window, 9000)
+    assert node.asked == [8000, 9000]
 
 
 def test_a_reduced_window_asks_for_what_left_and_entered() -> None:
