@@ -13,10 +13,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# Says where dstreams stands when a program imports pyspark.streaming.
+# Provides dstreams when a program imports pyspark.streaming.
 STANDS_IN = {ROOT / "dstreams" / "compat" / "modules.py"}
-# Says what programs use of it, and runs nothing.
-READS = set((ROOT / "dstreams" / "compat" / "check").glob("*.py"))
+# Reads programs that use it, and runs nothing.
+READS = set((ROOT / "dstreams" / "compat").glob("check*.py"))
 
 STREAMING_OF_SPARK = re.compile(
     r"""org\.apache\.spark\.streaming|["']pyspark\.streaming[\w.]*["']"""

@@ -126,7 +126,7 @@ def test_a_deleted_directory(tmp_path: Path, backend: LmdbBackend, name: str) ->
     require_open(backend, STORE, version_ids[3])
     shutil.move(tmp_path / name, tmp_path / "away")
     if name == "files":
-        with pytest.raises(StorageRefusedError, match="make the directory again"):
+        with pytest.raises(StorageRefusedError, match="create the directory again"):
             commit(backend, STORE, version_ids[3])
         with pytest.raises(CheckpointError):
             snapshot_if_due(backend, STORE, version_ids[3], SnapshotRule(1, 1))

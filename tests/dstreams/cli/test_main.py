@@ -181,7 +181,7 @@ def test_demo_without_a_broker(
     config = tmp_path / "client.properties"
     config.write_text("")
     assert main(["demo", "--config", str(config)]) == 2
-    assert "does not say where the brokers are; give bootstrap.serv" in capsys.readouterr().err
+    assert "needs bootstrap.servers, for example" in capsys.readouterr().err
     assert main(["demo", "--bootstrap-server", "127.0.0.1:9"]) == 3
     error = capsys.readouterr().err
     assert error.startswith("dstreams demo: brokers 127.0.0.1:9: cannot create topic ")

@@ -76,7 +76,7 @@ def found_here(name: str) -> bool:
         if value is None:
             return False
         if name == "KafkaRDD.offsetRanges":
-            value = kafka24.KafkaRDD
+            value = kafka24.KafkaRDD24
         if attribute and not hasattr(value, attribute):
             return False
     return True

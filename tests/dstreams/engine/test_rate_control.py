@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstreams import InvalidStreamError, Settings
+from dstreams.engine import rate_control
 from dstreams.engine.rate_control import PidEstimator, RateControl, limit_rates
 from dstreams.graph.node import InputDStream
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo, StreamingStarted
@@ -250,15 +251,15 @@ def test_batches_that_say_nothing_about_the_speed(useless: BatchCompleted) -> No
     assert rates(ON, completed(1, 700), useless, completed(3, 500)) == [500]
 
 
-def test_estimates_below_one_record() -> None:
+def test_estimates_below_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source is never stopped for good."""
-    settings = ON.replace(pid_minimum=0.5, pid_integral=100.0)
+    monkeypatch.setattr(rate_control, "_INTEGRAL", 100.0)
     late = completed(2, 10, submitted_ms=0)
-    assert rates(settings, completed(1, 10), late) == []
+    assert rates(ON.replace(pid_minimum=0.5), completed(1, 10), late) == []
 
 
-def test_the_weights_are_those_of_the_settings() -> None:
-    """A minimum above what is processed holds."""
+def test_the_minimum_rate() -> None:
+    """A minimum above the measured rate holds."""
     assert rates(ON.replace(pid_minimum=650.0), completed(1, 700), completed(2, 600)) == [650]
 
 

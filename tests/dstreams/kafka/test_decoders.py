@@ -33,7 +33,7 @@ def test_a_function_is_a_decoder() -> None:
     assert decoder is not None
     assert decoder.decode(b"7", "t") == 7
     assert decoder.decode_block([b"7", None, b"8"], "t") == [7, None, 8]
-    assert repr(decoder).endswith(f"test_decoder.parse:{parse.__code__.co_firstlineno}")
+    assert repr(decoder).endswith(f"test_decoders.parse:{parse.__code__.co_firstlineno}")
 
 
 def test_bytes_stay_bytes_without_a_decoder() -> None:

@@ -124,7 +124,7 @@ def test_a_listener_that_exits_ends_nothing(caplog: pytest.LogCaptureFixture) ->
 
     bus = query_bus()
     bus.add(Exits())
-    bus.tell_now(QueryIdleEvent("now", "run", "then"))
+    bus.call_now(QueryIdleEvent("now", "run", "then"))
     for name in ("first", "second"):
         bus.post(QueryIdleEvent(name, "run", "then"))
     assert bus.drain(10)

@@ -115,8 +115,6 @@ def test_contents(run: Run, query: Path) -> None:
         {"change": "+", "key": 2, "new": 2},
         {"change": "~", "key": "batch", "old": 1, "new": 2},
     ]
-    _, lines, _ = run("state", query, "--at", "3")
-    assert "partitions, version 3, " in lines[1]
 
 
 def test_verify(run: Run, query: Path) -> None:
