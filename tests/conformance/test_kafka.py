@@ -93,7 +93,7 @@ def test_an_rdd_of_what_is_none(sc: SparkContext, cluster: KafkaCluster) -> None
     where = LocationStrategies.PreferConsistent
     with pytest.raises(InvalidStreamError, match="createRDD takes OffsetRange values, got"):
         KafkaUtils.createRDD(sc, parameters(cluster), [("t", 0, 0, 1)], where)  # type: ignore[list-item]
-    with pytest.raises(InvalidStreamError, match=r"give bootstrap\.servers"):
+    with pytest.raises(InvalidStreamError, match=r"needs bootstrap\.servers"):
         KafkaUtils.createRDD(sc, {}, [], where)
 
 
@@ -339,5 +339,5 @@ def test_a_partition_that_is_absent(
     cluster.produce(topic, ["a"])
     ssc = make_ssc()
     collected(stream_of(ssc, ConsumerStrategies.Assign([(topic, 99)], parameters(cluster))))
-    with pytest.raises(SourceError, match=f"there are no partitions {topic}-99; assign those"):
+    with pytest.raises(SourceError, match=f"unknown partitions {topic}-99; assign existing"):
         ssc.step()
