@@ -159,7 +159,7 @@ REFUSED: dict[str, tuple[Define, str]] = {
     "a column that is gone": (
         totals(state={"sum": int}),
         r"the column 'total' \(int64\) of the state of 'totals' is not declared in .* any more; "
-        "declare it still",
+        "declare it, even if unused",
     ),
     "another key": (
         totals({"number": int, "text": str}, key="number"),

@@ -50,7 +50,7 @@ def test_a_receiver_that_cannot_be_pickled(
     again.checkpoint(str(tmp_path))
     again.receiverStream(Holding()).foreachRDD(lambda rdd: None)
     with pytest.raises(
-        InvalidStreamError, match=r"uses .receiver.lock., .* of a receiver in onStart"
+        InvalidStreamError, match=r"uses .receiver.lock., .* in onStart of a receiver"
     ):
         again.start()
 
