@@ -36,7 +36,7 @@ def changed_defaults(changed: Mapping[str, str]) -> str:
     shown = [key for key in _WHY if key in changed or key in map(_WITH_ANOTHER.get, changed)]
     if not shown:
         return ""
-    lines = ["dstreams: not Spark's defaults (--spark-defaults leaves them, --quiet says nothing):"]
+    lines = ["dstreams changes these defaults (none with --spark-defaults):"]
     for key in shown:
         has_value = key in changed and key not in _WITHOUT_VALUE
         named = f"{key}={changed[key]}" if has_value else key

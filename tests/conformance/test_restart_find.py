@@ -133,7 +133,9 @@ def test_a_queue_that_is_not_replayable(sc: SparkContext, tmp_path: Path) -> Non
     watch(ssc.queueStream([[1]]))
     ssc.step()
     crash(ssc)
-    with pytest.raises(RestartError, match=r"queueStream at test_restart_find.py:\d+ cannot be resumed"):
+    with pytest.raises(
+        RestartError, match=r"queueStream at test_restart_find.py:\d+ cannot be resumed"
+    ):
         recover(tmp_path)
     assert len(list(tmp_path.glob("stream-*/epochs/*.claim"))) == 1
 

@@ -52,7 +52,7 @@ def test_changed_defaults() -> None:
         "spark.driver.host": "127.0.0.1",
     }
     assert changed_defaults(changed) == (
-        "dstreams: not Spark's defaults (--spark-defaults leaves them, --quiet says nothing):\n"
+        "dstreams changes these defaults (none with --spark-defaults):\n"
         "  spark.driver.defaultJavaOptions: the JVM logs errors only\n"
         "  spark.driver.bindAddress=127.0.0.1: Spark is open to this machine alone\n"
         "  spark.port.maxRetries=64: so many programs have a page each on one host\n"

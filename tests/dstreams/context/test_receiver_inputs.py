@@ -60,7 +60,7 @@ def test_a_receiver_is_of_one_stream(ssc: StreamingContext) -> None:
     receiver = Calls()
     ssc.receiverStream(receiver)
     with pytest.raises(
-        InvalidStreamError, match=r"this Calls is the receiver of receiverStream at"
+        InvalidStreamError, match=r"this Calls already is the receiver of receiverStream at"
     ):
         ssc.receiverStream(receiver)
 

@@ -528,7 +528,9 @@ def test_what_old_harnesses_call_on_the_context_of_the_jvm(
     ssc._jssc.stop(False)
     assert StreamingContext.getActive() is None
     ssc._jssc.awaitTermination()
-    with pytest.raises(AttributeError, match="_jssc has no 'queueStream': no streaming class of"):
+    with pytest.raises(
+        AttributeError, match="_jssc has no 'queueStream': dstreams uses no streaming class of"
+    ):
         ssc._jssc.queueStream([])
 
 

@@ -301,7 +301,7 @@ def test_explain_says_what_each_output_promises(
         "saveAsTextFiles-0": "exactly once: the directory of a batch is there whole or not at all",
         "foreachRDD-2": "exactly once: the rows of a batch and its id are committed in one",
         "foreachRDD-3": "exactly once: by the moon",
-        "saveToKafka-0": "exactly once: for who reads with isolation.level=read_committed",
+        "saveToKafka-0": "exactly once: for readers with isolation.level=read_committed",
         "saveToKafka-1": "at least once: a batch that a crash cut off is put out again",
     }.items():
         place = outputs.index(f"{uid}, ")
