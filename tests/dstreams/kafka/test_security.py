@@ -268,7 +268,7 @@ def test_a_client_without_a_certificate(
     [
         ({"ssl.ca.location": "/nowhere/ca.pem"}, "ssl.ca.location failed"),
         ({"ssl.keystore.password": WRONG}, "Failed to parse ssl.keystore.location PKCS#12 file"),
-        ({"ssl.keystroke.location": "/x"}, 'No such configuration property: "ssl.keystroke.loc'),
+        ({"ssl.keystroke.location": "/x"}, "Kafka has no setting 'ssl.keystroke.location'"),
     ],
 )
 def test_files_that_cannot_be_read(
