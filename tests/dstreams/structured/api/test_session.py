@@ -43,7 +43,7 @@ def test_conf(sc: SparkContext) -> None:
     [
         (
             "spark.dstreams.state.value",
-            r"no setting .*; did you mean spark.dstreams.state.values\?",
+            r"unknown setting .*; did you mean spark.dstreams.state.values\?",
         ),
         ("spark.dstreams.socket.maxLineBytes", "is read when a session is made"),
         ("spark.sql.files.ignoreMissingFiles", "is read when a session is made"),
