@@ -43,6 +43,7 @@ RUN = (
 )
 
 SHOWN = {
+    "dstreams.arrow.aggregates": "aggregates the blocks of a user",
     "dstreams.spark.rdd_files": "writes where the caller says",
     "checkpoint": "run by a test of its own, because it writes to a file system all share",
 }
