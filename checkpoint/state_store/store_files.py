@@ -19,7 +19,6 @@ import itertools
 import platform
 import re
 import secrets  # noqa: TID251
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TypeVar
@@ -345,24 +344,6 @@ def _remembering(changes: Iterable[Changes], last: list[Changes]) -> Iterator[Ch
         yield given
     if not last:
         raise ValueError("a commit needs at least one part of changes, which may be empty")
-
-
-def changes_between(
-    files: Files, store: StoreId, older: VersionId, newer: VersionId
-) -> Iterator[tuple[VersionId, Changes]]:
-    """Yield (version, changes that led to it), oldest first, large changes in several parts.
-
-    Raises ValueError or CorruptCheckpointError.
-    """
-    plan = plan_catch_up(older, newer, lambda ref: read_parent(files, store, ref), sys.maxsize)
-    if plan is None:
-        raise ValueError(
-            f"version {newer.version} ({newer.uid}) of store {store.store!r} does not follow from "
-            f"version {older.version} ({older.uid}); pass two versions of one history, older first"
-        )
-    for version_id in plan.changelogs:
-        for part in read_changelog(files, store, version_id).parts:
-            yield version_id, part
 
 
 def write_state_snapshot(

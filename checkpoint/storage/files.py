@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -132,30 +132,6 @@ class WrappedFiles:
 
     def delete(self, name: str) -> None:
         self.inner.delete(name)
-
-
-@dataclass(frozen=True)
-class FilteredFiles(WrappedFiles):
-    """A read-only view of the files whose names satisfy *shows*; the others seem to be missing."""
-
-    shows: Callable[[str], bool]
-
-    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        raise ValueError(f"{self.url} is open for reading only, so {name} is not created")
-
-    def delete(self, name: str) -> None:
-        raise ValueError(f"{self.url} is open for reading only, so {name} is not deleted")
-
-    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
-        if not self.shows(name):
-            raise FileNotFoundError(f"{self.url}/{name} is not in this view")
-        return self.inner.read_chunks(name, chunk_bytes)
-
-    def exists(self, name: str) -> bool:
-        return self.shows(name) and self.inner.exists(name)
-
-    def list(self, prefix: str) -> Names:
-        return [name for name in self.inner.list(prefix) if self.shows(name)]
 
 
 @dataclass(frozen=True)

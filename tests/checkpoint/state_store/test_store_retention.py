@@ -24,7 +24,6 @@ from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, Vers
 from checkpoint.state_store.store_files import (
     STORE_PREFIX,
     StoredKind,
-    changes_between,
     new_uid,
     parse_file_name,
     write_changelog,
@@ -36,7 +35,7 @@ from checkpoint.state_store.store_retention import (
 )
 from tests.support.faults import Effect, FaultyFiles, SimulatedCrash
 from tests.support.memory_backend import MemoryBackend
-from tests.support.stores import changes, commit_up_to, content, record, require_files, store_of
+from tests.support.stores import changes, commit_up_to, record, require_files, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -281,23 +280,3 @@ def test_a_driver_deletes_by_what_it_has_read_and_written(tmp_path: Path) -> Non
     assert history.versions(StoredKind.SNAPSHOT) == [25, 29]
     assert history.versions(StoredKind.CHANGES) == [25, 26, 27, 28, 29, 30]
     history.require_readable(25)
-
-
-def test_changes_between_two_versions(history: History) -> None:
-    """Each commit in order; together they are the difference of the contents."""
-    for _ in range(6):
-        history.batch()
-    store = STORES[0]
-    version_ids = history.version_ids[store]
-    records = content(2)[0]
-    seen = []
-    for version_id, part in changes_between(history.files, store, version_ids[2], version_ids[5]):
-        seen.append(version_id)
-        records.update(part.puts)
-        for key in part.removes:
-            del records[key]
-    assert sorted(set(seen), key=lambda ref: ref.version) == version_ids[3:6]
-    assert records == content(5)[0]
-    assert list(changes_between(history.files, store, version_ids[4], version_ids[4])) == []
-    with pytest.raises(ValueError, match="does not follow from"):
-        list(changes_between(history.files, store, version_ids[5], version_ids[2]))

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from checkpoint import LocalFiles, PrefixedFiles, StorageRefusedError, open_existing, open_files
 from checkpoint.storage import files as files_module
 from checkpoint.storage.files import (
-    FilteredFiles,
     is_name,
     location,
     require_name,
@@ -99,25 +98,6 @@ def test_files_below_a_directory_are_files(tmp_path: Path) -> None:
     below.create("a", [b"x"])
     assert below.inner.list("") == ["in/side/a"]
     assert below.url == f"{below.inner.url}/in/side"
-
-
-def test_some_of_the_files(tmp_path: Path) -> None:
-    """The others are missing in every way; nothing can be changed."""
-    inner = open_files(tmp_path)
-    for name in ("a/x", "a/y"):
-        inner.create(name, [name.encode()])
-    files = FilteredFiles(inner, lambda name: name != "a/x")
-    assert (files.url, files.list(""), files.directories()) == (inner.url, ["a/y"], ["a"])
-    assert [files.exists(name) for name in ("a/x", "a/y", "a/z")] == [False, True, False]
-    assert files.read("a/y") == b"".join(files.read_chunks("a/y", 1)) == b"a/y"
-    for read in (files.read, lambda name: files.read_chunks(name, 1)):
-        with pytest.raises(FileNotFoundError, match="a/x is not in this view"):
-            read("a/x")
-    with pytest.raises(ValueError, match="open for reading only"):
-        files.create("b", [b""])
-    with pytest.raises(ValueError, match="open for reading only"):
-        files.delete("a/y")
-    assert inner.list("") == ["a/x", "a/y"]
 
 
 def test_what_is_opened_to_be_read_is_not_made(tmp_path: Path) -> None:
