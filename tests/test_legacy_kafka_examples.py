@@ -99,8 +99,8 @@ def test_kafka_offsets_to_database(kafka: KafkaCluster, tmp_path: Path) -> None:
     kafka.produce(topic, [order("ann", 3), order("bob", 4), order("ann", 5)], partition=0)
     with example(RUN, *arguments) as program:
         wait_for(lambda: sums_in(database) == {"ann": 8, "bob": 4}, LIMIT_S)
+        wait_for(lambda: f"{topic} 0 0 3" in program.lines, LIMIT_S)
         program.end(signal.SIGKILL)
-    assert f"{topic} 0 0 3" in program.lines
     kafka.produce(topic, [order("bob", 6)], partition=1)
     with example(RUN, *arguments) as again:
         wait_for(lambda: sums_in(database) == {"ann": 8, "bob": 10}, LIMIT_S)

@@ -356,24 +356,19 @@ def test_missed_batches_are_no_part_of_a_graceful_stop(
 
 @pytest.mark.parametrize("chosen", [False, True])
 def test_copies_of_stored_state_after_a_stop(
-    make_ssc: MakeContext, tmp_path: Path, chosen: bool
+    make_ssc: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: bool
 ) -> None:
     """They are deleted from a temporary directory, and stay in one that was chosen."""
-    local = tmp_path / "local" if chosen else temporary_copies()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    local = tmp_path / "local" if chosen else tmp_path / f"dstreams-state-{os.getuid()}"
     ssc = make_ssc(state_local_directory=str(local) if chosen else None)
     ssc.checkpoint(str(tmp_path / "checkpoint"))
     pairs = ssc.queueStream([[("a", 1)]] * 3)
     pairs.mapWithState(StateSpec.function(lambda key, value, state: state.update(value))).pprint()
-    before = set(local.glob("*"))
     ssc.step(3)
-    (made,) = set(local.glob("*")) - before
+    (made,) = local.glob("*")
     ssc.stop(stopSparkContext=False)
     assert made.exists() == chosen
-
-
-def temporary_copies() -> Path:
-    """Where copies are if nobody has said where."""
-    return Path(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
 
 
 def test_a_graceful_stop_of_an_idle_stream_runs_nothing(

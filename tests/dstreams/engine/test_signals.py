@@ -47,8 +47,8 @@ begun = []
 def output(rdd):
     assert rdd.count() == 1
     if not begun:
-        begun.append(True)
         say("ready")
+        begun.append(True)
 
 ssc.queueStream([], default=[1]).foreachRDD(output)
 ssc.start()
