@@ -266,7 +266,10 @@ def test_changed_class_after_a_restart(
     run.restart(build_for(renamed))
     with pytest.raises(
         StreamingQueryException,
-        match=r"__main__.Total has the fields count, but it has total now; restore",
+        match=(
+            r"a stored dataclass __main__\.Total has the fields count, "
+            r"but it has total now; restore"
+        ),
     ):
         run.add("a")
     session.stateClasses(upgrade=lambda name, fields: renamed(fields["count"]))
