@@ -214,9 +214,9 @@ class Side:
         command = [python, program, "--side", name, "--bootstrap", kafka.bootstrap]
         profile = ["--profile"] if "--profile" in sys.argv else []
         if name in QUERIES:
-            from tests.support.kafka_jars import class_path
+            from tests.support.maven_jars import KAFKA, class_path
 
-            command += ["--jars", class_path("peers")]
+            command += ["--jars", class_path(KAFKA, "peers")]
         self._child = subprocess.Popen(
             [*command, "--topic", self._topic, *profile],
             stdin=subprocess.PIPE,

@@ -25,8 +25,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from dstreams.kafka.avro import AvroDecoder
 from dstreams.kafka.decoders import Decoder, JsonDecoder, ProtobufDecoder, Utf8Decoder, as_decoder
-from dstreams.kafka.decoding import Decoding
-from dstreams.kafka.records import RecordBlock
+from dstreams.kafka.decoding import Decoding, RecordBlock
 from dstreams.spark.worker_gc import settle_worker
 
 COUNT, ROUNDS = 50_000, 7

@@ -3,6 +3,7 @@
     python benchmarks/recovery.py                       # all, ten minutes; status 1: missed
     python benchmarks/recovery.py --side dstreams       # one row
     python benchmarks/recovery.py --metadata            # the cost of batch records
+    python benchmarks/recovery.py --request-ms 30       # batches and restarts on slow storage
 
 A program reads that many keys from a file, runs one-second batches, and is killed. The next
 process, made with ``getOrCreate``, is measured from its start to the end of the output of its first
@@ -22,6 +23,12 @@ The figures of each restart are seconds, CPU seconds of all its processes until 
 each phase. On a busy machine compare the CPU seconds. The cost of begin and commit records is
 measured in a stream that does nothing else. The exit status is 1 if the median of pyspark is less
 than three times that of dstreams or stored.
+
+With ``--request-ms`` each request of the driver to the checkpoint takes so long, as on an object
+store; files of state are written by workers, without a delay. The figures are the milliseconds that
+this adds to a batch of a stream with stored state, which is stepped, and to a batch of a query that
+has more records waiting; and the seconds that it adds to a restart with 100 kept batches, from
+``getOrCreate`` to the end of the first new batch.
 """
 
 from __future__ import annotations
@@ -34,7 +41,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -250,6 +260,97 @@ def metadata_ms() -> float:
     return 1000 * (found[True] - found[False])
 
 
+KEPT_BATCHES = 100
+REQUESTS = ("create", "read", "read_chunks", "exists", "list", "directories", "delete")
+
+
+@contextmanager
+def taking(request_s: float) -> Iterator[None]:
+    """Let each request to local files take so long, as if many were worth making at a time."""
+    from checkpoint import LocalFiles
+
+    methods = {name: getattr(LocalFiles, name) for name in REQUESTS}
+
+    def delayed(name: str) -> Any:
+        def request(self: Any, *arguments: Any) -> Any:
+            time.sleep(request_s)
+            return methods[name](self, *arguments)
+
+        return request
+
+    LocalFiles.at_once = 128
+    for name in REQUESTS:
+        setattr(LocalFiles, name, delayed(name))
+    try:
+        yield
+    finally:
+        LocalFiles.at_once = 1
+        for name, method in methods.items():
+            setattr(LocalFiles, name, method)
+
+
+def stepped(spark: Any, directory: str, steps: int) -> float:
+    """Return the median duration of a batch of a stream with stored state, in ms."""
+    from dstreams import StateSpec, StreamingContext
+
+    def define() -> Any:
+        ssc = StreamingContext(spark, 1)
+        ssc.checkpoint(directory)
+        pairs = ssc.queueStream([[(1, 1)]] * 300, replayable=True)
+        states = pairs.mapWithState(StateSpec.function(add).numPartitions(PARTITIONS))
+        states.foreachRDD(lambda rdd: None)
+        return ssc
+
+    ssc = StreamingContext.getOrCreate(directory, define)
+    seconds = []
+    for _ in range(steps):
+        began = time.perf_counter()
+        ssc.step()
+        seconds.append(time.perf_counter() - began)
+    ssc.stop(stopSparkContext=False)
+    return 1000 * median(seconds)
+
+
+def queried(spark: Any, directory: str, batches: int) -> float:
+    """Return the median time between outputs of a query that has more records waiting, in ms."""
+    from dstreams.structured import StreamSession
+
+    session = StreamSession(spark)
+    Path(directory, "input").mkdir()
+    for number in range(batches):
+        Path(directory, "input", f"{number}.txt").write_text("a\n", encoding="utf-8")
+    lines = session.readStream.option("maxFilesPerTrigger", 1).text(f"{directory}/input")
+    rows = lines.groupByKey(keys_by_text).count()
+    times: list[float] = []
+    writer = rows.writeStream.outputMode("update")
+    writer = writer.foreachBatch(lambda rdd, batch: times.append(time.perf_counter()))
+    writer = writer.option("checkpointLocation", f"{directory}/checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return 1000 * median(later - earlier for earlier, later in pairwise(times))
+
+
+def keys_by_text(line: str) -> str:
+    return line
+
+
+def slow_storage(request_s: float) -> dict[str, float]:
+    """Return what a request that takes so long adds to batches and to a restart."""
+    spark = spark_context()
+    found: dict[str, list[float]] = {"stream_batch_ms": [], "query_batch_ms": [], "restart_s": []}
+    for delay_s in (0.0, 0.0, request_s):  # the first round warms up
+        with tempfile.TemporaryDirectory() as directory:
+            stepped(spark, f"{directory}/stream", KEPT_BATCHES)
+            Path(directory, "query").mkdir()
+            with taking(delay_s):
+                began = time.perf_counter()
+                stepped(spark, f"{directory}/stream", 1)
+                found["restart_s"].append(time.perf_counter() - began)
+                found["stream_batch_ms"].append(stepped(spark, f"{directory}/again", 20))
+                found["query_batch_ms"].append(queried(spark, f"{directory}/query", 20))
+    spark.stop()
+    return {name: round(slow - fast, 2) for name, (_, fast, slow) in found.items()}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -260,9 +361,13 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3, help="restarts of a program in a row")
     parser.add_argument("--rounds", type=int, default=1, help="programs of each side, in turn")
     parser.add_argument("--metadata", action="store_true")
+    parser.add_argument("--request-ms", type=float, help="duration of a request to storage")
     given = parser.parse_args()
     if given.run:
         run(given.run, given.side, given.keys)
+        return 0
+    if given.request_ms is not None:
+        print(json.dumps(slow_storage(given.request_ms / 1000)))
         return 0
     results: dict[str, Any] = {}
     if given.metadata or not given.side:

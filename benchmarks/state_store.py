@@ -35,18 +35,18 @@ from checkpoint.state_store import (
     EMPTY,
     DataValues,
     LmdbBackend,
+    MemoryBackend,
     Shapes,
     StateStore,
     StoreId,
     VersionId,
-    environments,
+    replica_files,
 )
 from checkpoint.state_store.backend import StateBackend
-from checkpoint.state_store.change_blocks import Compression
 from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.lmdb_backend import LmdbVersion
 from checkpoint.state_store.maintenance import take_snapshot
-from checkpoint.state_store.replica import LmdbVersion
-from tests.support.memory_backend import MemoryBackend
+from checkpoint.state_store.store_files import Compression
 
 ID = StoreId("benchmark", "counts", "default", 0, 1)
 TIMEOUT_MS = 1_000_000
@@ -361,8 +361,8 @@ def run_rebuild(
         backend = LmdbBackend(files, local, compression=compression)
         with watch.lap("rebuild"):
             StateStore(backend).reader(ID, version_id).close()
-        for path in list(environments._table.open):
-            environments._table.open.pop(path).env.close()
+        for path in list(replica_files._table.open):
+            replica_files._table.open.pop(path).env.close()
         shutil.rmtree(local)
     rate = case.keys / watch.cpu_ms("rebuild") / 1e3
     say(f"rebuild: {case.keys} keys from {source}: {rate:.2f} M/s of CPU")

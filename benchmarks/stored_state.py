@@ -15,6 +15,10 @@ The peers run in an interpreter that has pyspark, pandas, pyarrow, protobuf and 
     batch      a batch with 200,000 keys of state, and the first batch, which loads them; on a busy
                machine, compare the CPU time of all processes of a side
     flat       a batch with 50,000 and with 5,000,000 keys, and the memory of the workers
+    elements   a batch that appends 1,000 rows to 10 lists, or sets 1,000 entries of 10 maps, with
+               1,000 and with 100,000 elements each (transformWithState)
+    states     as batch, but each record is added to a list, or counted in a map, of its key
+               (transformWithState); one peer
     timeouts   a batch in which 100 of 1,000,000 timers are due, and one in which none are
 
 The exit status is 1 if a target is missed or two sides have different sums.
@@ -56,6 +60,8 @@ LOADS = 4
 SETTLE = 10
 """Batches between the load and the measured ones."""
 FAR_MS = 1 << 40
+OWNERS, ELEMENTS_TOUCHED, ELEMENTS_WARM = 10, 1000, 10
+FEW_ELEMENTS, MANY_ELEMENTS = 1000, 100_000
 
 # Times that many of ours, for a batch and for the load.
 ASKED = {
@@ -65,7 +71,9 @@ ASKED = {
     "bytewax": (2.0, None),
 }
 OURS = ("mapWithState", "flatMapGroupsWithState")
-FLAT, TIMED = 1.3, 1.5
+PROCESSOR = "ours: transformWithState"
+FLAT, TIMED, PROCESSED = 1.3, 1.5, 1.1
+ELEMENTS_ASKED = 20.0
 
 
 def add(key: str, value: int, state: Any) -> tuple[str, int]:
@@ -92,10 +100,44 @@ def remind(key: str, values: Iterator[int], state: Any) -> Iterator[tuple[str, i
     state.setTimeoutDuration(max(values))
 
 
+def processor_of(name: str) -> Any:
+    """Return a stateful processor: the running sum, or one that adds elements."""
+    from dstreams import StatefulProcessor
+
+    class Sum(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.total = handle.getValueState("total", "total long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[int], times: Any) -> Any:
+            (total,) = self.total.get() or (0,)
+            total += sum(rows)
+            self.total.update((total,))
+            yield key[0], total
+
+    class Elements(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.list = handle.getListState("list", "element long")
+            self.map = handle.getMapState("map", "element long", "count long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[int], times: Any) -> Any:
+            elements = list(rows)
+            for element in elements:
+                if name in ("list", "lists"):
+                    self.list.appendValue((element,))
+                else:
+                    (count,) = self.map.getValue((element,)) or (0,)
+                    self.map.updateValue((element,), (count + 1,))
+            yield key[0], len(elements)
+
+    return Sum() if name == PROCESSOR else Elements()
+
+
 def operation_of(name: str) -> Callable[[Any], Any]:
     """Return a stream of sums, or of keys that timed out, of a stream of pairs."""
     from dstreams import StateSpec
 
+    if name in (PROCESSOR, "list", "map", "lists", "maps"):
+        return lambda pairs: pairs.transformWithState(processor_of(name), numPartitions=PARTITIONS)
     return {
         "mapWithState": lambda pairs: pairs.mapWithState(
             StateSpec.function(add).numPartitions(PARTITIONS)
@@ -128,6 +170,15 @@ def timer_records(spans: list[Span]) -> Iterator[list[tuple[str, int]]]:
             yield [(f"key-{n * FACTOR % MODULUS % (TIMERS // 2)}", FAR_MS) for n in numbers]
 
 
+def element_records(span: Span, elements: int) -> list[tuple[str, int]]:
+    """Return the records of a batch of elements: each element of each key, or random ones."""
+    numbers = range(span.first, span.first + span.count)
+    return [
+        (f"key-{n % OWNERS}", (n - DIRECT) // OWNERS if n >= DIRECT else n * FACTOR % elements)
+        for n in numbers
+    ]
+
+
 def serve_ours(name: str, keys: int, spans: list[Span], directory: str) -> None:
     """Run an operation on dstreams, batch by batch."""
     from dstreams import StreamingContext
@@ -136,6 +187,8 @@ def serve_ours(name: str, keys: int, spans: list[Span], directory: str) -> None:
     spark = start_spark()
     if name == "timeouts":
         batches: Iterator[Any] = timer_records(spans)
+    elif name in ("list", "map"):
+        batches = (element_records(span, keys) for span in spans)
     else:
         batches = (records(span, keys) for span in spans)
     ssc = StreamingContext(spark, 1, clock=ManualClock())
@@ -260,7 +313,8 @@ def take_turns(sides: list[Side], rounds: int, batches: int) -> None:
 def compare_batches(options: argparse.Namespace) -> bool:
     """Compare all sides at 200,000 keys."""
     batches = options.rounds * options.batches
-    ours = [our_side(name, KEYS, spans_of(KEYS, TOUCHED, WARM, batches)) for name in OURS]
+    own_spans = spans_of(KEYS, TOUCHED, WARM, batches)
+    ours = [our_side(name, KEYS, own_spans) for name in (*OURS, PROCESSOR)]
     peers = str(Path(__file__).with_name("stored_state_peers.py"))
     spans = spans_of(KEYS, TOUCHED, PEERS_WARM, batches)
     command = [options.peers_python, peers]
@@ -277,8 +331,9 @@ def compare_batches(options: argparse.Namespace) -> bool:
     finally:
         for side in sides:
             side.close()
-    best_ms = max(side.median_ms() for side in ours)
-    best_load_ms = max(loads[side.name] for side in ours)
+    *grouped, processor = ours
+    best_ms = max(side.median_ms() for side in grouped)
+    best_load_ms = max(loads[side.name] for side in grouped)
     is_good = len(set(sums.values())) == 1
     print(f"sums {'are equal' if is_good else f'differ: {sums}'}; times that of the slower of ours")
     head = ("ms a batch", "times", "asked", "ms of CPU", "ms to load", "times", "asked")
@@ -291,6 +346,67 @@ def compare_batches(options: argparse.Namespace) -> bool:
             f"{side.name:26}{side.median_ms():>11.0f}{ratio:>11.1f}{asked or '':>11}"
             f"{side.cpu_ms():>11.0f}{loads[side.name]:>11.0f}{load_ratio:>11.1f}"
             f"{load_asked or '':>11}",
+            flush=True,
+        )
+    ratio = processor.cpu_ms() / grouped[-1].cpu_ms()
+    print(f"{PROCESSOR}: {ratio:.2f} times the CPU time of {OURS[-1]} (asked: {PROCESSED} at most)")
+    return is_good and ratio <= PROCESSED
+
+
+def compare_elements(options: argparse.Namespace) -> bool:
+    """Compare batches that change a few elements of small and of large lists and maps."""
+    is_good, batches = True, options.rounds * options.batches
+    for name in ("list", "map"):
+        sides = [
+            our_side(
+                name,
+                count,
+                spans_of(
+                    OWNERS * count, ELEMENTS_TOUCHED, ELEMENTS_WARM, SETTLE + batches, 100_000
+                ),
+            )
+            for count in (FEW_ELEMENTS, MANY_ELEMENTS)
+        ]
+        try:
+            for side, count in zip(sides, (FEW_ELEMENTS, MANY_ELEMENTS), strict=True):
+                side.run(ELEMENTS_WARM + -(-OWNERS * count // 100_000) + SETTLE)
+            take_turns(sides, options.rounds, options.batches)
+        finally:
+            for side in sides:
+                side.close()
+        few_ms, many_ms = (side.median_ms() for side in sides)
+        is_good &= many_ms <= FLAT * few_ms
+        print(
+            f"{name:26} {FEW_ELEMENTS:,} elements {few_ms:.0f} ms, {MANY_ELEMENTS:,} elements "
+            f"{many_ms:.0f} ms: {many_ms / few_ms:.2f} (asked: {FLAT} at most); CPU "
+            f"{sides[0].cpu_ms():.0f} and {sides[1].cpu_ms():.0f} ms",
+            flush=True,
+        )
+    return is_good
+
+
+def compare_states(options: argparse.Namespace) -> bool:
+    """Compare lists and maps of 200,000 keys with those of Spark."""
+    is_good, batches = True, options.rounds * options.batches
+    peers = str(Path(__file__).with_name("stored_state_peers.py"))
+    for name in ("lists", "maps"):
+        own = our_side(name, KEYS, spans_of(KEYS, TOUCHED, WARM, batches))
+        spans = spans_of(KEYS, TOUCHED, PEERS_WARM, batches)
+        peer = Side(name, [options.peers_python, peers, name], KEYS, spans)
+        try:
+            own.run(WARM + 1)
+            peer.run(PEERS_WARM + 1)
+            take_turns([own, peer], options.rounds, options.batches)
+            sums = [side.run(1)[1]["total"] for side in (own, peer)]
+        finally:
+            own.close()
+            peer.close()
+        ratio = peer.median_ms() / own.median_ms()
+        is_good &= ratio >= ELEMENTS_ASKED and sums[0] == sums[1]
+        print(
+            f"{name:26} {own.median_ms():.0f} ms, Structured Streaming {peer.median_ms():.0f} ms: "
+            f"{ratio:.1f} (asked: {ELEMENTS_ASKED:.0f}); CPU {own.cpu_ms():.0f} and "
+            f"{peer.cpu_ms():.0f} ms; sums {'are equal' if sums[0] == sums[1] else sums}",
             flush=True,
         )
     return is_good
@@ -352,7 +468,13 @@ def compare_timeouts(options: argparse.Namespace) -> bool:
     return due_ms <= TIMED * none_ms
 
 
-CASES = {"batch": compare_batches, "flat": compare_sizes, "timeouts": compare_timeouts}
+CASES = {
+    "batch": compare_batches,
+    "flat": compare_sizes,
+    "elements": compare_elements,
+    "states": compare_states,
+    "timeouts": compare_timeouts,
+}
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from stored_state_data import (
@@ -129,6 +130,34 @@ def transform_with_state(pairs: Any) -> Any:
     return pairs.groupBy("key").transformWithState(Sum(), ROW, "Update", "None")
 
 
+def change_elements(pairs: Any, name: str) -> Any:
+    """The number of values by key, each added to a list or counted in a map."""
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Elements(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: Any) -> None:
+            if name == "lists":
+                self._list = handle.getListState("list", "element long")
+            else:
+                self._map = handle.getMapState("map", "element long", "count long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            elements = [row.value for row in rows]
+            for element in elements:
+                if name == "lists":
+                    self._list.appendValue((element,))
+                else:
+                    before = self._map.getValue((element,))
+                    self._map.updateValue((element,), ((before[0] if before else 0) + 1,))
+            yield Row(key=key[0], total=len(elements))
+
+        def close(self) -> None:
+            pass
+
+    return pairs.groupBy("key").transformWithState(Elements(), ROW, "Update", "None")
+
+
 def aggregate(pairs: Any) -> Any:
     """The running sum by the JVM alone."""
     return pairs.groupBy("key").agg({"value": "sum"}).withColumnRenamed("sum(value)", "total")
@@ -137,6 +166,8 @@ def aggregate(pairs: Any) -> Any:
 QUERIES = {
     "applyInPandasWithState": apply_in_pandas,
     "transformWithState": transform_with_state,
+    "lists": partial(change_elements, name="lists"),
+    "maps": partial(change_elements, name="maps"),
     "groupBy().agg(sum)": aggregate,
 }
 

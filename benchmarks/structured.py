@@ -9,6 +9,7 @@ the second compiler of the JVM as well, as its documentation says for SQL over m
     python benchmarks/structured.py                    # the table, some minutes
     python benchmarks/structured.py --case append      # one row
     python benchmarks/structured.py --case start       # from start() to the first row
+    python benchmarks/structured.py --case static      # joins with static data
     python benchmarks/structured.py --case append --side unfused   # operators one after the other
     python benchmarks/structured.py --records 1000 --rounds 1   # a smoke test
 
@@ -24,8 +25,12 @@ and the second query of an existing SparkContext. The first one starts Python wo
 loads its shuffle classes; ``plain job`` is the time for that alone, in another context: a PySpark
 job with a shuffle, without a query.
 
-The exit status is 1 if a ratio is below its target, if the states of the sides differ, or if a
-first row is late.
+``static`` is a third table: what a join with 100,000 static rows adds to a batch of 10,000 records,
+in one context, each batch with and without the join in turn. Both ways are measured: a broadcast
+table, and partitions of the static rows.
+
+The exit status is 1 if a ratio is below its target, if the states of the sides differ, if a first
+row is late, or if a broadcast join adds 30 ms or more.
 """
 
 from __future__ import annotations
@@ -53,6 +58,11 @@ DELAY_MS = 5_000
 WARM = 30
 START = "start"
 FIRST_ROW_S = 3.0
+STATIC = "static"
+STATIC_ROWS = 100_000
+STATIC_RECORDS = 10_000
+STATIC_MS = 30.0
+WAYS = ("broadcast", "partitions")
 
 
 @dataclass(frozen=True)
@@ -97,11 +107,12 @@ class MakeEvents:
 def plan_of(name: str, case: Case, events: Any) -> Any:
     """Return the physical plan of a case for the events of a batch."""
     from dstreams.state.group_state import OutputMode
+    from dstreams.structured.named_rows import ResultRows
     from dstreams.structured.operators.aggregation import plan_aggregation
     from dstreams.structured.operators.deduplication import plan_deduplication
-    from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
     from dstreams.structured.operators.grouping import Grouping
     from dstreams.structured.operators.physical_operator import RDDScanExec
+    from dstreams.structured.operators.stateless import EventTimeWatermarkExec
     from dstreams.structured.operators.time_windows import TimeWindows
 
     marked = EventTimeWatermarkExec(RDDScanExec(events), lambda event: event[0], DELAY_MS)
@@ -112,7 +123,11 @@ def plan_of(name: str, case: Case, events: Any) -> Any:
         )
     by_window = Grouping(key=lambda event: event[1], windows=TimeWindows(WINDOW_MS))
     return plan_aggregation(
-        marked, by_window, numPartitions=PARTITIONS, outputMode=OutputMode(case.mode)
+        marked,
+        by_window,
+        numPartitions=PARTITIONS,
+        outputMode=OutputMode(case.mode),
+        result=ResultRows(("window", "user"), ("count",), has_window=True),
     )
 
 
@@ -156,7 +171,7 @@ def run_dstreams(
         rows.foreachPartition(drain)
         found.append((time.perf_counter() - started) * 1000)
         info = replace(info, before=version)
-        states.forget("0", number)
+        states.evict("0", number)
         late_ms = watermark_ms
         watermark_ms = max(late_ms, context.event_times()["eventTime"].max_ms - DELAY_MS)
         counts = counts_of(version.metrics.as_dict())
@@ -304,6 +319,81 @@ SIDES = ("dstreams", "spark", "native")
 SOURCES = ("plain job", "memory", "rate")
 
 
+def run_static(way: str, batches: int) -> dict[str, Any]:
+    """Return milliseconds, and of CPU, of batches without and with a join with static rows."""
+    from dstreams.state.group_state import OutputMode
+    from dstreams.state.store_maintenance import values_of
+    from dstreams.structured import StreamSession
+    from dstreams.structured.execution.static_data import StaticData
+    from dstreams.structured.operators.execution_context import ExecutionContext
+    from dstreams.structured.operators.stateless import StreamingRelationExec
+    from dstreams.structured.operators.static_join import StaticJoinExec
+    from dstreams.structured.plan.planning import plan_query
+
+    spark = start_tuned()
+    threshold = {"broadcast": "100MB", "partitions": "-1"}[way]
+    conf = {
+        "spark.sql.autoBroadcastJoinThreshold": threshold,
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+    }
+    session = StreamSession(spark, conf)
+    static = [(f"user-{number}", number) for number in range(STATIC_ROWS)]
+    stream = session.memoryStream().toDS().map(lambda event: event)
+    joined = stream.join(static, lambda event: event[1], otherOn=lambda row: row[0])
+    settings = session.conf.frozen()
+    data: dict[str, Any] = {}
+    plans = []
+    for dataset in (stream, joined):
+        planned = plan_query(dataset.plan, OutputMode.Append, settings)
+        if planned.static:
+            rows = StaticData(planned.static, spark, settings, None, values_of(settings))
+            rows.refresh(0)
+            data = rows.newest()
+        plans.append(planned.root)
+    times: tuple[list[float], list[float]] = ([], [])
+    cpu = [0.0, 0.0]
+    for number in range(batches):
+        first = number * STATIC_RECORDS
+        numbers = spark.parallelize(range(first, first + STATIC_RECORDS), PARTITIONS)
+        events = numbers.map(lambda n: (n, f"user-{n * 7919 % STATIC_ROWS}"))
+
+        def fill(operator: Any, rdd: Any = events) -> Any:
+            if isinstance(operator, StreamingRelationExec):
+                return replace(operator, rdd=rdd)
+            is_join = isinstance(operator, StaticJoinExec)
+            return replace(operator, rows=data[operator.static.uid]) if is_join else operator
+
+        for place in (0, 1) if number % 2 else (1, 0):
+            before, started = cpu_ms(), time.perf_counter()
+            plan = plans[place].transform(fill)
+            plan.execute(ExecutionContext(spark, None, number)).foreachPartition(drain)
+            times[place].append((time.perf_counter() - started) * 1000)
+            cpu[place] += cpu_ms() - before if number >= WARM else 0
+    spark.stop()
+    return {"ms": times, "cpu": [each / (batches - WARM) for each in cpu]}
+
+
+def static_table(args: argparse.Namespace) -> bool:
+    """Print what joins with static rows add to a batch; returns whether that is little enough."""
+    print("| static rows | without join, ms | with join, ms | added, ms | added CPU, ms |")
+    print("| --- | --- | --- | --- | --- |")
+    fine = True
+    for way in WAYS:
+        rounds = [run_side(way, STATIC, args) for _ in range(args.rounds)]
+        medians = [[statistics.median(each[WARM:]) for each in found["ms"]] for found in rounds]
+        pairs = [
+            (alone, both)
+            for found in rounds
+            for alone, both in zip(*(each[WARM:] for each in found["ms"]), strict=True)
+        ]
+        added = statistics.median(both - alone for alone, both in pairs)
+        cpu = statistics.median(both - alone for alone, both in (found["cpu"] for found in rounds))
+        alone, both = (statistics.median(each) for each in zip(*medians, strict=True))
+        fine = fine and (way != "broadcast" or added < STATIC_MS)
+        print(f"| {way} | {alone:.0f} | {both:.0f} | {added:.1f} | {cpu:.1f} |", flush=True)
+    return fine
+
+
 def run_side(side: str, name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Run one side in a separate process."""
     command = [sys.executable, __file__, "--side", side, "--case", name]
@@ -319,6 +409,9 @@ def child(args: argparse.Namespace) -> None:
     """Run one side in this process, and print its result."""
     if args.case == START:
         print(json.dumps(run_start(args.side)))
+        return
+    if args.case == STATIC:
+        print(json.dumps(run_static(args.side, WARM + args.batches)))
         return
     case = replace(CASES[args.case], records=args.records)
     batches = WARM + args.batches
@@ -378,16 +471,18 @@ def start_table(args: argparse.Namespace) -> bool:
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", choices=[*CASES, START])
+    parser.add_argument("--case", choices=[*CASES, START, STATIC])
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--batches", type=int, default=10, help="that are measured")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--side", choices=[*SIDES, "unfused", *SOURCES], help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--side", choices=[*SIDES, "unfused", *SOURCES, *WAYS], help=argparse.SUPPRESS
+    )
     args = parser.parse_args()
     if args.side:
         child(args)
     else:
-        shown = start_table if args.case == START else table
+        shown = {START: start_table, STATIC: static_table}.get(args.case, table)
         sys.exit(0 if shown(args) else 1)
 
 

@@ -102,7 +102,7 @@ def start_spark() -> Any:
 
 def start_tuned(*options: str) -> Any:
     """Start Spark as a program of dstreams does; *options* are of the JVM."""
-    from dstreams.spark.context import tuned_context
+    from dstreams.spark.spark_context import tuned_context
 
     conf = {
         "spark.ui.enabled": "false",

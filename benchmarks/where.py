@@ -278,7 +278,7 @@ def run_yardstick_of_blocks(rdd: Any) -> None:
 
 def context_of(settings: list[str], directory: str, *, is_watched: bool) -> Any:
     """Start the context of a side."""
-    from dstreams.spark.context import tuned_context
+    from dstreams.spark.spark_context import tuned_context
 
     os.environ[TASKS] = os.path.join(directory, "tasks")
     os.makedirs(os.environ[TASKS])

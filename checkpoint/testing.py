@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 from checkpoint.errors import AlreadyExistsError, CheckpointError
-from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
+from checkpoint.log.batch_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes, RawVersion, StateBackend, pairs_checksum
 from checkpoint.storage.files import Files
 
@@ -61,15 +61,15 @@ def _check_round_trip(files: Files) -> None:
     ]
     for name, chunks in cases:
         data = b"".join(chunks)
-        require(not files.exists(name), f"{name} exists before it is created")
-        require(files.create(name, iter(chunks)) == len(data), f"create({name}) must return size")
-        require(files.exists(name), f"{name} does not exist after create")
-        require(files.read(name) == data, f"read({name}) is not what was created")
+        expect(not files.exists(name), f"{name} exists before it is created")
+        expect(files.create(name, iter(chunks)) == len(data), f"create({name}) must return size")
+        expect(files.exists(name), f"{name} does not exist after create")
+        expect(files.read(name) == data, f"read({name}) is not what was created")
         for chunk_bytes in (100_003, 1 << 22):
             parts = list(files.read_chunks(name, chunk_bytes))
-            require(b"".join(parts) == data, f"read_chunks({name}) is not what was created")
+            expect(b"".join(parts) == data, f"read_chunks({name}) is not what was created")
             lengths_ok = all(0 < len(part) <= chunk_bytes for part in parts)
-            require(lengths_ok, f"read_chunks({name}) has a chunk that is empty or too long")
+            expect(lengths_ok, f"read_chunks({name}) has a chunk that is empty or too long")
 
 
 def _check_create_once(files: Files) -> None:
@@ -77,7 +77,7 @@ def _check_create_once(files: Files) -> None:
     for content in (b"second", b"first", b""):
         again = functools.partial(files.create, "a/once", [content])
         require_raises(AlreadyExistsError, again)
-        require(files.read("a/once") == b"first", "a second create has changed the file")
+        expect(files.read("a/once") == b"first", "a second create has changed the file")
 
 
 def _check_failed_create_leaves_nothing(files: Files) -> None:
@@ -89,13 +89,13 @@ def _check_failed_create_leaves_nothing(files: Files) -> None:
         try:
             files.create("a/torn", chunks(error))
         except BaseException as raised:
-            require(raised is error, f"create must pass on {error!r}, got {raised!r}")
+            expect(raised is error, f"create must pass on {error!r}, got {raised!r}")
         else:
-            require(False, f"create must pass on {error!r}")
-        require(not files.exists("a/torn"), "a create that failed has left a file")
-        require(files.list("") == [], "a create that failed is listed")
+            expect(False, f"create must pass on {error!r}")
+        expect(not files.exists("a/torn"), "a create that failed has left a file")
+        expect(files.list("") == [], "a create that failed is listed")
     files.create("a/torn", [b"whole"])
-    require(files.read("a/torn") == b"whole", "the name is spoilt after a create that failed")
+    expect(files.read("a/torn") == b"whole", "the name is spoilt after a create that failed")
 
 
 def _check_one_creator_wins(files: Files) -> None:
@@ -113,30 +113,30 @@ def _check_one_creator_wins(files: Files) -> None:
         for name in ("race/1", "race/2", "race/3"):
             creators = range(RACING_CREATORS)
             won = list(threads.map(create, [name] * RACING_CREATORS, creators))
-            require(sum(won) == 1, f"of creates that race for one name {sum(won)} succeed, 1 must")
+            expect(sum(won) == 1, f"of creates that race for one name {sum(won)} succeed, 1 must")
             winner = bytes([won.index(True)]) * 150_000
-            require(files.read(name) == winner, "the file is not that of the creator who won")
+            expect(files.read(name) == winner, "the file is not that of the creator who won")
 
 
 def _check_list(files: Files) -> None:
-    require(files.list("") == [], "new files must list nothing")
+    expect(files.list("") == [], "new files must list nothing")
     names = ["a/b/1", "a/b/10", "a/b/2", "a/bc", "a0", "b"]
     for name in reversed(names):
         files.create(name, [b"."])
     for prefix in ("", "a", "a/", "a/b", "a/b/", "a/b/1", "b", "c", "c/d/", "b/"):
         expected = sorted(name for name in names if name.startswith(prefix))
         found = files.list(prefix)
-        require(found == expected, f"list({prefix!r}) must be {expected}, got {found}")
+        expect(found == expected, f"list({prefix!r}) must be {expected}, got {found}")
 
 
 def _check_directories(files: Files) -> None:
-    require(files.directories() == [], "directories() of nothing is not empty")
+    expect(files.directories() == [], "directories() of nothing is not empty")
     for name in ("b/1", "b/c/2", "a/3", "d"):
         files.create(name, [b"x"])
-    require(files.directories() == ["a", "b"], "directories() must be those in the root, sorted")
-    require(files.directories("b") == ["c"], "directories(b) must be those in b")
+    expect(files.directories() == ["a", "b"], "directories() must be those in the root, sorted")
+    expect(files.directories("b") == ["c"], "directories(b) must be those in b")
     for name in ("a", "d", "e"):
-        require(files.directories(name) == [], f"directories({name}) of none is not empty")
+        expect(files.directories(name) == [], f"directories({name}) of none is not empty")
 
 
 def _check_delete(files: Files) -> None:
@@ -145,17 +145,17 @@ def _check_delete(files: Files) -> None:
     files.delete("a/gone")
     files.delete("a/gone")
     files.delete("never/there")
-    require(not files.exists("a/gone"), "a deleted file exists")
-    require(files.list("") == ["a/kept"], "delete must delete one file and no other")
+    expect(not files.exists("a/gone"), "a deleted file exists")
+    expect(files.list("") == ["a/kept"], "delete must delete one file and no other")
     files.create("a/gone", [b"new"])
-    require(files.read("a/gone") == b"new", "a deleted name must be free again")
+    expect(files.read("a/gone") == b"new", "a deleted name must be free again")
 
 
 def _check_missing(files: Files) -> None:
     for name in ("missing", "no/such/file"):
         require_raises(FileNotFoundError, functools.partial(files.read, name))
         require_raises(FileNotFoundError, functools.partial(_read_in_chunks, files, name))
-        require(not files.exists(name), f"{name} exists and was never created")
+        expect(not files.exists(name), f"{name} exists and was never created")
 
 
 def _check_names(files: Files) -> None:
@@ -165,7 +165,7 @@ def _check_names(files: Files) -> None:
             require_raises(ValueError, functools.partial(call, name))
     for prefix in ("/", "../", "a//", "."):
         require_raises(ValueError, functools.partial(files.list, prefix))
-    require(files.list("") == [], "a refused name has left a file")
+    expect(files.list("") == [], "a refused name has left a file")
 
 
 _FILE_CHECKS: tuple[Callable[[Files], None], ...] = (
@@ -227,7 +227,7 @@ def _require_version(
     require_equal(list(version.scan()), list(pairs), f"scan {what}")
     require_equal(list(version.scan_index()), list(index), f"scan_index {what}")
     require_equal(version.count(), len(pairs), f"count {what}")
-    require(version.size_bytes() >= 0, f"size_bytes {what} must not be negative")
+    expect(version.size_bytes() >= 0, f"size_bytes {what} must not be negative")
     records = dict(pairs)
     keys = [*reversed(records), b"?", *records]
     wanted = [records.get(key) for key in keys]
@@ -252,9 +252,9 @@ def _check_commit(backend: StateBackend) -> None:
     first = _commit(backend, EMPTY, 2, [(b"sa", b"1."), (b"sc", b"3.")], index=([b"t1", b"t2"], ()))
     require_equal(first.count, 2, "count of a commit")
     require_equal(first.partition, 0, "partition of a commit")
-    require(first.size_bytes > 0, "size_bytes of a commit must be its size")
+    expect(first.size_bytes > 0, "size_bytes of a commit must be its size")
     digest = "" if first.file is None else first.file.digest
-    require(digest != "", "digest of a commit must be unique")
+    expect(digest != "", "digest of a commit must be unique")
     puts, index = [(b"sa", b"11."), (b"sb", b"2.")], ([b"t2", b"t3"], [b"t1", b"not there"])
     second = _commit(backend, first.version_id, 2, puts, [b"sc"], index)
     _require_content(backend, second.version_id, [(b"sa", b"11."), (b"sb", b"2.")], [b"t2", b"t3"])
@@ -374,9 +374,9 @@ def _check_failed_commit(backend: StateBackend) -> None:
         try:
             backend.commit(_store(), root, parts(error), CODEC)  # type: ignore[arg-type]
         except BaseException as raised:
-            require(raised is error, f"commit must pass on {error!r}, got {raised!r}")
+            expect(raised is error, f"commit must pass on {error!r}, got {raised!r}")
         else:
-            require(False, f"commit must pass on {error!r}")
+            expect(False, f"commit must pass on {error!r}")
     _require_content(backend, root, [(b"sa", b"0.")])
     later = _commit(backend, root, 2, [(b"sb", b"2.")]).version_id
     _require_content(backend, later, [(b"sa", b"0."), (b"sb", b"2.")])
@@ -412,7 +412,7 @@ _BACKEND_CHECKS: tuple[Callable[[StateBackend], None], ...] = (
 )  # fmt: skip
 
 
-def require(condition: bool, message: str) -> None:
+def expect(condition: bool, message: str) -> None:
     """Raise ``AssertionError`` unless *condition* holds."""
     if not condition:
         raise AssertionError(message)

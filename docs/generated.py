@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dstreams
 from dstreams.cli import main as cli
-from dstreams.common.configuration import COUNT, FLAG, Configuration, Kind
-from dstreams.common.settings import Settings
+from dstreams.common.settings import COUNT, FLAG, Configuration, Kind, Settings
 from dstreams.structured.api import reader, writer
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.sources import kafka_options
@@ -205,11 +205,22 @@ _PARTS: dict[str, Callable[[], str]] = {
     "errors": _errors,
     "names of dstreams.structured": lambda: _others(
         "dstreams.structured",
-        without={"GroupState", "GroupStateTimeout", "OutputMode", "TestGroupState"},
+        without=set(dstreams.__all__),
     ),
     "names of dstreams.kafka": lambda: names_of("dstreams.kafka"),
     "names of dstreams.testing": lambda: names_of(
-        "dstreams.testing", "run_batches", "BatchDriver", "ManualClock"
+        "dstreams.testing",
+        "run_batches",
+        "BatchDriver",
+        "StreamTester",
+        "ManualClock",
+        "replay",
+        "Replay",
+        "ReplayedBatch",
+        "MapWithStateTester",
+        "FlatMapGroupsWithStateTester",
+        "MapGroupsWithStateTester",
+        "TransformWithStateTester",
     ),
 }
 """The generators, by the text of the comment."""

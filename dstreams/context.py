@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, TypeVar, overload
@@ -17,14 +17,22 @@ from dstreams.common.callables import call_site, describe, require_arity
 from dstreams.common.clock import Clock, SystemClock
 from dstreams.common.durations import batch_datetime, require_duration_ms
 from dstreams.common.redaction import mask_by
-from dstreams.common.settings import UNLIMITED_MS, Settings
-from dstreams.dstream.block_dstream import BlockDStream, blocks_of
+from dstreams.common.settings import COUNT, UNLIMITED_MS, Settings
+from dstreams.dstream.block_dstream import BlockDStream, derived_blocks
 from dstreams.dstream.dstream import DStream
 from dstreams.engine.engine import Engine
 from dstreams.engine.inspection import explanation, graph_nodes, node_numbers, state_access
 from dstreams.engine.lifecycle import StreamingContextState, StreamRunner
-from dstreams.engine.recovery.compatibility import RestoreReport
-from dstreams.engine.recovery.recover import RecoveredStream, recover, spark_for, spark_of_setup
+from dstreams.engine.recovery.adoption import adopt as take_over_spark
+from dstreams.engine.recovery.compatibility import RestoreReport, require_fit
+from dstreams.engine.recovery.recover import (
+    Program,
+    RecoveredStream,
+    recover,
+    spark_for,
+    spark_of_setup,
+)
+from dstreams.engine.replay import Replay, open_replay, taken, taking
 from dstreams.engine.startup import EngineConfig, check_graph, warn_of_refusals
 from dstreams.errors import (
     InvalidStreamError,
@@ -41,6 +49,7 @@ from dstreams.monitoring.listener_bus import ListenerBus, load_listener
 from dstreams.monitoring.monitor import Monitor, RunInfo
 from dstreams.monitoring.progress import RecentProgress, StreamingProgress, stream_progress
 from dstreams.monitoring.registry import registry
+from dstreams.monitoring.state_queries import LiveState
 from dstreams.monitoring.status import StreamStatus
 from dstreams.sources.file_formats import FixedRecords, FormatName, ReadFiles, file_format
 from dstreams.sources.file_stream import FileSource
@@ -48,11 +57,10 @@ from dstreams.sources.queue import QueueSource
 from dstreams.sources.rate import RateSource
 from dstreams.sources.receiver import Receiver
 from dstreams.sources.receiver_source import ReceiverSource
-from dstreams.sources.socket import SocketTextSource
-from dstreams.sources.socket_receiver import SocketReceiver
+from dstreams.sources.socket import SocketReceiver, SocketTextSource
 from dstreams.sources.source import Source
-from dstreams.spark.context import require_running, require_spark, warn_if_untuned
 from dstreams.spark.jvm import set_checkpoint_directory
+from dstreams.spark.spark_context import require_running, require_spark, warn_if_untuned
 from dstreams.spark.worker_python import use_driver_python
 from dstreams.state.state_classes import AllowedClasses, Upgrade, classes_of_program
 
@@ -95,6 +103,10 @@ class StreamingContext:
     """
 
     _dstreams_driver_only: ClassVar[bool] = True
+    _adopts: ClassVar[str | None] = None
+    """The checkpoint of Spark that contexts of this process take over; of ``dstreams run``."""
+    _adopts_states: ClassVar[Mapping[str, str] | None] = None
+    """The same for *states* of :meth:`restore`."""
 
     def __init__(
         self,
@@ -194,8 +206,10 @@ class StreamingContext:
                 users, an input cannot be read again, or the code it refers to is missing.
         """
         require_arity(setupFunc, (0,), "getOrCreate", "f() -> StreamingContext")
+        if taken() is not None:
+            return _set_up(setupFunc)
         try:
-            found = recover(checkpointPath)
+            found = recover(checkpointPath, adopts=cls._adopts is not None)
             if found is not None:
                 return cls._recovered(checkpointPath, found)
         except RestartError as error:
@@ -204,6 +218,8 @@ class StreamingContext:
             logger.warning(
                 "starting from scratch; the existing checkpoint is left in place: %s", error
             )
+        if cls._adopts is not None:
+            return cls.restore(checkpointPath, setupFunc)
         return _with_directory(_set_up(setupFunc), checkpointPath)
 
     @overload
@@ -215,6 +231,8 @@ class StreamingContext:
         *,
         dryRun: Literal[False] = False,
         allowRemoved: Iterable[str] = (),
+        adopt: str | None = None,
+        states: Mapping[str, str] | None = None,
     ) -> Self: ...
 
     @overload
@@ -226,6 +244,8 @@ class StreamingContext:
         *,
         dryRun: Literal[True],
         allowRemoved: Iterable[str] = (),
+        adopt: str | None = None,
+        states: Mapping[str, str] | None = None,
     ) -> RestoreReport: ...
 
     @classmethod
@@ -236,6 +256,8 @@ class StreamingContext:
         *,
         dryRun: bool = False,
         allowRemoved: Iterable[str] = (),
+        adopt: str | None = None,
+        states: Mapping[str, str] | None = None,
     ) -> Self | RestoreReport:
         """Create the context with *setupFunc* and give it the state of an earlier run.
 
@@ -257,6 +279,14 @@ class StreamingContext:
             dryRun: only report what would happen and what prevents it. Everything that
                 *setupFunc* creates is stopped again; an existing SparkContext is left running.
             allowRemoved: uids of operators and inputs whose state or progress may be discarded.
+            adopt: path or URL of a checkpoint of ``pyspark.streaming`` in another directory. If
+                *checkpointPath* holds no checkpoint, one is written there with the state and the
+                progress of Spark's, which stays as it is. Stop Spark first. The state is unpickled,
+                which runs code: only this user may be able to write to the directory.
+            states: for a checkpoint of Spark whose graph is lost: by uid of an
+                ``updateStateByKey``, the directory ``UUID/rdd-NUMBER`` in *adopt* with its state,
+                as ``dstreams adopt --list`` shows it. The graph is not read then, so inputs begin
+                with what is new to them.
 
         Returns:
             The context, ready to start; with *dryRun*, a printable report.
@@ -266,15 +296,29 @@ class StreamingContext:
             RestartError: if the checkpoint is damaged or does not match the streams. The error
                 lists every mismatch; nothing was changed, and a SparkContext that *setupFunc*
                 created is stopped.
+            EnvironmentNotReadyError: if *adopt* needs a package that is not installed.
         """
         require_arity(setupFunc, (0,), "restore", "f() -> StreamingContext")
-        found = recover(checkpointPath)
+        if taken() is not None and not dryRun:
+            return _set_up(setupFunc)
+        adopt, states = adopt or cls._adopts, states or cls._adopts_states
+        if states and adopt is None:
+            raise InvalidStreamError("states of restore are in a checkpoint of Spark; give adopt")
+        found = recover(checkpointPath, adopts=adopt is not None)
         with spark_of_setup(is_kept=not dryRun):
             ssc, report = _set_up(setupFunc), RestoreReport(None)
+            if found is None and adopt is not None:
+                directory, now_ms = None if dryRun else checkpointPath, ssc._clock.now_ms()
+                removed = tuple(allowRemoved)
+                report = take_over_spark(adopt, directory, ssc._program, now_ms, removed, states)
+                found = None if dryRun else recover(checkpointPath)
             if found is not None:
-                report, found = found.compare(ssc._graph, ssc._sc, tuple(allowRemoved))
+                classes = None  # a start checks them
+                if dryRun:
+                    classes = classes_of_program(ssc._graph, allowed=ssc._allowed_classes)
+                report, found = found.compare(ssc._graph, ssc._sc, tuple(allowRemoved), classes)
                 if not dryRun:
-                    _require_fit(report, found)
+                    require_fit(report, found.files.url)
                     ssc._recovered_stream = found
             if dryRun:
                 ssc._life.finish()
@@ -300,8 +344,7 @@ class StreamingContext:
             setupFunc: ``f() -> StreamingContext``; defines the streams without starting them.
 
         Raises:
-            InvalidStreamError: as in :meth:`getOrCreate`.
-            RestartError: as in :meth:`getOrCreate`.
+            The errors of :meth:`getOrCreate`.
         """
         require_arity(setupFunc, (0,), "getActiveOrCreate", "f() -> StreamingContext")
         active = cls.getActive()
@@ -329,7 +372,9 @@ class StreamingContext:
             EnvironmentNotReadyError: if the Python workers lack something dstreams needs.
             StreamLifecycleError: if the context was stopped, or another one is active.
         """
-        if self._life.start(self._clock) and self._checkpoint_directory is not None:
+        if (take := taken()) is not None:
+            take(self)
+        elif self._life.start(self._clock) and self._checkpoint_directory is not None:
             warn_of_refusals(self._graph)
 
     def step(self, n: int = 1) -> BatchInfos:
@@ -365,8 +410,10 @@ class StreamingContext:
             Exception: any error that prevents opening a source or taking over the checkpoint
                 directory; the context is stopped.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
+        COUNT.require(n, "n of step")
+        if (take := taken()) is not None:
+            take(self)
+            return BatchInfos([])
         return BatchInfos(self._life.step(n, self._clock))
 
     def awaitTermination(self, timeout: float | None = None) -> None:
@@ -382,15 +429,7 @@ class StreamingContext:
         self._life.wait(timeout)
 
     def awaitTerminationOrTimeout(self, timeout: float | None = None) -> bool:
-        """Wait until the streams are stopped. Return whether they are.
-
-        Args:
-            timeout: maximum wait in seconds. None: no limit.
-
-        Raises:
-            BatchFailedError: if a batch failed, now or earlier; the first one if several did.
-            IncompleteStopError: if a graceful stop skipped batches or received records.
-        """
+        """Wait as in :meth:`awaitTermination`. Return whether the streams are stopped."""
         return self._life.wait(timeout)
 
     def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
@@ -461,6 +500,56 @@ class StreamingContext:
     def _progress_of(self, batch: BatchInfo) -> StreamingProgress:
         return stream_progress(batch, self._monitor.id, self._monitor.run_id, self._monitor.name)
 
+    def state(self, uid: str | None = None) -> LiveState:
+        """Return the state of an operator, for look-ups while the streams run.
+
+        ::
+
+            ssc.state("counts").get("alice")
+
+        Args:
+            uid: the operator, as in its ``uid=``; None if only one has state.
+
+        Raises:
+            InvalidStreamError: no operator has this uid; the error lists the uids.
+            StreamLifecycleError: the streams do not run; :class:`dstreams.CheckpointState`
+                reads the checkpoint.
+        """
+        states = self._monitor.states
+        if states is None:
+            raise StreamLifecycleError(
+                "there is no state to look up: the streams do not run, or none of them has state; "
+                "dstreams.CheckpointState(directory) reads the state of a checkpoint"
+            )
+        return states.state(uid)
+
+    def at(self, batchTime: int, setupFunc: Callable[[], StreamingContext] | None = None) -> Replay:
+        """Open the states after an earlier batch, and the batches since then, in a copy.
+
+        ::
+
+            with ssc.at(1_795_464_900_000) as then:
+                then.state("counts").get("alice")
+                then.step()                         # the next recorded batch, over the same input
+
+        Only reads the checkpoint directory, whose streams may be running. Outputs are replaced by
+        recorders. :func:`dstreams.testing.replay` runs a range of batches.
+
+        Args:
+            batchTime: time of a committed batch that the checkpoint keeps, in milliseconds.
+            setupFunc: ``f() -> StreamingContext``; defines changed streams to step with. None: the
+                streams that are recorded in the checkpoint.
+
+        Raises:
+            StreamLifecycleError: there is no checkpoint directory.
+            InvalidStreamError: that batch is not kept; the error names the nearest ones.
+            RestartError: the checkpoint is damaged, or does not match the streams.
+            SourceError: input of the batches since then is not available any more.
+        """
+        if self._checkpoint_directory is None:
+            raise StreamLifecycleError("at() needs the checkpoint directory; call ssc.checkpoint()")
+        return self._replay(self._checkpoint_directory, setupFunc, after_ms=batchTime)
+
     def explain(self) -> None:
         """Print the graph, its durable parts, and the delivery guarantee of each output.
 
@@ -478,8 +567,8 @@ class StreamingContext:
         <BLANKLINE>
         == Outputs ==
         pprint-0, pprint at ...
-          at most once: there is no checkpoint directory: no batch runs twice, and what the end of
-          the driver cuts off is lost
+          at most once: without a checkpoint directory no batch runs twice, and a batch that is
+          running when the driver ends is lost
         """
         plan, is_durable = self._plan()
         print(explanation(plan, is_durable, self._problem(), self._settings))  # noqa: T201
@@ -521,6 +610,9 @@ class StreamingContext:
         self._require_initialized("the checkpoint directory cannot be set")
         if not isinstance(directory, str) or not directory:
             raise InvalidStreamError(f"directory must be a path or URL, got {directory!r}")
+        if taken() is not None:
+            self._checkpoint_directory = directory
+            return
         try:
             files = open_files(directory)
             # Spark would look for a path without a scheme on Hadoop's default file system.
@@ -543,8 +635,9 @@ class StreamingContext:
             classes: the classes.
             upgrade: ``f(name, fields) -> value``, called for a stored instance whose class no
                 longer exists or has lost or renamed a field. *name* is the module and name of the
-                class, *fields* its stored fields. Returns the replacement. None: refuse such an
-                instance.
+                class, *fields* its stored fields. Returns the replacement. A class method
+                ``migrate(old)`` of the class comes first. None: refuse such an instance; if it is
+                a whole state, at the start.
 
         Raises:
             InvalidStreamError: if one of them is not a data class.
@@ -597,7 +690,7 @@ class StreamingContext:
                 connection. Called once per connection, on a thread of the driver. It decides the
                 maximum length of a record and how to treat undecodable bytes.
             storageLevel: accepted for compatibility; records wait in the driver until their batch.
-            uid: as in :meth:`receiverStream`.
+            uid: as in :meth:`socketTextStream`.
 
         Raises:
             InvalidStreamError: if *hostname* and *port* are not a valid address, or *converter* is
@@ -621,8 +714,7 @@ class StreamingContext:
 
         Args:
             directory: path, URL, or Hadoop glob pattern for several directories.
-            uid: name under which its progress is stored, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: derived from its position.
+            uid: as in :meth:`socketTextStream`.
         """
         source = FileSource(directory, "textFileStream", new_since_ms=self._clock.now_ms())
         return self._input(source, "textFileStream", uid)
@@ -638,7 +730,7 @@ class StreamingContext:
         Args:
             directory: as in :meth:`textFileStream`.
             recordLength: length of a record in bytes.
-            uid: as in :meth:`textFileStream`.
+            uid: as in :meth:`socketTextStream`.
 
         Raises:
             InvalidStreamError: if *recordLength* is not a positive integer.
@@ -685,7 +777,7 @@ class StreamingContext:
                 ``math.inf`` for no limit. None: ``spark.dstreams.fileStream.maxFileAge``, by
                 default the remember window, as in Spark: a file moved in with an older modification
                 time is not new.
-            uid: as in :meth:`textFileStream`.
+            uid: as in :meth:`socketTextStream`.
 
         Raises:
             InvalidStreamError: if a function does not accept these arguments, *read* is unknown,
@@ -695,13 +787,15 @@ class StreamingContext:
         Semantics: org.apache.spark.streaming.StreamingContext.fileStream (4.3), with *read*
             instead of a Hadoop InputFormat.
         """
+        if maxFilesPerBatch is not None:
+            COUNT.require(maxFilesPerBatch, "maxFilesPerBatch of fileStream")
         source = FileSource(
             directory,
             "fileStream",
             file_format(read, "fileStream"),
             filter,
             self._clock.now_ms() if newFilesOnly else None,
-            _require_count(maxFilesPerBatch),
+            maxFilesPerBatch,
             _require_age_ms(maxFileAge),
         )
         return self._input(source, "fileStream", uid)
@@ -725,8 +819,7 @@ class StreamingContext:
             default: RDD or records for batches after the queue is empty. None: an empty RDD.
             replayable: store the records in the checkpoint, so that a restart resumes with them.
                 Otherwise a checkpoint of this stream cannot be resumed, as in Spark.
-            uid: name under which its progress is stored, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: derived from its position.
+            uid: as in :meth:`socketTextStream`.
 
         Raises:
             InvalidStreamError: if an item is neither an RDD nor a collection, or a *replayable*
@@ -755,8 +848,7 @@ class StreamingContext:
             rampUpTime: seconds over which the rate grows linearly from 0 to *rowsPerSecond*.
             numPartitions: partitions of each batch's RDD. None: one for small batches, up to
                 ``defaultParallelism`` for large ones.
-            uid: name under which its progress is stored, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: derived from its position.
+            uid: as in :meth:`socketTextStream`.
 
         Raises:
             InvalidStreamError: if a parameter is out of range.
@@ -779,8 +871,7 @@ class StreamingContext:
 
         Args:
             receiver: a :class:`dstreams.Receiver`; each stream needs its own.
-            uid: name under which its progress is stored, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: derived from its position.
+            uid: as in :meth:`socketTextStream`.
 
         Raises:
             InvalidStreamError: if *receiver* is not a Receiver, or already belongs to a stream. At
@@ -882,7 +973,7 @@ class StreamingContext:
         make: Callable[[RDD[Any]], RDD[pa.RecordBatch]],
         schema: pa.Schema,
     ) -> BlockDStream:
-        return blocks_of(stream, operation, make, schema)
+        return derived_blocks(stream, operation, make, schema)
 
     def _input(self, source: Source, operation: str, uid: str | None = None) -> DStream[Any]:
         self._require_initialized("inputs cannot be added")
@@ -977,26 +1068,72 @@ class StreamingContext:
             return str(error)
         return None
 
+    @property
+    def _program(self) -> Program:
+        classes = classes_of_program(self._graph, allowed=self._allowed_classes)
+        return Program(self._graph, self._sc, self._settings, self, classes, self._given_settings)
+
     @classmethod
-    def _recovered(cls: type[Self], directory: str, found: RecoveredStream) -> Self:
-        """Recreate the context of an earlier run."""
+    def _replay(
+        cls,
+        checkpoint: str,
+        setup: Callable[[], StreamingContext] | None = None,
+        **options: Any,
+    ) -> Replay:
+        """Open a replay with the streams of *setup*, or with those of the checkpoint if None.
+
+        *options* are those of :func:`dstreams.engine.replay.open_replay`.
+        """
+        if setup is not None:
+            require_arity(setup, (0,), "replay", "f() -> StreamingContext")
+
+        def recorded(found: RecoveredStream) -> Program:
+            with taking(_not_in_setup):
+                return cls._recorded(found)._program
+
+        if setup is None:
+            return open_replay(checkpoint, recorded, **options)
+        other = setup
+
+        def define(_: RecoveredStream) -> Program:
+            with taking(_not_in_setup):
+                return _set_up(other)._program
+
+        return open_replay(checkpoint, define, recorded, **options)
+
+    @classmethod
+    def _recorded(cls: type[Self], found: RecoveredStream) -> Self:
+        """Return a context with the recorded streams."""
         make: Callable[..., Self] = cls
         with spark_for(found.description) as spark:
             seconds = found.description["batch_ms"] / 1000
             ssc = make(spark, seconds, settings=found.payload.settings)
             ssc._graph = found.graph(spark, ssc)
+            return ssc
+
+    @classmethod
+    def _recovered(cls: type[Self], directory: str, found: RecoveredStream) -> Self:
+        """Recreate the context of an earlier run."""
+        with spark_for(found.description):
+            ssc = cls._recorded(found)
             ssc._recovered_stream = found
             return _with_directory(ssc, directory)
 
     def _check_graph(self) -> Callable[[], Engine]:
         """Check the graph and return a function that opens the engine."""
+        if self._adopts is not None and self._recovered_stream is None:
+            raise InvalidStreamError(
+                f"--adopt {without_secrets(self._adopts)}: this program begins from scratch; "
+                "create the context with StreamingContext.getOrCreate or restore, and a directory "
+                "of its own"
+            )
         config = EngineConfig(
             self._sc,
             self._clock,
             self._settings,
             self._checkpoint_directory,
             self._life.report,
-            self._tell,
+            self._notify,
             self,
             self._given_settings,
             self._recovered_stream,
@@ -1017,7 +1154,7 @@ class StreamingContext:
 
         return open_engine
 
-    def _tell(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         self._monitor.record(event)
         self._bus.post(event)
 
@@ -1035,35 +1172,15 @@ class JavaCalls:
     """
 
     def __init__(self, context: StreamingContext) -> None:
-        self._context = context
-
-    def start(self) -> None:
-        """Start the streams."""
-        self._context.start()
-
-    def stop(self, stopSparkContext: bool = True, stopGracefully: bool = False) -> None:
-        """Stop the streams, and the SparkContext unless asked not to."""
-        self._context.stop(stopSparkContext, stopGracefully)
-
-    def close(self) -> None:
-        """Stop the streams and the SparkContext."""
-        self._context.stop()
-
-    def awaitTermination(self) -> None:
-        """Wait until the streams are stopped."""
-        self._context.awaitTermination()
-
-    def awaitTerminationOrTimeout(self, timeout: int) -> bool:
-        """Wait up to *timeout* milliseconds. Return whether the streams are stopped."""
-        return self._context.awaitTerminationOrTimeout(timeout / 1000)
-
-    def getState(self) -> Any:
-        """Return the lifecycle state of the context."""
-        return self._context.getState()
-
-    def sparkContext(self) -> Any:
-        """Return the JavaSparkContext."""
-        return self._context.sparkContext._jsc
+        self.start = context.start
+        self.stop = context.stop  # Java passes its arguments by position
+        self.close = context.stop
+        self.awaitTermination = context.awaitTermination
+        self.getState = context.getState
+        self.sparkContext = lambda: context.sparkContext._jsc
+        self.awaitTerminationOrTimeout = lambda timeout_ms: context.awaitTerminationOrTimeout(
+            timeout_ms / 1000
+        )
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -1087,16 +1204,10 @@ def _opened(engine: Engine, run_id: str) -> RunInfo:
     )
 
 
-def _require_fit(report: RestoreReport, found: RecoveredStream) -> None:
-    """Raise RestartError for the refusals of *report* and log its notes."""
-    if report.refusals:
-        raise RestartError(
-            f"{found.files.url} cannot be restored into these streams; nothing was changed:"
-            + "".join(f"\n- {refusal}" for refusal in report.refusals)
-        )
-    logger.info("%s", report)
-    for note in report.notes:
-        logger.warning("%s", note)
+def _not_in_setup(_: StreamingContext) -> None:
+    raise StreamLifecycleError(
+        "the setup function of a replay starts its streams; let it define and return them only"
+    )
 
 
 def _with_directory(ssc: Self, directory: str) -> Self:
@@ -1113,14 +1224,6 @@ def _set_up(setup: Callable[[], Self]) -> Self:
             f"{describe(setup)} returned {type(ssc).__name__}; end it with: return ssc"
         )
     return ssc
-
-
-def _require_count(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-        return value
-    raise InvalidStreamError(
-        f"maxFilesPerBatch must be a whole number of files, at least 1, or None, got {value!r}"
-    )
 
 
 def _require_age_ms(seconds: object) -> int | None:

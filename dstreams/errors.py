@@ -1,19 +1,19 @@
-"""The kinds of error that dstreams raises, chosen by what the reader has to do next.
+"""The errors that dstreams raises, by what the reader has to do next.
 
 ======================== ==============================================================
-InvalidStreamError       change the program: a parameter, a function, a stream graph
+InvalidStreamError       change the program: a parameter, a function, the graph
 StreamLifecycleError     change the order of calls: after start, after stop, two contexts
-EnvironmentNotReadyError change the machine: Java, Spark or what workers need is missing or too old
-BatchFailedError         look at the batch: the cause is the exception of the user's code
-DurabilityError          look at the storage, or the output: the batch must not count; the stream
-                         stopped
-RestartError             look at the checkpoint directory: what is there cannot be taken up
-OutputConflictError      look at the output: it has what another history of the checkpoint wrote
-SourceError              look at the source: a directory, a socket, a line that is too long
-IncompleteStopError      look at the input: a graceful stop could not run all that was received
+EnvironmentNotReadyError change the machine: Java, Spark or a package is missing or too old
+BatchFailedError         fix the code of the batch: its exception is the cause
+DurabilityError          fix the storage or the output: the batch is not committed, the stream stops
+RestartError             fix the checkpoint directory: the stream cannot resume from it
+OutputConflictError      fix the output: another history of the checkpoint wrote there
+SourceError              fix the source: a directory, a socket, a line that is too long
+IncompleteStopError      check the input: a graceful stop did not process everything received
 ======================== ==============================================================
 
-The second bases keep programs alive that catch the builtin exceptions PySpark raises.
+The second base classes are the builtin exceptions that PySpark raises, for programs that catch
+these.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 
 class StreamError(Exception):
-    """Base of every error that dstreams raises on purpose."""
+    """Base class of the errors of dstreams."""
 
 
 class InvalidStreamError(StreamError, ValueError):
-    """A stream was defined in a way that can never run."""
+    """A stream is defined in a way that can never run."""
 
 
 class StreamLifecycleError(StreamError, RuntimeError):
-    """A call came at a time in the life of the context when it cannot be obeyed."""
+    """A call is not possible in this state of the context."""
 
 
 class EnvironmentNotReadyError(StreamError, RuntimeError):
-    """Java, Spark, or the Python here or of the workers, cannot run dstreams."""
+    """Java, Spark, or the Python of the driver or the workers cannot run dstreams."""
 
 
 class RestartError(StreamError, RuntimeError):
-    """An earlier run left state in the checkpoint directory that this one cannot go on from."""
+    """The stream cannot resume from the state that an earlier run left in the checkpoint."""
 
 
 class OutputConflictError(RestartError):
-    """An output has a batch that this checkpoint has not begun, so the stream stopped."""
+    """An output contains a batch that this checkpoint has not begun, so the stream stopped."""
 
 
 class SourceError(StreamError, RuntimeError):
@@ -54,20 +54,20 @@ class SourceError(StreamError, RuntimeError):
 
 
 class MissingInputError(SourceError):
-    """Files that a batch reads are not there; what is made of them waits until they are."""
+    """Files that a batch reads are missing; states and windows that need them wait for them."""
 
 
 class DecodeError(SourceError):
     """A record of a topic could not be decoded.
 
     Args:
-        topic: its topic.
+        topic: topic of the record.
         partition: partition of the topic.
-        offset: its place in the partition.
+        offset: offset in the partition.
         part: ``key`` or ``value``.
-        decoder: what was to decode it.
-        reason: why it did not.
-        remedy: how to have such records left out.
+        decoder: name of the decoder.
+        reason: its error.
+        remedy: the option that skips such records.
     """
 
     def __init__(
@@ -80,44 +80,31 @@ class DecodeError(SourceError):
         reason: str,
         remedy: str = "badRecords='DROPMALFORMED'; then deadLetters() has them",
     ) -> None:
-        super().__init__(
-            f"topic {topic!r}, partition {partition}, offset {offset}: {decoder} cannot decode the "
-            f"{part} ({reason}); mend the decoder or who writes the topic, or have such records "
-            f"left out, by {remedy}"
-        )
+        super().__init__(topic, partition, offset, part, decoder, reason, remedy)  # for pickling
         self.topic, self.partition, self.offset, self.part = topic, partition, offset, part
         self.decoder, self.reason, self.remedy = decoder, reason, remedy
 
-    def __reduce__(self) -> tuple[type[DecodeError], tuple[Any, ...]]:
+    def __str__(self) -> str:
         return (
-            type(self),
-            (
-                self.topic,
-                self.partition,
-                self.offset,
-                self.part,
-                self.decoder,
-                self.reason,
-                self.remedy,
-            ),
+            f"topic {self.topic!r}, partition {self.partition}, offset {self.offset}: "
+            f"{self.decoder} cannot decode the {self.part} ({self.reason}); correct the decoder or "
+            f"the producer, or skip such records with {self.remedy}"
         )
 
 
 class BatchFailedError(StreamError, RuntimeError):
-    """A batch failed; ``__cause__`` is what was raised.
+    """A batch failed; ``__cause__`` is the original exception.
 
-    The message names operation, function and the line of the user's program. If a job of Spark
-    failed, the cause is PySpark's error, ``Py4JJavaError`` or one of ``pyspark.errors``, which
-    prints itself in a few lines here: its attribute ``java`` has the whole text, with the frames of
-    workers and JVM.
+    The message names the operation, the function and the line of the user's program. If a Spark job
+    failed, the cause is PySpark's error, ``Py4JJavaError`` or one of ``pyspark.errors``, shortened
+    to a few lines: its attribute ``java`` has the full text, with the frames of workers and JVM.
 
     Args:
-        message: what failed, where, and what to do.
+        message: the failure, its place, and the remedy.
         batch_time_ms: time of the batch in milliseconds, as in ``Time: ...`` of its output.
 
     Attributes:
-        batch_infos: what is known of the batches that ran in the call that raised this, the failed
-            one last.
+        batch_infos: the batches that ran in the call that raised this, the failed one last.
     """
 
     def __init__(self, message: str, batch_time_ms: int) -> None:
@@ -130,21 +117,21 @@ class BatchFailedError(StreamError, RuntimeError):
 
 
 class DurabilityError(BatchFailedError):
-    """A batch must not count, so the stream stopped; it runs again when that is put right.
+    """A batch could not be committed, so the stream stopped; a restart runs it again.
 
     Its state could not be made durable, or an output has the batch from another history of the
-    checkpoint: then ``__cause__`` is an :class:`OutputConflictError`.
+    checkpoint; then ``__cause__`` is an :class:`OutputConflictError`.
     """
 
 
 class IncompleteStopError(StreamError, RuntimeError):
-    """A graceful stop ended before all that was received had run; the message says what is left.
+    """A graceful stop ended before everything received was processed.
 
     Args:
-        message: why, which batches, and how many records of which input.
-        batch_times_ms: times of the batches that did not run to their end, in milliseconds.
-        lost: how many records of each input no later run has, by the name of the input; None where
-            they were not counted.
+        message: the reason, the batches, and the number of records of each input.
+        batch_times_ms: times of the batches that did not finish, in milliseconds.
+        lost: numbers of records that no later run can read, by the name of the input; None if not
+            counted.
         again: the same for records that the next start from the checkpoint reads again.
     """
 
@@ -165,8 +152,8 @@ class IncompleteStopError(StreamError, RuntimeError):
 
 
 class NoStateError(StreamError, LookupError):
-    """A user's function asked for a state where there is none."""
+    """A user function read a state that does not exist."""
 
 
 class InvalidStateCallError(StreamError, RuntimeError):
-    """A user's function asked a state for what it cannot do in this call or operation."""
+    """A user function made a call that its state does not allow in this operation."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
-from dstreams.errors import InvalidStreamError
+from dstreams.common.settings import COUNT
 from dstreams.monitoring.events import (
     BatchCompleted,
     BatchInfo,
@@ -410,11 +410,7 @@ class StatsReportListener(StreamingListener):
     """
 
     def __init__(self, numBatchInfos: int = 10) -> None:
-        is_number = isinstance(numBatchInfos, int) and not isinstance(numBatchInfos, bool)
-        if not is_number or numBatchInfos < 1:
-            raise InvalidStreamError(
-                f"numBatchInfos must be a positive number of batches, got {numBatchInfos!r}"
-            )
+        COUNT.require(numBatchInfos, "numBatchInfos")
         self._infos: deque[BatchInfoView] = deque(maxlen=numBatchInfos)
 
     def onBatchCompleted(self, batchCompleted: BatchEvent) -> None:

@@ -1,4 +1,4 @@
-"""What ``pyspark.streaming.util`` has for programs: the names of directories of batches."""
+"""The public function of ``pyspark.streaming.util``: names of output directories."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["rddToFileName"]
 
 
 def rddToFileName(prefix: str, suffix: str | None, timestamp: datetime | int) -> str:
-    """Return the name that ``saveAsTextFiles`` gives the directory of a batch.
+    """Return the name of a batch's directory, as written by ``saveAsTextFiles``.
 
     >>> rddToFileName("counts", "txt", 12345678910)
     'counts-12345678910.txt'
 
     Args:
-        prefix: what is before the dash and the time.
-        suffix: what follows the time after a dot. None: nothing.
-        timestamp: batch time, as a datetime or in milliseconds.
+        prefix: text before the dash and the time.
+        suffix: text after the time and a dot. None: nothing.
+        timestamp: batch time, a datetime or milliseconds.
 
     Semantics: pyspark.streaming.util.rddToFileName.
     """

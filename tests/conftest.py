@@ -23,6 +23,7 @@ from tests.support.temporary import use_own_directory
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
+    from tests.support.hdfs import Hdfs
     from tests.support.kafka_broker import KafkaBroker
     from tests.support.kafka_cluster import KafkaCluster
     from tests.support.s3_server import S3Server
@@ -36,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set what all tests and their child processes run under."""
     # Before any fixture: child processes inherit them whether Spark runs here by then or not.
     os.environ.update(ENVIRONMENT, PYSPARK_PYTHON=sys.executable)
+    # Hundreds of processes import the same modules: the first one compiles them, for two seconds.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell started the tests in the background; programs that they interrupt are to end.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -108,11 +111,20 @@ def kafka_broker(tmp_path: Path) -> Iterator[KafkaBroker]:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """An S3 server of this process; skipped where s3fs or moto is missing."""
+    """An S3 server of this process; skipped where obstore or moto is missing."""
     from tests.support.s3_server import running_s3  # noqa: PLC0415 - skips without parts
 
     with running_s3(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """An HDFS of three DataNodes; skipped where hdfs-native, Java or Maven is missing."""
+    from tests.support.hdfs import running_hdfs  # noqa: PLC0415 - skips without parts
+
+    with running_hdfs(tmp_path_factory.mktemp("hdfs")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ def with_examples() -> Iterator[Any]:
             yield pytest.param(name, id=name, marks=marks)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", list(with_examples()))
 def test_examples(
     name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -60,14 +61,15 @@ def test_examples(
     page = READ[name]
     directory = tmp_path / "page"
     directory.mkdir()
-    monkeypatch.chdir(directory)
     variables = dict(ENVIRONMENT)
     sc = None
     if page.has_code:
+        # Before the directory changes: the workers of Spark keep the one that Spark starts in.
         sc = request.getfixturevalue("sc")
         monkeypatch.setattr(SparkContext, "stop", refused_stop)
         request.getfixturevalue("active_stopped")
         forget_all(sc)  # what the page before has set
+    monkeypatch.chdir(directory)
     if not page.needs_kafka:
         run_page(page, directory, sc, variables)
         return
@@ -106,6 +108,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.deep
 def test_site_builds(site: Path) -> None:
     """The site builds without a warning, and its pages load nothing from another host."""
     assert {
@@ -115,6 +118,7 @@ def test_site_builds(site: Path) -> None:
     } == set()
 
 
+@pytest.mark.deep
 def test_site_is_searched(site: Path) -> None:
     """The search finds a setting, from a server and from the disk, and asks no other host."""
     from tests.support.browser import Tab, running_browser  # noqa: PLC0415 - skips

@@ -34,12 +34,15 @@ RUN = (
     "dstreams.arrow.aggregates.",
     "dstreams.arrow",
     "dstreams.spark",
+    "dstreams.state",
+    "dstreams.structured.named_rows",
     "dstreams.structured.operators",
+    "dstreams.structured.plan.result_names",
     "checkpoint",
     "dstreams.common.callables",
-    "dstreams.common.lazy_names",
+    "dstreams.common.imports",
     "dstreams.kafka.decoders",
-    "dstreams.kafka.records",
+    "dstreams.kafka.decoding",
 )
 
 SHOWN = {
@@ -112,6 +115,7 @@ def examples_of(module: str) -> list[doctest.DocTest]:
     return [test for test in finder.find(importlib.import_module(module)) if test.examples]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("module", modules_with_examples())
 def test_examples(module: str, names: dict[str, Any], sc: SparkContext, tmp_path: Path) -> None:
     """What an example prints is what stands below it."""

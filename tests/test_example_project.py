@@ -87,7 +87,7 @@ def test_unit(project: Path) -> None:
         ["systemd-analyze", "verify", "--recursive-errors=no", str(unit)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert "word-count.service" not in done.stderr, done.stderr
@@ -105,6 +105,7 @@ def test_image(project: Path) -> None:
     assert lines[-1] == 'ENTRYPOINT ["word-count", "/data"]'
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_its_own_test_passes(project: Path) -> None:
     """It is run as the project's README says."""
@@ -112,6 +113,7 @@ def test_its_own_test_passes(project: Path) -> None:
     assert "1 passed" in said
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_what_is_drilled_is_right(project: Path, tmp_path: Path) -> None:
     """Input of the drill goes through the stream, and its check sees counts that are wrong."""
@@ -142,6 +144,7 @@ ssc.stop()
     assert f"[] {counts}\n'all' is counted 200 times, not 100\n" in said
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_topic(project: Path, tmp_path: Path) -> None:
     """With the source of the README the values of a topic are counted; one may be missing."""
@@ -160,7 +163,7 @@ sys.path.append({str(project)!r})
 import drill
 from word_count import stream
 from confluent_kafka import Producer
-from dstreams.cli.demo.sources import MockCluster
+from dstreams.cli.demo import MockCluster
 with MockCluster() as cluster:
     os.environ["KAFKA"] = cluster.brokers
     producer = Producer({{"bootstrap.servers": cluster.brokers}})

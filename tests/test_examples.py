@@ -34,6 +34,7 @@ def listener() -> Iterator[socket.socket]:
         yield server
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_word_count(listener: socket.socket, tmp_path: Path, number: signal.Signals) -> None:
     """Words are counted over batches and connections, and a signal ends it with status 0."""
@@ -56,6 +57,7 @@ def test_word_count(listener: socket.socket, tmp_path: Path, number: signal.Sign
     assert program.failures() == [], "\n".join(program.lines)
 
 
+@pytest.mark.deep
 def test_custom_receiver(listener: socket.socket) -> None:
     """Words are counted for each batch; the receiver connects again, and a signal ends it."""
     port = str(listener.getsockname()[1])
@@ -85,6 +87,7 @@ def test_word_count_usage() -> None:
     assert "invalid int value: 'http'" in done.stderr
 
 
+@pytest.mark.deep
 def test_structured_sessions(tmp_path: Path) -> None:
     """The plan and the rows of a batch are printed, and Ctrl-C ends it."""
     program_file = str(ROOT / "examples" / "structured_sessions.py")
@@ -108,6 +111,7 @@ def test_structured_sessions(tmp_path: Path) -> None:
     assert any(line.startswith("Batch: ") for line in program.lines)
 
 
+@pytest.mark.deep
 def test_kafka_sessions(kafka: KafkaCluster, tmp_path: Path) -> None:
     """A session is in its topic once its user is quiet, also when the driver is killed before."""
     clicks, sessions = kafka.create_topic(2), kafka.create_topic(2)

@@ -55,6 +55,7 @@ def test_they_import_pyspark_alone() -> None:
         assert set(imported) - {"__future__"} <= {"pyspark", *sys.stdlib_module_names}
 
 
+@pytest.mark.deep
 @BOTH
 def test_network_wordcount(server: socket.socket, how: tuple[str, ...]) -> None:
     """Each batch counts the words of its own second."""
@@ -78,6 +79,7 @@ def replaced(name: str, directory: Path) -> Path:
     return program
 
 
+@pytest.mark.deep
 def test_network_wordcount_with_imports_replaced(server: socket.socket, tmp_path: Path) -> None:
     """Python runs it as any program, with Spark's own settings."""
     program = replaced("network_wordcount.py", tmp_path)
@@ -92,6 +94,7 @@ def test_network_wordcount_with_imports_replaced(server: socket.socket, tmp_path
             ended_by_sigterm(started, RUN)
 
 
+@pytest.mark.deep
 def test_ctrl_c(server: socket.socket) -> None:
     """In a terminal it reaches all processes, and ends the program as SIGTERM does."""
     with example(RUN, "network_wordcount.py", *server.getsockname()) as program:
@@ -112,6 +115,7 @@ def counts_in(output: Path) -> list[str]:
     return [re.sub(r"Counts at time \d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", "", line) for line in lines]
 
 
+@pytest.mark.deep
 @BOTH
 def test_recoverable_network_wordcount(
     server: socket.socket, tmp_path: Path, how: tuple[str, ...]
@@ -155,6 +159,7 @@ def restarted_with_its_state(
     assert "Creating new context" not in again.lines
 
 
+@pytest.mark.deep
 @BOTH
 def test_windowed_hashtags(tmp_path: Path, how: tuple[str, ...]) -> None:
     """Tags of files that were moved in enter the window, and leave it again, sorted by count."""
@@ -177,6 +182,7 @@ def kinesis() -> Iterator[KinesisServer]:
         yield server
 
 
+@pytest.mark.deep
 def test_kinesis_wordcount(kinesis: KinesisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The words of records, from the oldest one on; the keys are those of the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
@@ -206,6 +212,7 @@ def latest(program: Program) -> list[str]:
     return program.batches()[-2] if len(program.batches()) > 1 else ["not yet"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", sorted(path.name for path in LEGACY.glob("*.py")))
 def test_usage(name: str) -> None:
     """Without arguments they print their usage; the exit status is the program's."""

@@ -18,6 +18,7 @@ from tests.test_legacy_examples import RUN, ended_by_sigterm, example, latest, r
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.deep
 def test_direct_kafka_wordcount(kafka: KafkaCluster) -> None:
     """It begins at the end of the topic, and each batch counts the words of its own seconds."""
     topic = kafka.create_topic(partitions=2)
@@ -35,6 +36,7 @@ def test_direct_kafka_wordcount(kafka: KafkaCluster) -> None:
     assert "before" not in "".join(program.lines)
 
 
+@pytest.mark.deep
 def test_kafka_wordcount(kafka: KafkaCluster) -> None:
     """Two receivers of one group have each message once, and a second run what the first had not.
 
@@ -60,6 +62,7 @@ def test_kafka_wordcount(kafka: KafkaCluster) -> None:
     assert "('to', 2)" not in again.lines
 
 
+@pytest.mark.deep
 def test_stateful_kafka_wordcount(kafka: KafkaCluster, tmp_path: Path) -> None:
     """After a kill -9 the counts go on: no word is lost, and none counts twice."""
     topic = kafka.create_topic(partitions=2)
@@ -91,6 +94,7 @@ def sums_in(database: Path) -> dict[str, int]:
             return {}
 
 
+@pytest.mark.deep
 def test_kafka_offsets_to_database(kafka: KafkaCluster, tmp_path: Path) -> None:
     """Offsets that a program keeps beside its results: a next run goes on at them, also killed."""
     topic = kafka.create_topic(partitions=2)
@@ -104,11 +108,13 @@ def test_kafka_offsets_to_database(kafka: KafkaCluster, tmp_path: Path) -> None:
     kafka.produce(topic, [order("bob", 6)], partition=1)
     with example(RUN, *arguments) as again:
         wait_for(lambda: sums_in(database) == {"ann": 8, "bob": 10}, LIMIT_S)
+        wait_for(lambda: f"{topic} 1 0 1" in again.lines, LIMIT_S)
         ended_by_sigterm(again, RUN)
     assert f"{topic} 0 3 3" in again.lines
     assert f"{topic} 1 0 1" in again.lines
 
 
+@pytest.mark.deep
 def test_kafka_batch_report(kafka: KafkaCluster) -> None:
     """A range of offsets as an RDD, by pairs and by the handler of messages."""
     topic = kafka.create_topic(partitions=2)
@@ -120,6 +126,7 @@ def test_kafka_batch_report(kafka: KafkaCluster) -> None:
     assert said == ["k0: 2", "k1: 3", "None: 1", "6 k0 m6", "5 k1 m5", "4 None m4"]
 
 
+@pytest.mark.deep
 def test_with_imports_replaced(kafka: KafkaCluster, tmp_path: Path) -> None:
     """Calls of 2.4 are understood by dstreams.kafka: streams, ranges of offsets, and RDDs of them.
 
@@ -138,6 +145,7 @@ def test_with_imports_replaced(kafka: KafkaCluster, tmp_path: Path) -> None:
     assert f"{topic} 0 0 2" in started.lines
 
 
+@pytest.mark.deep
 def test_a_range_that_is_not_there(kafka: KafkaCluster) -> None:
     """The program ends at once, with what the topic has."""
     topic = kafka.create_topic()

@@ -78,6 +78,7 @@ def test_the_stored_notebook_is_one_that_ran(name: str) -> None:
         assert path not in text
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.skipif(
     bool(MISSING), reason=f"needs {', '.join(MISSING)}: pip install nbclient ipykernel"

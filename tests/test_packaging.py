@@ -92,6 +92,7 @@ def alone(*command: str | Path, empty: Path) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.deep
 def test_wheel_is_whole(wheel: Path) -> None:
     """All files of both packages are in the wheel: code, types, log settings, the page."""
     files = {
@@ -127,19 +128,20 @@ def test_metadata(wheel: Path) -> None:
     assert commands.split() == ["[console_scripts]", "dstreams", "=", "dstreams.cli.main:main"]
 
 
+@pytest.mark.deep
 def test_wheel_is_imported_alone(installed: Path, tmp_path: Path) -> None:
     """Each public name is there, the drill's applications, and what the page is made of."""
     program = """
 import pathlib, sys
 import checkpoint, dstreams, dstreams.structured, dstreams.testing
 from dstreams.cli.drill.application import load
-from dstreams.spark import context
+from dstreams.spark import spark_context
 home = pathlib.Path(sys.prefix)
 for package in (checkpoint, dstreams, dstreams.structured):
     assert home in pathlib.Path(package.__file__).parents, package.__file__
     [getattr(package, name) for name in package.__all__]
 load(None), load(None, query=True)
-assert context._QUIET_LOGGING.is_file()
+assert spark_context._QUIET_LOGGING.is_file()
 web = pathlib.Path(dstreams.__file__).with_name("monitoring") / "web"
 assert (web / "static" / "index.html").is_file()
 print("all there")
@@ -149,6 +151,7 @@ print("all there")
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_demo_of_the_wheel(installed: Path, tmp_path: Path) -> None:
     """The demo passes in an empty directory, and leaves it empty."""

@@ -116,6 +116,7 @@ def test_steps_need_what_was_built(release: check.Release) -> None:
         check.install(release)
 
 
+@pytest.mark.deep
 def test_sbom() -> None:
     """It is of dstreams, has what dstreams requires and uPlot, and names no directory."""
     pytest.importorskip("cyclonedx", reason="pip install -e '.[dev]'")

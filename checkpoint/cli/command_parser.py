@@ -1,4 +1,4 @@
-"""Parsers of commands: help that fits the terminal, with examples; errors that say what is near."""
+"""Argument parsers: help that fits the terminal, with examples; errors with suggestions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ROW = re.compile(r" +\S+(?: \S+)* {2,}")
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of a command; those of its own commands are of this class, too.
+    """The parser of a command and of its subcommands.
 
     Args:
         arguments: those of :class:`argparse.ArgumentParser`.
-        examples: what is typed after the name of the command, each in a line of its help.
-        epilog: text below them.
+        examples: arguments of the command, each shown in a line of its help.
+        epilog: text below the examples.
     """
 
     def __init__(
@@ -43,17 +43,24 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the words; exit with an error on an unknown one."""
+        program: list[str] = []
+        if args is not None and "--" in args and any(map(_takes_program, self._actions)):
+            # argparse takes them only directly after the other arguments, not after an option.
+            at = args.index("--")
+            args, program = args[:at], [*args[at + 1 :]]
         if args is not None:
-            # Before what is missing: it may be missing because it is misspelt.
+            # Before missing arguments: one may be missing because it is misspelt.
             takes_rest = any(map(_takes_the_rest, self._actions))
             own = self._before_the_rest(args) if takes_rest else args
             self._require_known(word for word in _options_in(own) if self._is_unknown(word))
         found, rest = super().parse_known_args(args, namespace)
         self._require_known(rest)
+        if program:
+            found.arguments = [*found.arguments, *program]
         return found, rest
 
     def _before_the_rest(self, args: Iterable[str]) -> list[str]:
-        """Return the options before the first word that is neither one nor a value of one."""
+        """Return the words before the first one that is neither an option nor its value."""
         found: list[str] = []
         words = iter(args)
         for word in words:
@@ -73,8 +80,8 @@ class CommandParser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if word.startswith("-"):
                 known = [one for one in self._option_string_actions if one.startswith("--")]
-                self.error(f"there is no option {name!r}; {self._near(name, known)}")
-            self.error(f"{word!r} is an argument too many; see {self.prog} --help")
+                self.error(f"unknown option {name!r}; {self._near(name, known)}")
+            self.error(f"unexpected argument {word!r}; see {self.prog} --help")
 
     def _near(self, word: str, known: Iterable[str]) -> str:
         near = closest(word, known)
@@ -90,22 +97,27 @@ class CommandParser(argparse.ArgumentParser):
         near = closest(str(value), known)
         meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         if isinstance(action, argparse._SubParsersAction):
-            there = "" if near else f"; there are {', '.join(known)}"
-            self.error(f"there is no command {value!r}{meant}{there}")
+            there = "" if near else f"; the commands are {', '.join(known)}"
+            self.error(f"unknown command {value!r}{meant}{there}")
         raise argparse.ArgumentError(action, f"{value!r} must be one of {', '.join(known)}{meant}")
 
 
 def about(text: str | None) -> str:
-    """Return what the documentation of a module says of its command, which it names first."""
-    said = (text or "").partition(": ")[2]
-    return f"{said[:1].upper()}{said[1:]}"
+    """Return the description of a command from the docstring of its module, without the name."""
+    description = (text or "").partition(": ")[2]
+    return f"{description[:1].upper()}{description[1:]}"
 
 
 def closest(word: str, known: Iterable[str]) -> list[str]:
-    """Return which of the *known* words may be meant by one, at most two of them."""
+    """Return at most two of the *known* words that are similar to *word*."""
     there = list(known)
     begun = [one for one in there if len(word.strip("-")) > 1 and one.startswith(word)]
     return begun[:2] or get_close_matches(word, there, n=2, cutoff=0.7)
+
+
+def _takes_program(action: argparse.Action) -> bool:
+    """Return whether an action has the arguments of a program, after ``--``."""
+    return action.dest == "arguments" and action.nargs == "*"
 
 
 def _takes_the_rest(action: argparse.Action) -> bool:
@@ -122,7 +134,7 @@ def _options_in(words: Iterable[str]) -> Iterable[str]:
 
 @dataclass
 class _Item:
-    """A paragraph, or an indented row; its further lines begin below its last column."""
+    """A paragraph, or an indented row whose further lines are indented to its last column."""
 
     text: str
     first_indent: int = 0
@@ -130,7 +142,7 @@ class _Item:
 
 
 class HelpPage(argparse.HelpFormatter):
-    """Formats the help of a command; the texts may be docstrings."""
+    """A formatter of help, whose texts may be docstrings."""
 
     def __init__(self, prog: str) -> None:
         columns = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
@@ -138,7 +150,7 @@ class HelpPage(argparse.HelpFormatter):
 
     def _format_action(self, action: argparse.Action) -> str:
         if isinstance(action, argparse._SubParsersAction):
-            # Its rows stand as those of options do, under the title of their group alone.
+            # Without the line that argparse puts above the rows.
             return "".join(map(super()._format_action, action._get_subactions()))
         return super()._format_action(action)
 

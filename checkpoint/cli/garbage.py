@@ -1,17 +1,16 @@
-"""``gc``: deletes what no record names, and on demand what does not count any more.
+"""``gc``: delete files that no record names and, on request, records that do not count.
 
-Orphans are files that dead drivers and given-up tasks left behind: no commit record names them, and
-none ever will, because no driver of their epoch is left. Void records, which an older driver wrote
-after it was replaced or which a rewind took back, stay until asked for: a rewind could make them
-count again. Streams other than the newest stay too, until asked for.
+Orphans are files that killed drivers and abandoned tasks left behind: no commit record names them
+or ever will, because the drivers of their epochs have ended. Void records were written by a
+superseded driver or undone by a rewind. They are kept by default, because a rewind could make them
+count again. So are streams other than the newest.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from functools import partial
 
 from checkpoint.cli.command_parser import about
 from checkpoint.cli.common import (
@@ -27,7 +26,7 @@ from checkpoint.cli.common import (
     open_stream_at,
     progress_of,
 )
-from checkpoint.cli.progress import SILENT, Progress
+from checkpoint.cli.progress_bar import SILENT, Progress
 from checkpoint.log.batch_records import BatchLog, CommitLog, begin_file, commit_file
 from checkpoint.log.fencing import claimed_epochs, require_unused
 from checkpoint.log.graph_record import (
@@ -37,15 +36,18 @@ from checkpoint.log.graph_record import (
     graph_file,
     rdds_of_no_graph,
 )
-from checkpoint.log.inputs import input_snapshot_file, input_snapshot_ids
+from checkpoint.log.input_offsets import input_snapshot_file, input_snapshot_ids
 from checkpoint.log.lineage import read_lineage
 from checkpoint.log.recovery import list_streams, read_plan, stream_url
 from checkpoint.log.state_files import STATE_PREFIX, state_file_record
 from checkpoint.state_store import STORE_PREFIX
+from checkpoint.state_store.static_files import static_of_no_batch
 from checkpoint.state_store.store_files import StoredKind, epoch_of, parse_file_name
 from checkpoint.storage.files import Files
+from checkpoint.storage.hdfs_files import HdfsFiles
 from checkpoint.storage.local_files import LocalFiles
-from checkpoint.storage.signing import SignedFiles
+from checkpoint.storage.object_files import ObjectFiles
+from checkpoint.storage.trust import SignedFiles
 
 
 def add_gc(commands: Commands) -> None:
@@ -57,9 +59,9 @@ def add_gc(commands: Commands) -> None:
         examples=["/data/app --dry-run", "/data/app --void --other-streams"],
     )
     add_location(parser)
-    parser.add_argument("--void", action="store_true", help="also records that do not count")
+    parser.add_argument("--void", action="store_true", help="also delete records that do not count")
     parser.add_argument(
-        "--other-streams", action="store_true", help="also all streams but the newest"
+        "--other-streams", action="store_true", help="also delete all streams but the newest"
     )
     add_driver_gone(parser)
     add_dry_run(parser)
@@ -75,12 +77,12 @@ def _gc(options: argparse.Namespace) -> CommandResult:
 def _collect(options: argparse.Namespace, progress: Progress) -> CommandResult:
     files = open_stream_at(options.url, options.stream)
     require_unused(files, is_gone=options.driver_gone)
-    read_plan(files)  # of a damaged stream nothing is deleted
+    read_plan(files)  # raises if the stream is damaged; then nothing is deleted
     garbage: list[tuple[str, Callable[[], None]]] = [
         (f"{files.url}/{name}", _deletion(files, name))
         for name in garbage_of(files, options.void, progress)
     ]
-    garbage += [(path, _removal(path)) for path in _temporary(files)]
+    garbage += _temporary(files)
     if options.other_streams:
         garbage += _abandoned(options.url, files, options.driver_gone)
     for _, delete in () if options.dry_run else progress.over(garbage, "deleting files"):
@@ -92,7 +94,7 @@ def _collect(options: argparse.Namespace, progress: Progress) -> CommandResult:
 
 
 def garbage_of(files: Files, void: bool = False, progress: Progress = SILENT) -> Iterator[str]:
-    """Yield what can be deleted of a stream that no driver is at work on, in the order to do so."""
+    """Yield the obsolete files of a stream without a driver, in the order to delete them in."""
     lineage, commit_log, batch_log = read_lineage(files), CommitLog(files), BatchLog(files)
     newest = max(claimed_epochs(files), default=0)
     commit_ids = commit_log.all_ids()
@@ -108,23 +110,24 @@ def garbage_of(files: Files, void: bool = False, progress: Progress = SILENT) ->
         if is_old and name not in named:
             yield name
     yield from _orphans_of_stores(files, named, newest)
-    graphs = all_graphs(files)
+    graphs, kept = all_graphs(files), set(batch_log.all_ids())
     if void:
         yield from (commit_file(found) for found in commit_ids if found not in counted)
-        begun = batch_log.all_ids()
-        kept = set(lineage.begins(begun).values())
-        yield from (begin_file(found) for found in begun if found not in kept)
+        begun, kept = kept, set(lineage.begins(kept).values())
+        yield from (begin_file(found) for found in sorted(begun) if found not in kept)
         snapshots = input_snapshot_ids(files)
         standing = lineage.snapshots(snapshots)
         yield from (input_snapshot_file(found) for found in snapshots if found not in standing)
         newest_graphs = lineage.snapshots(graphs)[:KEPT_GRAPHS]
         yield from (graph_file(found) for found in graphs if found not in newest_graphs)
         graphs = newest_graphs
-    yield from rdds_of_no_graph(files.list(RDDS_PREFIX), graphs, newest)
+    rdds = files.list(RDDS_PREFIX)
+    yield from rdds_of_no_graph(rdds, graphs, newest)
+    yield from static_of_no_batch(rdds, kept, newest)
 
 
 def _orphans_of_stores(files: Files, named: set[str], newest: int) -> Iterator[str]:
-    """Yield files of stores whose attempt no record names, as old as the oldest named one or not.
+    """Yield store files of attempts that no record names, from the oldest named version on.
 
     Stores without a named file are skipped: their owner is unknown.
     """
@@ -142,23 +145,19 @@ def _orphans_of_stores(files: Files, named: set[str], newest: int) -> Iterator[s
         written_in = epoch_of(version_id.uid)
         is_ours = written_in is not None and written_in <= newest
         is_named = (version_id.version, version_id.uid) in version_ids
-        # Before the oldest named version lies what leads to it: retention judges that.
+        # Older files may lead to the oldest named version; retention deletes them.
         is_after = version_id.version >= min(version for version, _ in version_ids)
         if is_ours and is_after and not is_named and kind in StoredKind:
             yield name
 
 
-def _temporary(files: Files) -> list[str]:
-    """Return the temporary files that dead processes left in a directory of this host."""
+def _temporary(files: Files) -> list[tuple[str, Callable[[], None]]]:
+    """Return the temporary files that killed processes left, and how to delete each."""
     inner = files.inner if isinstance(files, SignedFiles) else files
-    if not isinstance(inner, LocalFiles):
+    if not isinstance(inner, (LocalFiles, HdfsFiles, ObjectFiles)):
         return []
-    return [
-        os.path.join(directory, name)
-        for directory, _, names in os.walk(inner.root)
-        for name in names
-        if name.startswith(".") and name.endswith(".tmp")
-    ]
+    names = inner.temporary()
+    return [(f"{files.url}/{name}", partial(inner.delete_temporary, name)) for name in names]
 
 
 def _abandoned(url: str, files: Files, is_gone: bool) -> list[tuple[str, Callable[[], None]]]:
@@ -167,12 +166,12 @@ def _abandoned(url: str, files: Files, is_gone: bool) -> list[tuple[str, Callabl
     if is_stream(location):
         raise UsageError(f"{url} is one stream; give the location of the checkpoint")
     garbage = []
-    for stream in list_streams(location):
-        other = open_location(stream_url(url, stream.stream_id))
+    for stream_id in list_streams(location):
+        other = open_location(stream_url(url, stream_id))
         if other.url == files.url:
             continue
         require_unused(other, is_gone=is_gone)
-        # Records first: what has none is not taken for a stream.
+        # Graphs first: a directory without one is not listed as a stream.
         for name in sorted(other.list(""), key=lambda name: not name.startswith("graph/")):
             garbage.append((f"{other.url}/{name}", _deletion(other, name)))
     return garbage
@@ -180,11 +179,3 @@ def _abandoned(url: str, files: Files, is_gone: bool) -> list[tuple[str, Callabl
 
 def _deletion(files: Files, name: str) -> Callable[[], None]:
     return lambda: files.delete(name)
-
-
-def _removal(path: str) -> Callable[[], None]:
-    def remove() -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-
-    return remove

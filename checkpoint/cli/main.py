@@ -1,7 +1,7 @@
 """Inspects, verifies and repairs a checkpoint.
 
-Inspecting changes nothing and is safe while a stream runs. Commands that change something refuse to
-run while a driver may be active.
+Inspecting changes nothing and is safe while a stream runs. Commands that make changes refuse to run
+while a driver may be running.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from checkpoint.cli.common import (
     UsageError,
 )
 from checkpoint.cli.garbage import add_gc
-from checkpoint.cli.progress import painted
+from checkpoint.cli.progress_bar import painted
 from checkpoint.cli.read import add_diff, add_read
 from checkpoint.cli.rewind import add_rewind
 from checkpoint.cli.savepoint import add_export, add_import
@@ -34,7 +34,7 @@ from checkpoint.cli.sign import add_sign
 from checkpoint.cli.verify_command import add_verify
 from checkpoint.errors import COMMAND, CheckpointError, ConcurrentWriterError
 
-__all__ = ["FAILED", "IN_USE", "MISUSED", "SUCCEEDED", "add_tools", "main", "parser"]
+__all__ = ["FAILED", "IN_USE", "MISUSED", "SUCCEEDED", "add_tools", "main", "tools_parser"]
 
 _COMMANDS = (
     add_list,
@@ -52,8 +52,8 @@ _COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") -> int:
-    """Run the command and return its exit status. Raises SystemExit."""
-    tools = parser(prog)
+    """Run a command and return its exit status. Raises SystemExit for a usage error."""
+    tools = tools_parser(prog)
     options = tools.parse_args(argv)
     if options.command is None:
         tools.print_help()
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace, name: str) -> int:
 
 
 def _as_called(text: str, prog: str) -> str:
-    """Return a text in which the command has the name by which it was called."""
+    """Return *text* with the command named as it was called."""
     return text.replace(COMMAND, prog)
 
 
@@ -106,19 +106,19 @@ def _shown(result: CommandResult, as_json: bool) -> Iterator[str]:
 
 
 def _printable(line: str) -> str:
-    """Return a line in which nothing can change what the terminal shows of others."""
+    """Return a line without control characters, which could change other lines of a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
-def parser(prog: str = "python -m checkpoint") -> CommandParser:
-    """Return the parser of the command, with those of all commands below it."""
+def tools_parser(prog: str = "python -m checkpoint") -> CommandParser:
+    """Return the parser of the command and its subcommands."""
     tools = CommandParser(prog=prog)
     add_tools(tools)
     return tools
 
 
 def add_tools(tools: CommandParser) -> None:
-    """Add the commands, and what they have in common, to a parser."""
+    """Add the subcommands and shared help to a parser."""
     tools.description = __doc__
     tools.add_below(["show /data/app", "verify /data/app"], f"{TIMES}\n{STATUS}")
     tools.set_defaults(program=tools.prog)

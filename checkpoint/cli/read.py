@@ -1,9 +1,9 @@
-"""``read`` and ``diff``: show the state of an operator, and the difference of two versions."""
+"""``read`` and ``diff``: the state of an operator, and the difference between two versions."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import ast
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,29 +18,24 @@ from checkpoint.cli.common import (
     UsageError,
     add_json,
     add_location,
-    add_operator,
-    add_time,
     iso,
-    literal,
     moment,
+    nearest,
     open_stream_at,
     opened_version,
-    record_at,
+    time_ms,
 )
-from checkpoint.cli.plain import NotShown, Shower, Unshown, pairs_of
-from checkpoint.cli.unpickling import ShownData, plain_loads
-from checkpoint.log.batch_records import CommitLog, CommitRecord
-from checkpoint.log.block_formats import write_arrow
+from checkpoint.cli.differences import state_differences
+from checkpoint.cli.plain import NotShown, Shower, ShownData, pairs_of, plain_loads
+from checkpoint.log.batch_records import CommitLog, CommitRecord, StoreCommit
+from checkpoint.log.record_files import RecordId
 from checkpoint.log.recovery import NewestSnapshot
-from checkpoint.log.state_files import read_state_file
-from checkpoint.log.version_records import StoreCommit
-from checkpoint.state_store import DataValues, PickleValues, Shapes
+from checkpoint.log.state_files import read_state_file, write_arrow
+from checkpoint.state_store import DataValues, PickleValues, Shapes, is_between
 from checkpoint.state_store.backend import RawVersion
-from checkpoint.state_store.store_reader import StateReader
+from checkpoint.state_store.store import StateReader
 from checkpoint.storage.files import Files
 from checkpoint.storage.trust import require_trusted
-
-_MISSING: Any = object()
 
 
 @dataclass(frozen=True)
@@ -80,8 +75,16 @@ class OperatorState:
                 if value is not None:
                     yield wanted, value, reader.timeout_ms(wanted)
 
+    def between(self, start: Any, stop: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield keys from *start* to before *stop*, None for no bound, and values."""
+        if isinstance(self.where, StoreCommit):
+            for reader in self._readers(self.where):
+                yield from reader.range(start, stop)
+            return
+        yield from (pair for pair in self.pairs() if is_between(pair[0], start, stop))
+
     def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Yield keys and values; :class:`Unshown` replaces unreadable ones."""
+        """Yield keys and values; :class:`NotShown` replaces unreadable ones."""
         if isinstance(self.where, StoreCommit):
             return self._pairs_of_store(self.where)
         return self._pairs_of_snapshot(self.where)
@@ -127,21 +130,21 @@ class OperatorState:
 
 
 class _ShownValues(PickleValues):
-    """Values as far as they can be read."""
+    """Values with a placeholder for each that cannot be read."""
 
     def __init__(self, decode: Callable[[bytes], Any]) -> None:
         self._decode = decode
 
     def decoder(self, shapes: Shapes) -> Any:
-        """Return the function that makes a value of bytes."""
+        """Return the function that decodes one value."""
 
-        def decode_or_say(record: bytes) -> Any:
+        def decode_or_explain(record: bytes) -> Any:
             try:
                 return self._decode(record)
             except Exception as error:
-                return Unshown(str(error))
+                return NotShown(str(error))
 
-        return decode_or_say
+        return decode_or_explain
 
 
 def add_read(commands: Commands) -> None:
@@ -150,26 +153,29 @@ def add_read(commands: Commands) -> None:
         "read",
         help="state as JSON lines",
         description=(
-            "Prints the keys and values of an operator's state, a JSON object a line. Nothing is "
-            "unpickled that could run code: objects are shown by their class and parts."
+            "Prints the keys and values of an operator's state, one JSON object per line. Nothing "
+            "that could run code is unpickled: objects are shown as class and parts."
         ),
         examples=[
             "/data/app --operator counts",
             "/data/app --at 2026-11-23T20:15:00Z --key alice",
+            "/data/app --start a --stop b",
         ],
         epilog=TIMES,
     )
     add_location(parser)
     _add_choice(parser)
-    add_time(parser, "--at", "batch time; the last one by default")
+    _add_time(parser, "--at", "batch time; the last one by default")
     parser.add_argument(
-        "--key", metavar="KEY", help="this key only: a Python literal, or else the text itself"
+        "--key", metavar="KEY", help="only this key: a Python literal, or the text itself"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="lines at most; all by default")
+    parser.add_argument("--start", metavar="KEY", help="keys from this one on, likewise")
+    parser.add_argument("--stop", metavar="KEY", help="keys before this one, likewise")
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N lines; all by default")
     parser.add_argument(
         "--arrow",
         metavar="FILE",
-        help="write a state in Arrow blocks into this new file of Arrow's instead; needs pyarrow",
+        help="write state in Arrow blocks to this new Arrow file instead; needs pyarrow",
     )
     parser.set_defaults(run=_read)
 
@@ -178,27 +184,54 @@ def add_diff(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "diff",
-        help="the difference of two versions of a state",
-        description="Prints the keys that differ between two batches, a JSON object a line.",
+        help="the difference between two versions of state",
+        description="Prints the keys that differ between two batches, one JSON object per line.",
         examples=["/data/app --from 2026-11-23T20:15:00Z"],
         epilog=TIMES,
     )
     add_location(parser)
     _add_choice(parser)
-    add_time(parser, "--from", "time of the batch before the changes", dest="older", required=True)
-    add_time(parser, "--to", "batch time; the last one by default", dest="newer")
-    parser.add_argument("--limit", type=int, metavar="N", help="lines at most; all by default")
+    _add_time(parser, "--from", "time of the batch before the changes", dest="older", required=True)
+    _add_time(parser, "--to", "batch time; the last one by default", dest="newer")
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N lines; all by default")
     parser.set_defaults(run=_diff)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
-    add_operator(parser)
+    parser.add_argument(
+        "--operator", metavar="UID", help="uid of the operator, if there are several"
+    )
+    parser.add_argument("--store", metavar="NAME", help="name of the store, if there are several")
+    parser.add_argument("--partition", type=int, metavar="N", help="one partition only")
     parser.add_argument(
         "--unpickle",
         action="store_true",
-        help="make objects of any class; who can write the checkpoint can then run code here",
+        help="load objects of any class; everyone who can write the checkpoint can then run code",
     )
     add_json(parser)
+
+
+def _add_time(parser: argparse.ArgumentParser, name: str, text: str, **arguments: Any) -> None:
+    """Add an argument that takes the time of a batch."""
+    parser.add_argument(name, type=time_ms, metavar="TIME", help=text, **arguments)
+
+
+def _record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
+    """Read the commit record of a batch, or the newest one."""
+    times = log.times()
+    if not times:
+        raise UsageError(f"{log.files.url} has no committed batch; is it a checkpoint?")
+    if time_ms is not None and time_ms not in times:
+        raise UsageError(f"no batch at {moment(time_ms)} is committed; {nearest(times, time_ms)}")
+    return log.read(times[-1] if time_ms is None else time_ms)
+
+
+def _literal(text: str) -> Any:
+    """Return *text* as a Python literal, or as it is if it is not a literal."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _read(options: argparse.Namespace) -> CommandResult:
@@ -207,13 +240,18 @@ def _read(options: argparse.Namespace) -> CommandResult:
         return _written(state, options)
     shown = Shower().shown
     rows: Iterator[dict[str, Any]]
+    bounds = [None if text is None else _literal(text) for text in (options.start, options.stop)]
+    is_range = bounds != [None, None]
+    if is_range and options.key is not None:
+        raise UsageError("--key is one key; remove --start and --stop, or --key")
     if options.key is None:
-        rows = ({"key": shown(key), "value": shown(value)} for key, value in state.pairs())
+        pairs = state.between(*bounds) if is_range else state.pairs()
+        rows = ({"key": shown(key), "value": shown(value)} for key, value in pairs)
     else:
         found = [
             {"key": shown(key), "value": shown(value)}
             | ({} if timeout_ms is None else {"timeout_ms": timeout_ms})
-            for key, value, timeout_ms in state.row(literal(options.key), options.key)
+            for key, value, timeout_ms in state.row(_literal(options.key), options.key)
         ]
         if not found:
             return CommandResult(rows=(), note=_no_key(options.key, state), status=FAILED)
@@ -222,16 +260,17 @@ def _read(options: argparse.Namespace) -> CommandResult:
 
 
 def _written(state: OperatorState, options: argparse.Namespace) -> CommandResult:
-    if options.key is not None or options.limit is not None:
-        raise UsageError("--arrow writes the whole state; leave --key and --limit out")
+    parts = (options.key, options.start, options.stop, options.limit)
+    if parts != (None,) * len(parts):
+        raise UsageError("--arrow writes the whole state; remove --key, --start, --stop, --limit")
     if isinstance(state.where, StoreCommit):
         raise UsageError(f"the state of {state.uid} is in a store, not in Arrow blocks")
     try:
         keys = write_arrow(state.payloads(), options.arrow)
     except FileExistsError:
-        raise UsageError(f"{options.arrow} is there already; name a new file") from None
+        raise UsageError(f"{options.arrow} exists already; give a new file") from None
     except ValueError as error:
-        raise UsageError(f"the state of {state.uid} is not written: {error}") from error
+        raise UsageError(f"cannot write the state of {state.uid}: {error}") from error
     return CommandResult(
         {"file": options.arrow, "keys": keys},
         lines=(f"{keys:,} keys of {state.uid} written to {options.arrow}",),
@@ -263,52 +302,21 @@ def _age_of(state: OperatorState) -> str | None:
 
 
 def _counted(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield *rows*, and raise after the last if something of them is not shown."""
+    """Yield *rows*, and raise ValueError after the last if part of them cannot be shown."""
     reasons: list[str] = []
     for row in rows:
         reasons += [part.reason for part in row.values() if isinstance(part, NotShown)][:1]
         yield row
     if reasons:
         first = f"; the first: {reasons[0]}"
-        raise ValueError(f"of {len(reasons)} rows not everything could be shown{first}")
+        raise ValueError(f"{len(reasons)} rows could not be shown completely{first}")
 
 
 def _diff(options: argparse.Namespace) -> CommandResult:
     older, newer = _state(options, options.older), _state(options, options.newer)
-    return CommandResult(rows=_counted(islice(_differences(older, newer), options.limit)))
-
-
-def _differences(older: OperatorState, newer: OperatorState) -> Iterator[dict[str, Any]]:
-    """Yield added, removed and changed keys; ``?`` if a value cannot be shown."""
-    shown = Shower().shown
-    before: dict[tuple[str, str], tuple[Any, Any]] = {}
-    for key, value in older.pairs():
-        found = shown(key)
-        if isinstance(found, NotShown):
-            yield {"change": "?", "key": found, "old": shown(value)}
-        else:
-            before[_hashable(key, found)] = (found, value)
-    for key, value in newer.pairs():
-        found, new = shown(key), shown(value)
-        if isinstance(found, NotShown):
-            yield {"change": "?", "key": found, "new": new}
-            continue
-        _, old_value = before.pop(_hashable(key, found), (found, _MISSING))
-        if old_value is _MISSING:
-            yield {"change": "+", "key": found, "new": new}
-            continue
-        old = shown(old_value)
-        if isinstance(old, NotShown) or isinstance(new, NotShown):
-            yield {"change": "?", "key": found, "old": old, "new": new}
-        elif old != new:
-            yield {"change": "~", "key": found, "old": old, "new": new}
-    for found, value in before.values():
-        yield {"change": "-", "key": found, "old": shown(value)}
-
-
-def _hashable(key: Any, found: Any) -> tuple[str, str]:
-    """Return what is equal for equal keys, also for those that are only shown."""
-    return type(key).__name__, json.dumps(found, sort_keys=True)
+    return CommandResult(
+        rows=_counted(islice(state_differences(older.pairs(), newer.pairs()), options.limit))
+    )
 
 
 def _state(options: argparse.Namespace, time_ms: int | None) -> OperatorState:
@@ -316,7 +324,7 @@ def _state(options: argparse.Namespace, time_ms: int | None) -> OperatorState:
     if options.unpickle:
         files = require_trusted(files)
     log = CommitLog(files)
-    record = record_at(log, time_ms)
+    record = _record_at(log, time_ms)
     states = list(_states(log, record, options.unpickle))
     if not states:
         raise UsageError(
@@ -371,3 +379,17 @@ def _states(log: CommitLog, record: CommitRecord, unpickle: bool) -> Iterator[Op
         yield OperatorState(
             log.files, record.stream_id, commit.operator_uid, record.batch_time_ms, commit, unpickle
         )
+
+
+def states_after(files: Files, record_id: RecordId) -> dict[tuple[str, str], OperatorState]:
+    """Return the states that were written after exactly this batch, by uid and store.
+
+    The record may be one that does not count any more. Raises FileNotFoundError or CheckpointError.
+    """
+    log = CommitLog(files)
+    states = _states(log, log.read_record(record_id), unpickle=False)
+    return {
+        (state.uid, state.where.store if isinstance(state.where, StoreCommit) else ""): state
+        for state in states
+        if state.read_ms == record_id.time_ms
+    }

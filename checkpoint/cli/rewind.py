@@ -1,8 +1,8 @@
-"""``rewind``: a stream goes back to an earlier batch, and can come back again.
+"""``rewind``: return a stream to an earlier batch, or undo that.
 
-Nothing is deleted. A new epoch begins that builds on the earlier batch; so what came after it is
-void, and the batches after it that were begun run again with the same input. As long as their
-files are there, another rewind can make the later batches count again.
+Nothing is deleted. A new epoch begins, which builds on that batch. Later commits become void, and
+the batches after it that were begun run again with the same input. As long as the files of later
+batches exist, another rewind can make them count again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from checkpoint.cli.common import (
     progress_of,
 )
 from checkpoint.cli.common import time_ms as read_time
-from checkpoint.cli.progress import SILENT, Progress
+from checkpoint.cli.progress_bar import SILENT, Progress
 from checkpoint.cli.verify import Verification, verify_restart
 from checkpoint.errors import CheckpointError, CorruptCheckpointError
 from checkpoint.log.batch_records import BatchLog, CommitLog, CommitRecord
@@ -48,14 +48,14 @@ from checkpoint.log.fencing import (
     require_unused,
 )
 from checkpoint.log.graph_record import read_graph_in
-from checkpoint.log.inputs import blocks_of
+from checkpoint.log.input_offsets import blocks_of
 from checkpoint.log.lineage import Lineage, lineage_from, read_lineage, write_takeover
 from checkpoint.log.record_files import RecordId
 from checkpoint.log.recovery import RecoveryPlan, plan_recovery, read_log
 from checkpoint.storage.files import Files
 
 NEWEST_GOOD = "newest-good"
-"""Instead of a time: the newest batch after which a restart can begin."""
+"""Used instead of a time: the newest batch after which a restart is possible."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Target:
     begins: tuple[RecordId, ...]
 
     def takeover(self, epoch: int) -> Takeover:
-        """Return the takeover of the epoch that goes there."""
+        """Return the takeover record of the rewind."""
         parent, upto_ms = self.lineage.head, self.record_id.time_ms
         return Takeover(self.stream_id, epoch, parent, upto_ms, self.begins, "rewind")
 
     def after(self, epoch: int) -> Lineage:
-        """Return the lineage as it will be."""
+        """Return the lineage after the rewind."""
         return Lineage((self.takeover(epoch), *self.lineage.takeovers))
 
 
@@ -81,7 +81,7 @@ def add_rewind(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "rewind",
-        help="go back to an earlier batch, or forth again",
+        help="return to an earlier batch, or undo that",
         description=about(__doc__),
         examples=[
             f"/data/app --to {NEWEST_GOOD}",
@@ -95,13 +95,13 @@ def add_rewind(commands: Commands) -> None:
         type=_destination,
         required=True,
         metavar="TIME",
-        help=f"time of the batch to be the last; {NEWEST_GOOD}: the newest one that verifies",
+        help=f"time of the batch to return to; {NEWEST_GOOD}: the newest one that verifies",
     )
     parser.add_argument(
         "--epoch",
         type=int,
         metavar="N",
-        help="as the driver of this epoch had it; by default the newest one that had the batch",
+        help="epoch whose history has the batch; the newest one by default",
     )
     add_driver_gone(parser)
     add_dry_run(parser)
@@ -141,20 +141,20 @@ def _target(options: argparse.Namespace, files: Files) -> Target:
     if options.to != NEWEST_GOOD:
         return plan_rewind(files, options.to, options.epoch)
     if options.epoch is not None:
-        raise UsageError(f"--epoch is for the time of a batch; {NEWEST_GOOD} is one that counts")
+        raise UsageError(f"--epoch needs the time of a batch, not {NEWEST_GOOD}; remove it")
     with progress_of(options) as progress:
         target = newest_good(files, progress)
     if target is None:
         raise CheckpointError(
-            f"{files.url} has no batch after which a restart can begin; verify says what is wrong "
-            "with it; restore it from a copy or an export"
+            f"{files.url} has no batch after which a restart is possible; verify lists the "
+            "problems; restore it from a copy or an export"
         )
     return target
 
 
 def newest_good(files: Files, progress: Progress = SILENT) -> Target | None:
-    """Return the newest batch that counts after which a restart could begin; None for none."""
-    with suppress(CheckpointError, FileNotFoundError):  # not even the records can be listed
+    """Return the newest batch that counts and after which a restart is possible, if any."""
+    with suppress(CheckpointError, FileNotFoundError):  # records cannot be listed
         there = epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)
         lineage = next(_lineages(files, there), None)
         commit_ids = CommitLog(files).all_ids()
@@ -176,22 +176,19 @@ def _destination(text: str) -> int | str:
 
 
 def _undo(options: argparse.Namespace, target: Target, before: RecordId | None, epoch: int) -> str:
-    """Say how to go back to the batch that was the last one in the newest *epoch*."""
+    """Return the line that explains how to return to *before*, the last batch of *epoch*."""
     if before is None:
-        return "this cannot be undone: nobody knows any more which batch was the last one"
+        return "this cannot be undone, because the previous last batch is unknown"
     if before == target.record_id:
-        return "it was the last batch before, too: there is nothing to undo"
+        return "it is the last batch already; there is nothing to undo"
     back = ["rewind", "--to", iso(before.time_ms)]
-    if before.time_ms <= target.record_id.time_ms:  # the way there has one of that time
+    if before.time_ms <= target.record_id.time_ms:  # the new lineage has a batch of that time, too
         back += ["--epoch", str(epoch)]
     return f"to undo this, before the stream runs again: {command_line(options, *back)}"
 
 
 def plan_rewind(files: Files, to_ms: int, epoch: int | None = None) -> Target:
-    """Find a batch, and make sure that a restart can begin after it.
-
-    Raises UsageError or CheckpointError.
-    """
+    """Find a batch after which a restart is possible. Raises UsageError or CheckpointError."""
     record_id, found, begins = _find(files, to_ms, epoch)
     record = CommitLog(files).read_record(record_id)
     target = Target(record.stream_id, record_id, found, begins)
@@ -202,31 +199,32 @@ def plan_rewind(files: Files, to_ms: int, epoch: int | None = None) -> Target:
     except CorruptCheckpointError as error:
         if not error.is_missing:
             raise
-        raise UsageError(f"a restart cannot begin at {moment(to_ms)}: {error}") from error
+        raise UsageError(f"a restart is not possible at {moment(to_ms)}: {error}") from error
     _require_snapshots(files, record, lineage)
     _require_received(files, record, plan)
     findings = Verification()
     verify_restart(files, log, plan, findings)
     if findings.problems:
-        raise findings.problems[0].error()
+        raise findings.problems[0]
     return target
 
 
 def rewind(files: Files, target: Target) -> None:
-    """Go there. Raises ConcurrentWriterError."""
+    """Claim an epoch that builds on the target. Raises ConcurrentWriterError."""
     stream_id = target.stream_id
     lease = claim_epoch(files, stream_id, DriverProcess.of_this_process(0, {"tool": "rewind"}))
     write_takeover(lease, target.takeover(lease.epoch))
+    lease.check()
     lease.release()
 
 
 def _find(
     files: Files, to_ms: int, of_epoch: int | None
 ) -> tuple[RecordId, Lineage, tuple[RecordId, ...]]:
-    """Find the batch in the newest lineage that has it: what counts now comes first."""
+    """Find the batch in the newest lineage that has it."""
     there = epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)
     if of_epoch is not None:
-        lineage_from(files, of_epoch, there)  # or say what is wrong with it
+        lineage_from(files, of_epoch, there)  # raises if it cannot be read
     commit_ids, begin_ids = CommitLog(files).all_ids(), BatchLog(files).all_ids()
     for lineage in _lineages(files, there if of_epoch is None else [of_epoch]):
         for record_id in lineage.commits(commit_ids):
@@ -242,7 +240,7 @@ def _find(
 
 
 def _lineages(files: Files, epochs: Sequence[int]) -> Iterator[Lineage]:
-    """Yield the lineages that these epochs head, as far as they can be read, the newest first."""
+    """Yield the readable lineages of these epochs, the newest first."""
     there = epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)
     for epoch in reversed(epochs):
         with suppress(CorruptCheckpointError, FileNotFoundError):
@@ -258,42 +256,40 @@ def _can_run_again(log: BatchLog, there: Container[RecordId], record_id: RecordI
 
 
 def _require_snapshots(files: Files, record: CommitRecord, lineage: Lineage) -> None:
-    """Raise if a state had no snapshot then, and the batches that it could be made of are gone."""
+    """Raise if a state had no snapshot yet, and the first batches are gone."""
     log = CommitLog(files)
     try:
         ids = log.ids()
         newest = log.read_record(ids[-1]) if ids else record
-    except CorruptCheckpointError:  # which may be what the rewind is for
+    except CorruptCheckpointError:  # which may be the reason for the rewind
         _require_history(files, record, lineage)
         return
     without = sorted(newest.newest_snapshots.keys() - record.newest_snapshots.keys())
     if without and log.read_record(ids[0]).previous is not None:
-        raise UsageError(
-            f"a restart cannot begin at {moment(record.batch_time_ms)}: the state of "
-            f"{', '.join(without)} had no snapshot yet, and the first batches are gone"
-        )
+        raise UsageError(_no_snapshot(record, without))
+
+
+def _no_snapshot(record: CommitRecord, uids: Sequence[str]) -> str:
+    return (
+        f"a restart is not possible at {moment(record.batch_time_ms)}: the state of "
+        f"{', '.join(uids)} had no snapshot yet, and the first batches are gone"
+    )
 
 
 def _require_history(files: Files, record: CommitRecord, lineage: Lineage) -> None:
-    """Raise if a state may have had its first snapshot later, and its first batches are gone.
-
-    Which states there are the graph says, where the record that would know cannot be read.
-    """
+    """Do the same if the newest record cannot be read: the graph lists the states."""
     graph = read_graph_in(files, lineage)
     with_state = () if graph is None else graph.with_state or ()
-    stored = {commit.operator_uid for commit in record.stores}  # whose state each record names
+    stored = {commit.operator_uid for commit in record.stores}  # each record names their state
     without = sorted(set(with_state).difference(record.newest_snapshots, stored))
     log = BatchLog(files)
     begun = list(lineage.begins(log.all_ids()).values())
     if without and (not begun or log.read_record(begun[0]).previous is not None):
-        raise UsageError(
-            f"a restart cannot begin at {moment(record.batch_time_ms)}: the state of "
-            f"{', '.join(without)} had no snapshot yet, and the first batches are gone"
-        )
+        raise UsageError(_no_snapshot(record, without))
 
 
 def _require_received(files: Files, record: CommitRecord, plan: RecoveryPlan) -> None:
-    """Raise if received blocks are gone that a restart would read again."""
+    """Raise if a restart would read received blocks that are gone."""
     times_ms = [one.time_ms for one in record.newest_snapshots.values()]
     oldest_ms = min([record.batch_time_ms, *times_ms])
     wanted: Counter[tuple[int, str]] = Counter()
@@ -305,7 +301,7 @@ def _require_received(files: Files, record: CommitRecord, plan: RecoveryPlan) ->
     for (time_ms, uid), count in wanted.items():
         if found[time_ms, uid] != count:
             raise UsageError(
-                f"a restart cannot begin at {moment(record.batch_time_ms)}: it would read again "
-                f"the batch at {moment(time_ms)}, of whose {count} blocks that {uid} received "
-                f"{found[time_ms, uid]} are there; go to a later batch"
+                f"a restart is not possible at {moment(record.batch_time_ms)}: it would read the "
+                f"batch at {moment(time_ms)} again, and {found[time_ms, uid]} of its {count} "
+                f"blocks received by {uid} exist; choose a later batch"
             )

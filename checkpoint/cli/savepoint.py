@@ -1,8 +1,8 @@
 """``export`` and ``import``: a stream in one zip archive, as a backup or to move it.
 
-The archive holds what a restart needs: the records that count and every file they name, snapshots
-of stores, of the graph and of the inputs, and received blocks. An archive is verified as a whole
-after it is written, and before anything of it is imported.
+The archive holds what a restart needs: the records that count and the files they name, snapshots of
+stores, the graph and the inputs, and received blocks. An archive is verified after it is written,
+and before it is imported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from checkpoint.cli.common import (
     progress_of,
     size,
 )
-from checkpoint.cli.progress import SILENT, Progress
+from checkpoint.cli.progress_bar import SILENT, Progress
 from checkpoint.cli.verify import verify_stream
 from checkpoint.errors import (
     AlreadyExistsError,
@@ -39,7 +39,15 @@ from checkpoint.errors import (
     StorageRefusedError,
     UntrustedFileError,
 )
-from checkpoint.log.batch_records import COMMIT_PREFIX, BatchLog, CommitLog, begin_file, commit_file
+from checkpoint.log.batch_records import (
+    COMMIT_PREFIX,
+    INPUTS_PREFIX,
+    STORE_PREFIX,
+    BatchLog,
+    CommitLog,
+    begin_file,
+    commit_file,
+)
 from checkpoint.log.fencing import (
     CLAIM,
     EPOCH_PREFIX,
@@ -55,26 +63,25 @@ from checkpoint.log.graph_record import (
     graph_file,
     rdds_of_no_graph,
 )
-from checkpoint.log.inputs import INPUTS_PREFIX, RECEIVED_PREFIX
+from checkpoint.log.input_offsets import RECEIVED_PREFIX
 from checkpoint.log.lineage import read_lineage, write_takeover
 from checkpoint.log.recovery import RecoveryPlan, next_takeover, read_plan, stream_url
-from checkpoint.state_store import STORE_PREFIX
+from checkpoint.state_store.static_files import static_of_no_batch
 from checkpoint.storage.files import READ_CHUNK_BYTES, Files, is_name, is_path, location
 from checkpoint.storage.json_records import JsonRecord, Text, decode, encode
 from checkpoint.storage.open_location import open_files
-from checkpoint.storage.signing import renamable, signed_with, unsigned
-from checkpoint.storage.trust import require_trusted_file
+from checkpoint.storage.trust import renamable, require_trusted_file, signed_with, unsigned
 
 _EXPORT = """\
 Writes the files that a restart needs into one zip archive, and verifies it. A stream with a damaged
 or missing file cannot be exported.
 
-The original is not changed and does not know of streams imported from the archive. Start only one
+The original is not changed, and is not fenced by a stream imported from the archive. Start only one
 of the two.
 """
 _IMPORT = """\
 Creates a stream from an archive that export wrote, at any location, on any machine. The archive is
-verified first. The stream begins with an epoch of its own.
+verified first. The stream begins with a new epoch.
 
 A restart runs code from the archive. An archive that other users can write is therefore rejected
 unless it is signed, or you pass --trust.
@@ -121,12 +128,12 @@ def add_import(commands: Commands) -> None:
     parser.add_argument(
         "--here",
         action="store_true",
-        help="import into CHECKPOINT itself, as for a query, not into a directory of the id",
+        help="import into CHECKPOINT itself, as for a query, not into a directory named by the id",
     )
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="accept a file that others can write, or that is not signed; a restart runs its code",
+        help="accept a file that is not signed or that others can write; a restart runs its code",
     )
     add_progress(parser)
     parser.set_defaults(run=_import)
@@ -173,7 +180,9 @@ def _import(options: argparse.Namespace) -> CommandResult:
 def _split(path: str) -> tuple[Files, str]:
     directory, name = os.path.split(os.path.abspath(path))
     if not is_name(name):
-        raise UsageError(f"{name!r} must begin with A-Z a-z 0-9 or _, and be of these and . = -")
+        raise UsageError(
+            f"{name!r} must begin with A-Z a-z 0-9 or _, and contain only these and . = -"
+        )
     return renamable(open_location(directory), "export"), name
 
 
@@ -188,10 +197,11 @@ def _trusted(source: Files, name: str, is_vouched_for: bool) -> Files:
 
 @dataclass(frozen=True)
 class Archive:
-    """The files in an archive: what verification reads of :class:`Files`."""
+    """The files in an archive, with the reading methods of :class:`Files`."""
 
     url: str
     content: zipfile.ZipFile
+    at_once = 1
 
     @property
     def names(self) -> list[str]:
@@ -230,7 +240,7 @@ class Archive:
         """Raise CorruptCheckpointError unless a restart could read all of it."""
         problems = verify_stream(cast("Files", self), progress).problems
         if problems:
-            raise problems[0].error()
+            raise problems[0]
 
 
 def _damaged(file: str, error: Exception) -> CorruptCheckpointError:
@@ -238,7 +248,7 @@ def _damaged(file: str, error: Exception) -> CorruptCheckpointError:
         file,
         f"cannot be read as an export: {error}",
         "a zip archive",
-        "import another export; nothing of this one was written",
+        "import another export; nothing was written",
         Damage.DAMAGED,
     )
 
@@ -296,7 +306,7 @@ def _write_archive(files: Files, file: IO[bytes], progress: Progress) -> None:
 def needed_files(files: Files, progress: Progress = SILENT) -> list[str]:
     """Return the names of the files that a restart needs, in the order to import them in.
 
-    A file that a record names and that does not exist is not among them.
+    Missing files are omitted.
     """
     lineage = read_lineage(files)
     commit_log, batch_log = CommitLog(files), BatchLog(files)
@@ -306,11 +316,14 @@ def needed_files(files: Files, progress: Progress = SILENT) -> list[str]:
     for record_id in progress.over(counted, "reading commit records"):
         found.add(commit_file(record_id))
         named |= commit_log.read_record(record_id).file_names()
-    found |= set(map(begin_file, lineage.begins(batch_log.all_ids()).values()))
+    begun = lineage.begins(batch_log.all_ids()).values()
+    found |= set(map(begin_file, begun))
     graphs = lineage.snapshots(all_graphs(files))
     found |= set(map(graph_file, graphs))
     rdds = files.list(RDDS_PREFIX)
-    found |= set(rdds).difference(rdds_of_no_graph(rdds, graphs, sys.maxsize))
+    found |= set(rdds).difference(
+        rdds_of_no_graph(rdds, graphs, sys.maxsize), static_of_no_batch(rdds, begun, sys.maxsize)
+    )
     for takeover in lineage.takeovers:
         found.add(epoch_file(takeover.epoch, TAKEOVER))
         named.add(epoch_file(takeover.epoch, CLAIM))
@@ -325,7 +338,7 @@ def _is_late(name: str) -> bool:
 
 
 def import_stream(archive: Archive, files: Files, progress: Progress = SILENT) -> RecoveryPlan:
-    """Create a stream from a verified archive, and let it begin an epoch of its own.
+    """Create a stream from a verified archive, with a new epoch.
 
     After an error, the files it wrote are deleted. After a crash, importing again completes it.
     Raises UsageError or CheckpointError.
@@ -333,7 +346,7 @@ def import_stream(archive: Archive, files: Files, progress: Progress = SILENT) -
     names = archive.names
     before = set(files.list(""))
     if not before.issubset(names):
-        raise UsageError(f"{files.url} has a stream already, with files that are not in the export")
+        raise UsageError(f"{files.url} has another stream; import into an empty location")
     try:
         for name in progress.over(names, "writing files"):
             content = archive.read(name)
@@ -348,7 +361,7 @@ def import_stream(archive: Archive, files: Files, progress: Progress = SILENT) -
         return _begin(files)
     except (Exception, KeyboardInterrupt):
         with suppress(CheckpointError):
-            # Records first: without one, the rest is not taken for a stream.
+            # Records first: a directory without one is not listed as a stream.
             for name in sorted(set(files.list("")) - before, key=_is_late, reverse=True):
                 files.delete(name)
         raise
@@ -360,6 +373,7 @@ def _begin(files: Files) -> RecoveryPlan:
     stream_id = plan.stream_id or ""
     lease = claim_epoch(files, stream_id, DriverProcess.of_this_process(0, {"tool": "import"}))
     write_takeover(lease, next_takeover(stream_id, lease.epoch, lineage, plan, "import"))
+    lease.check()
     lease.release()
     return plan
 

@@ -1,9 +1,10 @@
-"""``list`` and ``show``: which streams there are, and what is known of one."""
+"""``list``, ``show`` and ``batches``: the streams of a checkpoint, and the contents of one."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,6 @@ from typing import Any
 from checkpoint.cli.common import (
     CommandResult,
     Commands,
-    Section,
     UsageError,
     add_json,
     add_location,
@@ -22,7 +22,6 @@ from checkpoint.cli.common import (
     is_stream,
     iso,
     moment,
-    on_screen,
     open_location,
     open_stream_at,
     progress_of,
@@ -42,12 +41,54 @@ from checkpoint.log.fencing import (
     read_takeover,
 )
 from checkpoint.log.graph_record import read_newest_graph
-from checkpoint.log.inputs import INPUT_END, INPUT_FILES, INPUT_START, files_in, read_inputs
+from checkpoint.log.input_offsets import INPUT_END, INPUT_FILES, INPUT_START, files_in, read_inputs
 from checkpoint.log.lineage import Lineage, lineage_from, read_lineage
 from checkpoint.log.record_files import RecordId
-from checkpoint.log.recovery import RecoveryPlan, list_claimed, list_streams, read_plan, stream_url
+from checkpoint.log.recovery import (
+    RecoveryPlan,
+    began_ms,
+    list_claimed,
+    list_streams,
+    read_plan,
+    stream_url,
+)
 from checkpoint.storage.files import Files
-from checkpoint.storage.signing import signing_facts
+from checkpoint.storage.trust import signing_facts
+
+_COLUMNS, _LINES = 80, 24
+_CUT = "..."
+
+
+@dataclass(frozen=True)
+class _Section:
+    """Lines that belong together, with a name for them."""
+
+    what: str
+    lines: Sequence[str]
+
+
+def _on_screen(sections: Sequence[_Section]) -> Iterator[str]:
+    """Yield the lines of all *sections*, cut to fit the screen above the next prompt.
+
+    The longest sections are cut most, and end with the number of omitted lines.
+    """
+    columns, lines = shutil.get_terminal_size((_COLUMNS, _LINES))
+    shares = [len(section.lines) for section in sections]
+    while sum(shares) > max(lines, _LINES) - 1 and max(shares) > 2:
+        longest = max(shares)
+        # The last of the longest: readers start at the top.
+        shares[len(shares) - 1 - shares[::-1].index(longest)] -= 1
+    for section, share in zip(sections, shares, strict=True):
+        if share == len(section.lines):
+            shown = section.lines
+        else:
+            left = len(section.lines) - share + 1
+            shown = [*section.lines[: share - 1], f"{left} more {section.what}; --all shows them"]
+        yield from (_cut(line, max(columns, _COLUMNS)) for line in shown)
+
+
+def _cut(line: str, columns: int) -> str:
+    return line if len(line) <= columns else f"{line[: columns - len(_CUT)]}{_CUT}"
 
 
 def add_list(commands: Commands) -> None:
@@ -68,11 +109,13 @@ def add_show(commands: Commands) -> None:
     parser = commands.add_parser(
         "show",
         help="graph, operators, sizes and progress of a stream",
-        description="Shows what a stream is, how far it is, and what a restart would begin with.",
+        description="Shows a stream, its progress, and where a restart would begin.",
         examples=["/data/app", "/data/app --all"],
     )
     add_location(parser)
-    parser.add_argument("--all", action="store_true", help="all of it, not what fits a screen")
+    parser.add_argument(
+        "--all", action="store_true", help="everything, also if it exceeds a screen"
+    )
     add_json(parser)
     parser.set_defaults(run=_show)
 
@@ -82,7 +125,7 @@ def _list(options: argparse.Namespace) -> CommandResult:
     streams: list[dict[str, Any]] = []
     if is_stream(files):
         streams.append(_stream_facts(files, options.url, _began_ms(files)))
-    generated = {stream.stream_id: stream.zero_ms for stream in list_streams(files)}
+    generated = {stream_id: began_ms(stream_id) for stream_id in list_streams(files)}
     for directory in (*generated, *(d for d in list_claimed(files) if d not in generated)):
         inside = open_location(stream_url(options.url, directory))
         zero_ms = generated[directory] if directory in generated else _began_ms(inside)
@@ -96,7 +139,7 @@ def _list(options: argparse.Namespace) -> CommandResult:
 
 
 def _began_ms(files: Files) -> int | None:
-    """Return when the oldest driver took over that is still known."""
+    """Return the start time of the oldest driver whose claim exists."""
     with suppress(CheckpointError, FileNotFoundError):
         for epoch in claimed_epochs(files):
             return read_claim(files, epoch).driver.started_ms
@@ -156,7 +199,7 @@ def _show(options: argparse.Namespace) -> CommandResult:
     sections = list(_sections(data, plan, failed, needed_after))
     if options.all or not _is_terminal():
         return CommandResult(data, (line for section in sections for line in section.lines))
-    return CommandResult(data, on_screen(sections))
+    return CommandResult(data, _on_screen(sections))
 
 
 def _is_terminal() -> bool:
@@ -209,17 +252,17 @@ def _last(last: CommitRecord | None) -> dict[str, object] | None:
 
 
 def _inputs(plan: RecoveryPlan) -> dict[str, object]:
-    """Return what the newest batch that was begun says of each input."""
+    """Return the offsets of each input in the newest begin record."""
     newest = max(plan.begins, default=None)
     return {} if newest is None else dict(plan.begins[newest].inputs)
 
 
 def _files_needed_no_more(files: Files, plan: RecoveryPlan) -> Iterator[tuple[str, int, list[str]]]:
-    """Yield uid and files of each input of files: those that were read up to a batch time.
+    """Yield uid, batch time and files of each file input: no restart reads these files again.
 
-    No restart reads them again. A stream says up to when that is, and a file of it is named as long
-    as the stream remembers it, which is as long as it is listed. The state of a query is durable in
-    each commit, so that no batch of it up to the newest commit is read again.
+    The batch time is the newest one that no restart reads. Streams record it, and list a file for
+    as long as they remember it. Queries commit their state with each batch, so for them it is the
+    time of the newest commit.
     """
     last = plan.last
     if last is None:
@@ -284,11 +327,11 @@ def _counts(files: Files) -> dict[str, int]:
 
 
 def _failed_outputs(files: Files) -> dict[int, Sequence[str]]:
-    """Return the outputs that batches were committed without, by the times of these."""
+    """Return the ids of failed outputs by the times of the batches committed without them."""
     log = CommitLog(files)
     failed: dict[int, Sequence[str]] = {}
     for record_id in log.ids():
-        with suppress(CheckpointError, FileNotFoundError):  # which verify names
+        with suppress(CheckpointError, FileNotFoundError):  # verify reports it
             failed[record_id.time_ms] = log.read_record(record_id).failed_outputs
     return {time_ms: ids for time_ms, ids in failed.items() if ids}
 
@@ -298,10 +341,10 @@ def _sections(
     plan: RecoveryPlan,
     failed: Mapping[int, Sequence[str]],
     needed_after: Mapping[str, int],
-) -> Iterator[Section]:
+) -> Iterator[_Section]:
     last = plan.last
     flying = ", ".join(iso(begun.batch_time_ms) for begun in plan.in_flight)
-    yield Section(
+    yield _Section(
         "",
         [
             f"stream {plan.stream_id}, {data['driver']}, "
@@ -313,30 +356,30 @@ def _sections(
             f"begun and not committed: {flying or 'none'}",
         ],
     )
-    yield Section("failed outputs", list(_failed_lines(plan, failed)))
+    yield _Section("failed outputs", list(_failed_lines(plan, failed)))
     read = _inputs(plan).items()
-    yield Section(
+    yield _Section(
         "inputs", [f"input {uid} of the newest batch: {json.dumps(said)}" for uid, said in read]
     )
     no_more = (
-        f"input {uid}: no restart reads files up to {iso(after_ms)} again; --json names them"
+        f"input {uid}: no restart reads files up to {iso(after_ms)} again; --json lists them"
         for uid, after_ms in needed_after.items()
     )
-    yield Section("inputs", list(no_more))
-    yield Section("operators", list(_operator_lines(plan)))
+    yield _Section("inputs", list(no_more))
+    yield _Section("operators", list(_operator_lines(plan)))
     watermarks = plan.watermarks.items()
-    yield Section("watermarks", [f"watermark of {uid}: {moment(at)}" for uid, at in watermarks])
+    yield _Section("watermarks", [f"watermark of {uid}: {moment(at)}" for uid, at in watermarks])
     if last is not None and last.facts:
-        yield Section("", [f"the last batch says: {json.dumps(dict(last.facts))}"])
+        yield _Section("", [f"facts of the last batch: {json.dumps(dict(last.facts))}"])
     counts = data["files"] if isinstance(data["files"], dict) else {}
-    yield Section("", [f"files: {', '.join(f'{kind} {count}' for kind, count in counts.items())}"])
-    yield Section("lines of the graph", list(_graph_lines(data)))
+    yield _Section("", [f"files: {', '.join(f'{kind} {count}' for kind, count in counts.items())}"])
+    yield _Section("lines of the graph", list(_graph_lines(data)))
 
 
 def _failed_lines(plan: RecoveryPlan, failed: Mapping[int, Sequence[str]]) -> Iterator[str]:
     for time_ms, ids in failed.items():
         before = max((one for one in plan.committed_ms if one < time_ms), default=None)
-        again = "" if before is None else f"; again by: rewind --to {iso(before)}"
+        again = "" if before is None else f"; to repeat it: rewind --to {iso(before)}"
         yield f"failed at {iso(time_ms)}: {', '.join(ids)}{again}"
 
 
@@ -378,8 +421,8 @@ _RECORDS = "records"
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A batch that can be asked for."""
+class ShownBatch:
+    """A committed batch, and the newest lineage that has it."""
 
     record_id: RecordId
     lineage: Lineage
@@ -390,20 +433,20 @@ def add_batches(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "batches",
-        help="which batches can be rewound to",
+        help="the batches that a stream can be rewound to",
         description=(
-            "Lists the batches that a stream can be rewound to, the newest first: what each read, "
-            "which states it wrote as a snapshot, and whether a restart can begin after it. "
-            "Batches of replaced or rewound drivers are listed too; a rewind makes them count."
+            "Lists the batches that a stream can be rewound to, the newest first, with the amount "
+            "of input, the snapshots of state, and whether a restart is possible after the batch. "
+            "Superseded and rewound batches are listed, too; a rewind can make them count again."
         ),
         examples=["/data/app", "/data/app --all --no-verify"],
     )
     add_location(parser)
     parser.add_argument(
-        "--all", action="store_true", help=f"all batches, not the newest {_SHOWN} of them"
+        "--all", action="store_true", help=f"all batches, not only the newest {_SHOWN}"
     )
     parser.add_argument(
-        "--no-verify", action="store_true", help="do not find out which ones are sound"
+        "--no-verify", action="store_true", help="do not check whether a restart is possible"
     )
     add_progress(parser)
     parser.set_defaults(run=_batches)
@@ -423,21 +466,21 @@ def _batches(options: argparse.Namespace) -> CommandResult:
     return CommandResult(data, _lines(facts, len(found) - len(listed)))
 
 
-def batches_of(files: Files) -> list[Batch]:
-    """Return the batches that a rewind would find, one for each batch time, the newest first."""
+def batches_of(files: Files) -> list[ShownBatch]:
+    """Return the batches that a rewind would find, one per batch time, the newest first."""
     there = epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)
     commit_ids = CommitLog(files).all_ids()
-    found: dict[int, Batch] = {}
+    found: dict[int, ShownBatch] = {}
     for epoch in reversed(there):
         with suppress(CheckpointError, FileNotFoundError):  # verify reports it
             lineage = lineage_from(files, epoch, there)
             for record_id in lineage.commits(commit_ids):
-                batch = Batch(record_id, lineage, counts=epoch == there[-1])
+                batch = ShownBatch(record_id, lineage, counts=epoch == there[-1])
                 found.setdefault(record_id.time_ms, batch)
     return [batch for _, batch in sorted(found.items(), reverse=True)]
 
 
-def _facts(files: Files, batch: Batch, *, verifies: bool) -> dict[str, object]:
+def _facts(files: Files, batch: ShownBatch, *, verifies: bool) -> dict[str, object]:
     time_ms = batch.record_id.time_ms
     facts: dict[str, object] = {
         "time_ms": time_ms,
@@ -473,7 +516,7 @@ def _facts(files: Files, batch: Batch, *, verifies: bool) -> dict[str, object]:
 
 def _lines(facts: Collection[Mapping[str, object]], more: int) -> Iterator[str]:
     if not facts:
-        yield "no batch can be rewound to: none is committed"
+        yield "no batch to rewind to"
         return
     yield _ROW.format("batch time", "batch", "epoch", "read", "snapshot", "sound").rstrip()
     for one in facts:
@@ -482,9 +525,9 @@ def _lines(facts: Collection[Mapping[str, object]], more: int) -> Iterator[str]:
     for problem in islice(problems, 3):
         yield f"not sound: {problem}"
     if len(problems) > 3:
-        yield f"and {len(problems) - 3} more reasons; --json has them all"
+        yield f"and {len(problems) - 3} more reasons; --json lists all"
     if any(not one["counts"] for one in facts):
-        yield "(epoch): taken back, and does not count; a rewind makes it count again"
+        yield "(epoch): superseded or rewound; a rewind can make it count again"
     if more:
         yield f"{more} older batches; --all lists them"
 
@@ -528,7 +571,7 @@ def _amount_of(said: Mapping[str, object]) -> tuple[int, str] | None:
 
 
 def _between(start: object, end: object) -> int | None:
-    """Return how many offsets lie between two, which may be numbers by topic and partition."""
+    """Return the number of offsets between two, which may be mappings by topic and partition."""
     if isinstance(start, int) and isinstance(end, int):
         return end - start
     if isinstance(start, Mapping) and isinstance(end, Mapping):

@@ -1,6 +1,6 @@
 """``sign``: sign a checkpoint, change its key, or remove its signatures.
 
-The key is read from the environment, as streams do: CHECKPOINT_KEY_FILE or CHECKPOINT_KEY. To
+The key is read from the environment, as by streams: CHECKPOINT_KEY_FILE or CHECKPOINT_KEY. To
 change it, give the current key in CHECKPOINT_OLD_KEY_FILE or CHECKPOINT_OLD_KEY. With --off the
 signatures are removed.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from checkpoint.cli.command_parser import about
 from checkpoint.cli.common import (
@@ -26,7 +27,7 @@ from checkpoint.cli.common import (
     open_location,
     progress_of,
 )
-from checkpoint.cli.progress import SILENT, Progress
+from checkpoint.cli.progress_bar import SILENT, Progress
 from checkpoint.errors import ConcurrentWriterError, Damage, UntrustedFileError
 from checkpoint.log.fencing import (
     DriverProcess,
@@ -39,17 +40,16 @@ from checkpoint.log.fencing import (
 from checkpoint.log.recovery import list_claimed, list_streams, stream_url
 from checkpoint.storage.files import READ_CHUNK_BYTES, Files, WrappedFiles
 from checkpoint.storage.local_files import KEY_FILE_VARIABLE
-from checkpoint.storage.signing import SignedFiles, SigningKey, signed_with, unsigned
-from checkpoint.storage.trust import require_trusted
+from checkpoint.storage.trust import SignedFiles, SigningKey, require_trusted, signed_with, unsigned
 
 OLD_KEY_VARIABLE, OLD_KEY_FILE_VARIABLE = "CHECKPOINT_OLD_KEY", "CHECKPOINT_OLD_KEY_FILE"
 
-_ROUNDS = 5  # a driver that was replaced may write a few more files, which are void
+_ROUNDS = 5  # a fenced driver may write a few more files, which are void
 
 
 @dataclass(frozen=True)
 class KeyChange:
-    """A change from one key to another; None is no key."""
+    """A change from one key to another; None if files are not signed."""
 
     old: SigningKey | None
     new: SigningKey | None
@@ -88,15 +88,6 @@ def with_key(inner: Files, key: SigningKey | None) -> Files:
     return inner if key is None else SignedFiles(inner, key)
 
 
-@dataclass
-class SignResult:
-    """The files of one stream, and how many of them are not signed with the new key."""
-
-    url: str
-    files: int = 0
-    changed: int = 0
-
-
 def add_sign(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
@@ -118,20 +109,23 @@ def add_sign(commands: Commands) -> None:
 
 def _sign(options: argparse.Namespace) -> CommandResult:
     change = change_of(options.off)
-    signed: list[SignResult] = []
+    signed: list[dict[str, Any]] = []
     with progress_of(options) as progress:
         streams = list(_streams(options))
         for files in streams:  # before the first file is changed
             require_unused(ChangingFiles(files, change), is_gone=options.driver_gone)
-            signed.append(verify_files(files, change, progress))
+            count, changed = verify_files(files, change, progress)
+            signed.append({"url": files.url, "files": count, "changed": changed})
         if not options.dry_run:
             sign_streams(streams, change, progress)
     did = "would be" if options.dry_run else "are"
-    lines = [f"{one.url}: {one.changed} of {one.files} files {did} rewritten" for one in signed]
+    lines = [
+        f"{one['url']}: {one['changed']} of {one['files']} files {did} rewritten" for one in signed
+    ]
     data = {
         "old_key": None if change.old is None else change.old.key_id,
         "key": None if change.new is None else change.new.key_id,
-        "streams": [{"url": one.url, "files": one.files, "changed": one.changed} for one in signed],
+        "streams": signed,
         "done": not options.dry_run,
     }
     return CommandResult(data, [*lines, f"the checkpoint {change}"])
@@ -153,8 +147,8 @@ def change_of(is_off: bool) -> KeyChange:
             )
     elif key is None:
         raise UsageError(
-            f"there is no key to sign with: name its file in {KEY_FILE_VARIABLE}, as streams need "
-            "it, or give --off to remove the signatures"
+            f"cannot sign without a key; name its file in {KEY_FILE_VARIABLE}, where streams read "
+            "it, too, or give --off to remove the signatures"
         )
     if old and key and old.key_id == key.key_id:
         raise UsageError(
@@ -169,7 +163,7 @@ def _streams(options: argparse.Namespace) -> Iterator[Files]:
     if is_stream(files):
         yield files
         return
-    known = [stream.stream_id for stream in list_streams(files)]
+    known = list_streams(files)
     known += [directory for directory in list_claimed(files) if directory not in known]
     if not known:
         raise UsageError(f"{options.url} holds no commit record and no stream; is it a checkpoint?")
@@ -181,16 +175,16 @@ def _streams(options: argparse.Namespace) -> Iterator[Files]:
         yield unsigned(open_location(stream_url(options.url, directory)))
 
 
-def verify_files(inner: Files, change: KeyChange, progress: Progress = SILENT) -> SignResult:
-    """Read all files of a stream to their ends.
+def verify_files(inner: Files, change: KeyChange, progress: Progress = SILENT) -> tuple[int, int]:
+    """Read all files of a stream, and return their number and how many have another key.
 
-    Raises CorruptCheckpointError for a file that neither key can read.
+    Raises CorruptCheckpointError if neither key reads a file.
     """
     files = ChangingFiles(inner, change)
     if None in (change.old, change.new):
         require_trusted(inner)  # or a forged file would be signed, or lose its signature
-    result = SignResult(inner.url)
-    for name in progress.over(inner.list(""), "reading files"):
+    names = inner.list("")
+    for name in progress.over(names, "reading files"):
         try:
             for _ in files.read_chunks(name, READ_CHUNK_BYTES):
                 pass
@@ -198,9 +192,7 @@ def verify_files(inner: Files, change: KeyChange, progress: Progress = SILENT) -
             if error.damage is not Damage.OTHER_KEY:
                 raise
             raise UsageError(f"{error}; or name its key in {OLD_KEY_FILE_VARIABLE}") from error
-        result.files += 1
-        result.changed += not change.is_done(inner, name)
-    return result
+    return len(names), sum(not change.is_done(inner, name) for name in names)
 
 
 def sign_streams(

@@ -1,22 +1,22 @@
-"""``verify``: every checksum and every promise, each problem with its file and a remedy.
+"""Verification of the files and records of a stream.
 
-First every file is read to its end, which checks all checksums, and has to say of itself what its
-name says. Then every record that counts is followed: each file that it names is there, with the
-size and the digest it had; changelogs lead back to a snapshot or to the beginning; records follow
-each other without a gap; what inputs have read is known, and received blocks are there.
+First every file is read to its end, which checks all checksums, and compared with its name. Then
+the records that count are followed: the files they name exist with the recorded size and digest,
+changelogs lead back to a snapshot or to the empty store, no record is missing between two others,
+and the history of the inputs and received blocks are complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
 import msgspec
 
-from checkpoint.cli.common import Problem, opened_version
-from checkpoint.cli.progress import SILENT, Progress
+from checkpoint.cli.common import opened_version
+from checkpoint.cli.progress_bar import SILENT, Progress
 from checkpoint.errors import (
     RESTORE,
     CheckpointError,
@@ -29,10 +29,14 @@ from checkpoint.log.batch_records import (
     BEGIN_SUFFIX,
     COMMIT_PREFIX,
     COMMIT_SUFFIX,
+    INPUTS_PREFIX,
     BatchLog,
     CommitLog,
     CommitRecord,
+    StoreId,
+    VersionId,
     begin_file,
+    commit_file,
 )
 from checkpoint.log.fencing import (
     CLAIM,
@@ -54,8 +58,7 @@ from checkpoint.log.graph_record import (
     read_newest_graph,
     read_rdds,
 )
-from checkpoint.log.inputs import (
-    INPUTS_PREFIX,
+from checkpoint.log.input_offsets import (
     INPUTS_SUFFIX,
     RECEIVED_PREFIX,
     InputHistory,
@@ -65,7 +68,7 @@ from checkpoint.log.inputs import (
     read_inputs,
 )
 from checkpoint.log.lineage import Lineage, read_lineage
-from checkpoint.log.record_files import RecordId, record_ids
+from checkpoint.log.record_files import RecordId, misplaced, missing, record_ids
 from checkpoint.log.recovery import RecoveryPlan, StreamLog, plan_recovery, read_log, read_plan
 from checkpoint.log.state_files import (
     STATE_PREFIX,
@@ -74,8 +77,8 @@ from checkpoint.log.state_files import (
     read_state_file,
     state_file_record,
 )
-from checkpoint.log.version_records import StoreId, VersionId
 from checkpoint.state_store import EMPTY
+from checkpoint.state_store.static_files import STATIC, STATIC_PREFIX, verify_static
 from checkpoint.state_store.store_files import (
     StoredKind,
     list_snapshots,
@@ -90,9 +93,9 @@ from checkpoint.storage.framing import FileKind, FileRef, read_frames
 from checkpoint.storage.json_records import convert
 
 _STORED = {FileKind.CHANGES: StoredKind.CHANGES, FileKind.SNAPSHOT: StoredKind.SNAPSHOT}
-FOREIGN = "remove it, if nobody needs it: no stream has written it"
-_CLAIM_ANEW = (
-    "make sure that no driver is at work, then start the stream, which claims the next epoch, or "
+FOREIGN = "remove it, unless you need it: it was not written by a stream"
+_CLAIM_AGAIN = (
+    "make sure that no driver is running, then start the stream, which claims the next epoch, or "
     "rewind it to its last batch"
 )
 _OLD_CLAIM = "remove it: a newer driver has claimed the stream, and nothing needs this claim"
@@ -101,13 +104,13 @@ _OLD_CLAIM = "remove it: a newer driver has claimed the stream, and nothing need
 class Note(Enum):
     """Notes of verify that are not problems; the runbook documents each."""
 
-    VOID = "void, of older drivers or taken back: commits at {times}"
+    VOID = "void, superseded or rewound: commits at {times}"
     ORPHANS = "{count} state files that no record names; see gc"
     OLD_CLAIM = "{claim} is missing; nothing needs it, as epoch {newest} has a newer one"
     UNTRUSTED = "a restart by this user is refused: {error}"
 
     def __call__(self, **facts: object) -> str:
-        """Return the sentence with these facts."""
+        """Return the text of the note."""
         return self.value.format(**facts)
 
 
@@ -115,41 +118,40 @@ class Note(Enum):
 class Verification:
     """The findings of a verification."""
 
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[CorruptCheckpointError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     checked: int = 0
 
     def try_to(self, check: Callable[[], object], where: str) -> bool:
-        """Run a check, and keep what it fails with; whether it succeeded."""
+        """Run a check, and return whether it succeeded; add a problem if it failed."""
         try:
             check()
         except CorruptCheckpointError as error:
-            self.add(Problem.of(error))
+            self.add(error)
         except FileNotFoundError:
-            self.add(
-                Problem(where, "is missing", "the file", "restore it from a copy", Damage.MISSING)
-            )
+            self.report(where, "is missing", "the file", "restore it from a copy", Damage.MISSING)
         except (CheckpointError, ValueError) as error:
             remedy = (
-                "look at that storage" if isinstance(error, StorageRefusedError) else "see there"
+                "check the storage" if isinstance(error, StorageRefusedError) else "see the error"
             )
-            self.add(
-                Problem(
-                    where, f"cannot be verified: {error}", "a good file", remedy, Damage.UNREADABLE
-                )
-            )
+            found = f"cannot be verified: {error}"
+            self.report(where, found, "a good file", remedy, Damage.UNREADABLE)
         else:
             return True
         return False
 
-    def add(self, problem: Problem) -> None:
-        """Keep a problem, unless that of the same file is known."""
+    def add(self, problem: CorruptCheckpointError) -> None:
+        """Add a problem, unless the file already has one."""
         if all(problem.file != known.file for known in self.problems):
             self.problems.append(problem)
 
+    def report(self, file: str, found: str, expected: str, remedy: str, damage: Damage) -> None:
+        """Add the problem of a file; the arguments are those of CorruptCheckpointError."""
+        self.add(CorruptCheckpointError(file, found, expected, remedy, damage))
+
 
 def verify_stream(files: Files, progress: Progress = SILENT) -> Verification:
-    """Verify everything of one stream; nothing is changed."""
+    """Verify all files and records of one stream."""
     findings = Verification()
     names = files.list("")
     streams: dict[str, str] = {}
@@ -170,7 +172,7 @@ def verify_stream(files: Files, progress: Progress = SILENT) -> Verification:
         for lost in plan.missing_begins(min(plan.committed_ms, default=0) - 1):
             wanted = "the begin record that another record names"
             where = location(files, begin_file(lost))
-            findings.add(Problem(where, "is missing", wanted, RESTORE, Damage.MISSING))
+            findings.add(missing(where, wanted))
         findings.try_to(partial(verify_graph, files, plan), files.url)
         verify_inputs(files, plan, findings, progress)
     return findings
@@ -181,10 +183,10 @@ def verify_restart(
 ) -> None:
     """Verify what a restart with this plan reads: graph, state and inputs."""
     findings.try_to(partial(_verify_graph_in, files, plan), files.url)
-    _verify_beside_graph(files, log, plan, findings)
+    _verify_state_and_inputs(files, log, plan, findings)
 
 
-def _verify_beside_graph(
+def _verify_state_and_inputs(
     files: Files, log: StreamLog, plan: RecoveryPlan, findings: Verification
 ) -> None:
     holders = set() if plan.last is None else set(plan.last.newest_snapshots.values())
@@ -195,33 +197,35 @@ def _verify_beside_graph(
     verify_inputs(files, plan, findings)
 
 
-def restart_problem(files: Files) -> Problem | None:
-    """Return for what a restart would be refused, None where one can begin."""
+def restart_problem(files: Files) -> CorruptCheckpointError | None:
+    """Return the problem for which a restart would be refused, None if it is possible."""
     findings = Verification()
 
-    def look() -> None:
+    def check() -> None:
         log = read_log(files)
         plan = plan_recovery(log)
         verify_graph(files, plan)
-        _verify_beside_graph(files, log, plan, findings)
+        _verify_state_and_inputs(files, log, plan, findings)
 
-    findings.try_to(look, files.url)
+    findings.try_to(check, files.url)
     return next(iter(findings.problems), None)
 
 
 def _verify_claims(
     files: Files, names: Collection[str], lineage: Lineage, findings: Verification
 ) -> None:
-    """Find epochs whose claim is missing; a claim fences older drivers.
+    """Report epochs whose claim is missing.
 
-    A newer claim does the same. So nothing needs one that is not the newest, and where that is lost
-    a restart, or a rewind to the last batch, claims the next epoch.
+    A claim fences older drivers, and so does each newer one. Only the newest is therefore needed; a
+    restart, or a rewind to the last batch, replaces a lost one by claiming the next epoch.
     """
     claimed = epochs_with(list(names), CLAIM)
     newest = max(claimed, default=0)
     old = {location(files, epoch_file(epoch, CLAIM)) for epoch in claimed if epoch < newest}
     findings.problems = [
-        replace(problem, remedy=_OLD_CLAIM)
+        CorruptCheckpointError(
+            problem.file, problem.found, problem.expected, _OLD_CLAIM, problem.damage
+        )
         if problem.file in old and problem.remedy == RESTORE
         else problem
         for problem in findings.problems
@@ -233,20 +237,18 @@ def _verify_claims(
         if epoch < newest:
             findings.notes.append(Note.OLD_CLAIM(claim=claim, newest=newest))
         else:
-            wanted = f"the claim of epoch {epoch}, which keeps older drivers out"
-            findings.add(
-                Problem(location(files, claim), "is missing", wanted, _CLAIM_ANEW, Damage.NO_CLAIM)
-            )
+            wanted = f"the claim of epoch {epoch}, which fences older drivers"
+            where = location(files, claim)
+            findings.report(where, "is missing", wanted, _CLAIM_AGAIN, Damage.NO_CLAIM)
 
 
 def _read_whole(files: Files, name: str, findings: Verification) -> str | None:
-    """Read a file to its end, and return the stream that it is of, None if it cannot be read."""
+    """Read a file to its end, and return the id of its stream, None if it cannot be read."""
     where = location(files, name)
     reader = reader_of(files, name)
     if reader is None:
-        findings.add(
-            Problem(where, "is no file of a checkpoint", "no such file", FOREIGN, Damage.FOREIGN)
-        )
+        wrong = "is not a checkpoint file"
+        findings.report(where, wrong, "no such file", FOREIGN, Damage.FOREIGN)
         return None
     found: list[str] = []
     findings.try_to(lambda: found.append(reader()), where)
@@ -256,11 +258,11 @@ def _read_whole(files: Files, name: str, findings: Verification) -> str | None:
 def _require_stream(
     files: Files, streams: Mapping[str, str], stream_id: str, findings: Verification
 ) -> None:
-    """Find the files that another stream has written."""
+    """Report files that another stream has written."""
     for name, found in streams.items():
         if found != stream_id:
             where, wanted = location(files, name), f"stream {stream_id}"
-            findings.add(Problem(where, f"is of stream {found}", wanted, RESTORE, Damage.MISPLACED))
+            findings.add(misplaced(where, f"is of stream {found}", wanted))
 
 
 def _verify_records(
@@ -280,7 +282,7 @@ def _verify_records(
         try:
             record = log.read_record(record_id)
         except (CheckpointError, FileNotFoundError):
-            continue  # known already
+            continue  # reported already
         named |= record.file_names()
         if record_id in counted:
             records[record_id] = record
@@ -290,18 +292,16 @@ def _verify_records(
         verify_record(files, record, findings, progress)
         for name in record.file_names().difference(listed):
             wanted = f"a file that the record of {record.record_id} names"
-            findings.add(
-                Problem(location(files, name), "is missing", wanted, RESTORE, Damage.MISSING)
-            )
+            findings.add(missing(location(files, name), wanted))
     for record in list(records.values())[-1:]:
         verify_stores(files, record, findings, progress)
     for record in records.values():
         previous = record.previous
         is_known = previous is None or previous in ids or previous < counted[0]
         if previous is not None and not is_known:
-            where = location(files, f"{COMMIT_PREFIX}{previous.stem}{COMMIT_SUFFIX}")
+            where = location(files, commit_file(previous))
             wanted = f"the record that comes before that of {record.record_id}"
-            findings.add(Problem(where, "is missing", wanted, RESTORE, Damage.MISSING))
+            findings.add(missing(where, wanted))
     void = sorted(set(ids) - set(counted))
     if void:
         times = ", ".join(map(str, void))
@@ -345,7 +345,7 @@ def verify_stores(
 
 
 def _require_stored(files: Files, store: StoreId, version_id: VersionId, ref: FileRef) -> None:
-    """Raise unless a changelog is the one that a record names."""
+    """Raise unless a changelog matches the reference of a record."""
     changelog = read_changelog(files, store, version_id)
     for _ in changelog.parts:
         pass
@@ -353,7 +353,7 @@ def _require_stored(files: Files, store: StoreId, version_id: VersionId, ref: Fi
 
 
 def _require_content(files: Files, store: StoreId, version_id: VersionId) -> None:
-    """Raise unless files that are whole lead to the content whose checksum the writer has noted."""
+    """Raise unless the files produce the content whose checksum the writer recorded."""
     with opened_version(files, store, version_id):
         pass
 
@@ -370,12 +370,12 @@ def _walk_to_snapshot(files: Files, store: StoreId, newest: VersionId) -> None:
 
 
 def verify_graph(files: Files, plan: RecoveryPlan) -> None:
-    """Verify the graph that a restart takes, and the RDDs that it names."""
+    """Verify the graph that a restart would use, and the RDDs that it names."""
     _verify_rdds(files, read_newest_graph(files, plan.graph))
 
 
 def _verify_graph_in(files: Files, plan: RecoveryPlan) -> None:
-    """Verify the graph that a restart would take if the lineage were that of the plan."""
+    """Verify the graph that a restart would use with the lineage of the plan."""
     _verify_rdds(files, read_graph_in(files, plan.lineage, plan.graph))
 
 
@@ -388,7 +388,11 @@ def _verify_rdds(files: Files, snapshot: GraphSnapshot | None) -> None:
 def verify_inputs(
     files: Files, plan: RecoveryPlan, findings: Verification, progress: Progress = SILENT
 ) -> None:
-    """Verify what records say of inputs, and the received blocks that they name."""
+    """Verify the history of the inputs, the received blocks that it names, and static data."""
+    with_static = [begun for begun in plan.begins.values() if STATIC in begun.facts]
+    for begun in progress.over(with_static, "reading static data"):
+        where = location(files, begin_file(begun.record_id))
+        findings.try_to(partial(verify_static, files, begun), where)
     inputs: list[InputHistory] = []
     findings.try_to(lambda: inputs.append(read_inputs(files, plan)), files.url)
     for found in inputs:
@@ -401,9 +405,9 @@ def verify_inputs(
 
 
 def reader_of(files: Files, name: str) -> Callable[[], str] | None:
-    """Return what reads a file to its end, and returns the id of the stream that it is of.
+    """Return a function that reads a file to its end and returns the id of its stream.
 
-    None for a file that no stream writes.
+    None if streams write no file of this name.
     """
     for prefix, suffix, read in (
         (COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog(files).read_record),
@@ -428,13 +432,18 @@ def _stream_of(read: Callable[[], object]) -> Callable[[], str]:
 
 
 def _kind(name: str) -> FileKind | None:
-    name = name.removeprefix(RDDS_PREFIX)
+    name = name.removeprefix(_below(name))
     stored = parse_file_name(name)
     if stored is not None:
         return FileKind.CHANGES if stored[2] is StoredKind.CHANGES else FileKind.SNAPSHOT
     if state_file_record(name) is not None:
         return FileKind.STATE
     return FileKind.RECEIVED if name.startswith(RECEIVED_PREFIX) else None
+
+
+def _below(name: str) -> str:
+    """Return the prefix in front of the name of a state file."""
+    return next((one for one in (STATIC_PREFIX, RDDS_PREFIX) if name.startswith(one)), "")
 
 
 def _read_frames(files: Files, name: str, kind: FileKind) -> str:
@@ -444,9 +453,7 @@ def _read_frames(files: Files, name: str, kind: FileKind) -> str:
         pass
     stream_id, written = _written_as(frames.header, kind, name, file)
     if written != name:
-        raise CorruptCheckpointError(
-            file, f"was written as {written}", name, RESTORE, Damage.MISPLACED
-        )
+        raise misplaced(file, f"was written as {written}", name)
     return stream_id
 
 
@@ -465,9 +472,8 @@ def _written_as(
 ) -> tuple[str, str]:
     """Return the stream and the original name of a file, from its header."""
     if kind is FileKind.STATE:
-        prefix = RDDS_PREFIX if name.startswith(RDDS_PREFIX) else ""
         state = read_file_id(header, file)
-        return state.stream_id, f"{prefix}{state.name}"
+        return state.stream_id, f"{_below(name)}{state.name}"
     if kind in _STORED:
         stored = read_header(header, _STORED[kind], file)
         return stored.store.stream_id, stored.name

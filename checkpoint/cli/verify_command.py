@@ -1,8 +1,8 @@
-"""``verify``: every checksum and every promise, each problem with its file and a remedy.
+"""``verify``: check every file and every record, and report each problem with a remedy.
 
-Every file is read to its end, and has to say of itself what its name says; every record is
-followed to what it names. Where something is wrong, it is said whether a restart can begin in spite
-of it, as it can where only a rewind needs what is damaged; and else after which batch one could.
+Every file is read to its end and compared with its name, and every record is followed to the files
+it names. If there are problems, the report says whether a restart is still possible, as it is if
+only a rewind needs the damaged file, or else after which batch it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from checkpoint.cli.common import (
     SUCCEEDED,
     CommandResult,
     Commands,
-    Problem,
     add_location,
     add_progress,
     command_line,
@@ -27,7 +26,7 @@ from checkpoint.cli.common import (
 )
 from checkpoint.cli.rewind import newest_good
 from checkpoint.cli.verify import Note, Verification, restart_problem, verify_stream
-from checkpoint.errors import CheckpointError, Damage, UntrustedFileError
+from checkpoint.errors import CheckpointError, CorruptCheckpointError, Damage, UntrustedFileError
 from checkpoint.log.graph_record import all_graphs
 from checkpoint.log.recovery import read_plan
 from checkpoint.storage.files import Files
@@ -38,7 +37,7 @@ def add_verify(commands: Commands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "verify",
-        help="every checksum, every promise",
+        help="check every file and every record",
         description=about(__doc__),
         examples=["/data/app", "/data/app --quiet --json"],
     )
@@ -58,7 +57,7 @@ def _verify(options: argparse.Namespace) -> CommandResult:
     data: dict[str, object] = {
         "url": files.url,
         "checked_files": findings.checked,
-        "problems": [problem.as_json() for problem in findings.problems],
+        "problems": [_as_json(problem) for problem in findings.problems],
         "notes": findings.notes,
     }
     count = len(findings.problems)
@@ -73,13 +72,18 @@ def _verify(options: argparse.Namespace) -> CommandResult:
         command = _remedy(options, findings, refusal, good_ms)
         data["command"] = command
         if command is not None:
-            advice = ("to mend it, while no driver is at work:", command)
+            advice = ("to repair it, while no driver is running:", command)
     status = PROBLEMS if findings.problems else SUCCEEDED
     return CommandResult(data, lines, verdict=summary, status=status, advice=advice)
 
 
+def _as_json(problem: CorruptCheckpointError) -> dict[str, str]:
+    fields = ("file", "found", "expected", "remedy")
+    return {**{name: getattr(problem, name) for name in fields}, "damage": problem.damage.value}
+
+
 def _untrusted(files: Files) -> list[str]:
-    """Say why a restart by this user would run no code of a stream that is whole."""
+    """Return a note if a restart by this user would refuse to run code of the stream."""
     with suppress(CheckpointError):
         if all_graphs(files):
             try:
@@ -89,29 +93,29 @@ def _untrusted(files: Files) -> list[str]:
     return []
 
 
-def _way_back(files: Files, refusal: Problem | None, good_ms: int | None) -> str:
+def _way_back(files: Files, refusal: CorruptCheckpointError | None, good_ms: int | None) -> str:
     if refusal is None:
         last_ms = read_plan(files).last_ms
         whole = (
             "no batch is committed"
             if last_ms is None
-            else f"state and input of the last batch, at {moment(last_ms)}, are whole"
+            else f"state and input of the last batch, at {moment(last_ms)}, are intact"
         )
-        return f"a restart can begin in spite of it: {whole}"
+        return f"a restart is possible despite this: {whole}"
     refused = f"a restart is refused: {refusal.file} {refusal.found}"
     if good_ms is None:
-        return f"{refused}; there is no batch after which one can begin: {refusal.remedy}"
-    return f"{refused}; it can begin after the batch at {moment(good_ms)}"
+        return f"{refused}; it is not possible after any batch: {refusal.remedy}"
+    return f"{refused}; it is possible after the batch at {moment(good_ms)}"
 
 
 def _remedy(
     options: argparse.Namespace,
     findings: Verification,
-    refusal: Problem | None,
+    refusal: CorruptCheckpointError | None,
     good_ms: int | None,
 ) -> str | None:
-    """Return the command that repairs the problems, None if there is none."""
-    is_claimed_anew = any(problem.damage is Damage.NO_CLAIM for problem in findings.problems)
-    if good_ms is None or (refusal is None and not is_claimed_anew):
+    """Return the command that makes a restart possible, None if no command does or is needed."""
+    lacks_claim = any(problem.damage is Damage.NO_CLAIM for problem in findings.problems)
+    if good_ms is None or (refusal is None and not lacks_claim):
         return None
     return command_line(options, "rewind", "--to", iso(good_ms))

@@ -5,7 +5,8 @@
 2. Every task writes its files under unique names and syncs them, and the driver collects the
    references of the attempts that count.
 3. The driver creates the commit record, which names exactly those files for all operators, and
-   checks that no newer driver has taken over. Only then is the batch committed, as a whole.
+   checks that no newer driver has taken over. Only then is the batch known to be committed, as a
+   whole.
 
 A record names the records it builds on: the one before it, the graph, and the newest snapshot of
 the inputs. So a record that is lost is reported as missing, never mistaken for one that was never
@@ -14,8 +15,11 @@ written. A file that no commit record names does not count.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, ClassVar, Generic, TypeVar, cast
 
@@ -34,17 +38,137 @@ from checkpoint.log.record_files import (
     record_ids,
 )
 from checkpoint.log.state_files import StatePartition
-from checkpoint.log.version_records import StoreCommit, require_distinct
-from checkpoint.storage.files import Files, location
+from checkpoint.storage.files import Files, in_parallel, location
 from checkpoint.storage.framing import FileKind, FileRef
 from checkpoint.storage.json_records import Count, JsonRecord, Text
+
+_UID = re.compile(r"[0-9a-f]{8,64}")
 
 INPUTS_NEEDED_AFTER = "inputs_needed_after_ms"
 """Commit record fact: by input uid, the batch time after which a restart may read it again."""
 
+INPUTS_PREFIX, STORE_PREFIX = "inputs/", "stores/"
 BEGIN_PREFIX, BEGIN_SUFFIX = "batches/", ".begin"
 COMMIT_PREFIX, COMMIT_SUFFIX = "commits/", ".commit"
 _CLAIM = "claim"  # in the header: token of the claim under which a record was written
+
+
+@dataclass(frozen=True)
+class StoreId:
+    """One partition of one named store of an operator.
+
+    Args:
+        stream_id: id of the stream, the same over all its restarts.
+        operator_uid: uid of the stateful operator.
+        store: name of the store among those of the operator.
+        partition: number of the partition, from 0.
+        partition_count: partitions of that state.
+    """
+
+    stream_id: str
+    operator_uid: str
+    store: str
+    partition: int
+    partition_count: int
+
+    def __post_init__(self) -> None:
+        for name in ("stream_id", "operator_uid", "store"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} of a state store is empty; give it a name")
+        if not 0 <= self.partition < self.partition_count:
+            raise ValueError(
+                f"partition {self.partition} of store {self.store!r} must be 0 to "
+                f"{self.partition_count - 1}, as it has {self.partition_count}"
+            )
+
+
+class VersionId(JsonRecord, frozen=True, gc=False):
+    """One immutable content of a store.
+
+    Args:
+        version: the number of commits that led to it; 0 is the empty store.
+        uid: the attempt that committed it, in hexadecimal; empty for version 0.
+    """
+
+    version: int
+    uid: str
+
+    def __post_init__(self) -> None:
+        if self.version < 0:
+            raise ValueError(f"version {self.version} of a state store must not be negative")
+        if self.uid != "" if self.version == 0 else not _UID.fullmatch(self.uid):
+            raise ValueError(
+                f"uid {self.uid!r} of version {self.version} must be 8 to 64 hexadecimal digits, "
+                "and empty for version 0"
+            )
+
+
+EMPTY = VersionId(0, "")
+"""The content of every store before its first commit."""
+
+
+class PartitionCommit(JsonRecord, frozen=True, gc=False):
+    """One partition of a store after a commit, with its number of keys.
+
+    *file* is the changelog, None for the empty store.
+    """
+
+    partition: Count
+    version_id: VersionId
+    file: FileRef | None
+    count: Count
+
+    def __post_init__(self) -> None:
+        is_empty = self.version_id.version == 0
+        if is_empty is not (self.file is None) or (is_empty and self.count):
+            raise ValueError(f"version 0 of a store, and only it, is empty without a file: {self}")
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the changelog, or 0."""
+        return 0 if self.file is None else self.file.size_bytes
+
+
+class StoreCommit(JsonRecord, frozen=True):
+    """The state of one store of an operator after a batch.
+
+    Args:
+        operator_uid: uid of the operator.
+        store: name of the store among those of the operator.
+        partitioner: name of the function that chose the partition of each key.
+        partitions: the partitions from 0 to n-1, in order.
+    """
+
+    operator_uid: Text
+    store: Text
+    partitioner: str
+    partitions: tuple[PartitionCommit, ...]
+
+    def __post_init__(self) -> None:
+        numbers = [stored.partition for stored in self.partitions]
+        if numbers != list(range(len(numbers))):
+            raise ValueError(
+                f"store {self.store!r} of {self.operator_uid!r} must have each partition from 0 "
+                f"on once, got {numbers}"
+            )
+        require_distinct(self.files())
+
+    def files(self) -> Iterator[FileRef]:
+        """Yield the changelogs."""
+        return (stored.file for stored in self.partitions if stored.file is not None)
+
+    def store_id(self, stream_id: str, partition: int) -> StoreId:
+        """Return the id of the store of a partition."""
+        count = len(self.partitions)
+        return StoreId(stream_id, self.operator_uid, self.store, partition, count)
+
+
+def require_distinct(files: Iterator[FileRef]) -> None:
+    """Raise ValueError if two partitions name one file."""
+    names = Counter(ref.name for ref in files)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise ValueError(f"file {twice[0]} is named for more than one partition")
 
 
 class BatchRecord(JsonRecord, frozen=True):
@@ -180,6 +304,7 @@ class RecordLog(Generic[Record]):
         lease: the epoch of the driver that writes; None to read, or to write without fencing.
         lineage: the lineage as it was read before; its takeovers are not read again.
         known: records that were read before, and are not read again.
+        ahead: the files to read records from, as they were listed and read before; *files* if None.
     """
 
     form: ClassVar[type[BatchRecord]]
@@ -196,8 +321,10 @@ class RecordLog(Generic[Record]):
         lease: WriterLease | None = None,
         lineage: Lineage | None = None,
         known: Mapping[RecordId, Record] | None = None,
+        ahead: Files | None = None,
     ) -> None:
         self.files = files
+        self._ahead = ahead or files
         self._lease = lease
         self._takeovers: dict[int, Takeover | None] = (
             {} if lineage is None else {takeover.epoch: takeover for takeover in lineage.takeovers}
@@ -238,7 +365,7 @@ class RecordLog(Generic[Record]):
     def _read(self, record_id: RecordId) -> Record:
         name = self._name(record_id)
         form = cast("type[Record]", self.form)
-        header, record = open_record(self.files, name, self.kind, {}, form, self.what)
+        header, record = open_record(self._ahead, name, self.kind, {}, form, self.what)
         if record.record_id != record_id:
             found = f"is the record of {record.record_id}"
             raise misplaced(location(self.files, name), found, f"that of {record_id}")
@@ -330,7 +457,7 @@ class CommitLog(RecordLog[CommitRecord]):
     them nor reads one twice.
 
     Args:
-        files: as in :class:`RecordLog`, and so are lease, lineage and known.
+        files: as in :class:`RecordLog`, and so are lease, lineage, known and ahead.
         counted: the records that count, oldest first; the next commit follows the last of them.
             None to list them each time.
         operators: uids of the operators of the stream, as in :meth:`CommitRecord.after`.
@@ -348,8 +475,9 @@ class CommitLog(RecordLog[CommitRecord]):
         known: Mapping[RecordId, CommitRecord] | None = None,
         counted: Collection[RecordId] | None = None,
         operators: Collection[str] | None = None,
+        ahead: Files | None = None,
     ) -> None:
-        super().__init__(files, lease, lineage, known)
+        super().__init__(files, lease, lineage, known, ahead)
         self.operators = operators
         self._counted = None if counted is None else list(counted)
         self.last = self.read_record(self._counted[-1]) if self._counted else None
@@ -357,20 +485,18 @@ class CommitLog(RecordLog[CommitRecord]):
     def commit(self, record: CommitRecord) -> CommitRecord:
         """Create *record* durably after the last one, and return it as it was written.
 
-        The same record again is fine. After any error the stream must stop; a new driver finds out
-        what is on disk.
+        The same record again is fine. It is void if a newer driver has taken over without seeing
+        it, so check the fence before anything depends on the commit. After any error the stream
+        must stop; a new driver finds out what is on disk.
 
         Raises:
-            ConcurrentWriterError: the batch was committed with other content, or a newer driver has
-                taken over: then the record counts only if that driver saw it.
+            ConcurrentWriterError: the batch was committed with other content.
             StorageRefusedError: the record was not created.
             StorageUncertainError: the record cannot be read back, and may still appear.
             NotDurableError: the record is visible, and may not survive a power loss.
         """
         linked = self._linked(record)
         self._create(linked)
-        if self._lease is not None:  # or the next steps could follow from a void record
-            self._lease.check()
         if self._counted is not None:
             if linked.record_id not in self._counted[-1:]:
                 self._counted.append(linked.record_id)
@@ -385,7 +511,7 @@ class CommitLog(RecordLog[CommitRecord]):
 
     def records(self) -> list[CommitRecord]:
         """Read all records that count, oldest first."""
-        records = [self.read_record(record_id) for record_id in self.ids()]
+        records = in_parallel(self.files, self.read_record, self.ids())
         if self._counted is not None:
             self._known.update((record.record_id, record) for record in records)
         return records

@@ -11,6 +11,12 @@ Every name that a driver writes contains its epoch, so a late driver damages no 
 one, and its files are void. It checks for a newer claim (:meth:`WriterLease.check`) only around
 steps that cannot be void: before the outputs of a batch, after its commit, and before a deletion.
 
+A driver that takes over claims first and reads then. So if a check that *starts* after a record was
+written finds no newer claim, every later driver sees that record. That is what the two checks of a
+batch are for: before its outputs, because a later driver must run the batch again with the same
+input; after its commit, because that batch must not run again. How long a check takes does not
+matter, so it runs in the background (:class:`FenceChecks`), and what depends on it waits.
+
 A claim has a random token, which is repeated in everything written under it. So if two copies of a
 stream run on separately, with the same epochs, no file of one is mistaken for a file of the other.
 """
@@ -22,6 +28,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,19 +204,50 @@ class WriterLease:
         )
 
 
-def claim_epoch(files: Files, stream_id: str, driver: DriverProcess) -> WriterLease:
+class FenceChecks:
+    """The checks of a lease in the background: a batch continues until it needs the result.
+
+    On a local disk a check takes less time than a thread, so it is made when it is waited for.
+    """
+
+    def __init__(self, lease: WriterLease) -> None:
+        self._lease = lease
+        self._newest: Future[None] | None = None
+        self._is_due = False
+
+    def start(self) -> None:
+        """Start a check; :meth:`wait` returns its result."""
+        self._is_due = self._lease.files.at_once < 2
+        if not self._is_due:
+            thread = ThreadPoolExecutor(1, "checkpoint-fence")
+            self._newest = thread.submit(self._lease.check)
+            thread.shutdown(wait=False)
+
+    def wait(self) -> None:
+        """Wait for the check that was started last. Raises the errors of WriterLease.check."""
+        if self._is_due:
+            self._lease.check()
+            self._is_due = False
+        elif self._newest is not None:
+            self._newest.result()
+
+
+def claim_epoch(
+    files: Files, stream_id: str, driver: DriverProcess, listed: Files | None = None
+) -> WriterLease:
     """Claim the next epoch of a stream: from now on every older driver is fenced.
 
-    Raises CheckpointError.
+    *listed* are the same files with an earlier listing, which spares one if it is still right.
     """
+    epoch = next_epoch(listed or files)
     while True:
-        epoch = next_epoch(files)
         claim = Claim(stream_id, epoch, driver, new_attempt())
         frames = record_frames(FileKind.CLAIM, _header(stream_id, epoch), claim)
         with suppress(AlreadyExistsError):  # a rival was faster: claim the one after it
             what = f"epoch {epoch} may or may not be claimed"
             create_once(files, claim.name, frames, AlreadyExistsError, what)
             return WriterLease(files, claim)
+        epoch = next_epoch(files)
 
 
 def next_epoch(files: Files) -> int:
@@ -233,6 +271,13 @@ def read_claim(files: Files, epoch: int) -> Claim:
             location(files, claim.name), found, "that one", RESTORE, Damage.ANOTHER_COPY
         )
     return claim
+
+
+def newest_driver(files: Files) -> DriverProcess | None:
+    """Return the driver of the newest claim, None without a readable one."""
+    with suppress(CorruptCheckpointError, FileNotFoundError, IndexError):
+        return read_claim(files, claimed_epochs(files)[-1]).driver
+    return None
 
 
 def read_release(files: Files, epoch: int) -> Claim:

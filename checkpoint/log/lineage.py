@@ -171,7 +171,7 @@ def _of_a_copy(files: Files, name: str) -> CorruptCheckpointError:
 def write_takeover(lease: WriterLease, takeover: Takeover) -> None:
     """Write the takeover of an epoch; from now on, anything that older epochs add is void.
 
-    Raises ConcurrentWriterError or CheckpointError.
+    The caller checks the lease after that. Raises ConcurrentWriterError or CheckpointError.
     """
     parent_token = takeover.parent_token
     if takeover.parent is not None and not parent_token:
@@ -192,4 +192,3 @@ def write_takeover(lease: WriterLease, takeover: Takeover) -> None:
 
     what = f"the takeover of epoch {takeover.epoch} may or may not exist"
     create_once(lease.files, epoch_file(takeover.epoch, TAKEOVER), frames, taken, what)
-    lease.check()

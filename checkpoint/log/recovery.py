@@ -11,17 +11,20 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage
+from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError, Damage
 from checkpoint.log.batch_records import (
     BEGIN_PREFIX,
     COMMIT_PREFIX,
-    COMMIT_SUFFIX,
+    INPUTS_PREFIX,
+    STORE_PREFIX,
     BatchLog,
     BeginRecord,
     CommitLog,
     CommitRecord,
     OperatorSnapshot,
+    StoreCommit,
     begin_file,
     commit_file,
 )
@@ -34,33 +37,20 @@ from checkpoint.log.fencing import (
     WriterLease,
     claim_epoch,
     epoch_file,
-    epochs_with,
 )
-from checkpoint.log.graph_record import GRAPH_PREFIX, GRAPH_SUFFIX, all_graphs, read_graph
+from checkpoint.log.graph_record import GRAPH_PREFIX, all_graphs, read_graph
 from checkpoint.log.lineage import Lineage, read_lineage, write_takeover
-from checkpoint.log.record_files import RecordId, misplaced, missing, record_ids
-from checkpoint.log.version_records import StoreCommit
-from checkpoint.storage.files import Files
+from checkpoint.log.record_files import RecordId, misplaced, missing
+from checkpoint.storage.files import Files, ReadAhead, location
 from checkpoint.storage.open_location import open_files
 
+_F = TypeVar("_F", bound=Files)
 _READ_AGAIN = 5
 _STREAM_ID = re.compile(r"stream-\d+-[0-9a-f]+")
 _CLAIM = re.compile(rf"(.+)/{EPOCH_PREFIX}\d{{10,}}\.{CLAIM}")
 
 
 # Streams of a checkpoint: a directory each, for its life over all restarts ---------------------
-
-
-@dataclass(frozen=True)
-class StreamDirectory:
-    """The files of a stream, as a listing shows them."""
-
-    stream_id: str
-    zero_ms: int
-    epochs: int
-    graphs: int
-    commits: int
-    files: int
 
 
 def stream_url(url: str, stream_id: str) -> str:
@@ -78,24 +68,10 @@ def began_ms(stream_id: str) -> int:
     return int(stream_id.split("-")[1])
 
 
-def list_streams(files: Files) -> list[StreamDirectory]:
-    """Return the streams of a checkpoint, oldest first."""
-    names: dict[str, list[str]] = {}
-    for name in files.list(""):
-        stream_id, slash, inside = name.partition("/")
-        if slash and _STREAM_ID.fullmatch(stream_id):
-            names.setdefault(stream_id, []).append(inside)
-    return [
-        StreamDirectory(
-            stream_id,
-            began_ms(stream_id),
-            len(epochs_with(inside, CLAIM)),
-            len(record_ids(inside, GRAPH_PREFIX, GRAPH_SUFFIX)),
-            len(record_ids(inside, COMMIT_PREFIX, COMMIT_SUFFIX)),
-            len(inside),
-        )
-        for stream_id, inside in sorted(names.items(), key=lambda item: (began_ms(item[0]), item))
-    ]
+def list_streams(files: Files) -> list[str]:
+    """Return the ids of the streams of a checkpoint that have files, oldest first."""
+    found = {name.partition("/")[0] for name in files.list("") if "/" in name}
+    return sorted(filter(_STREAM_ID.fullmatch, found), key=_age)
 
 
 def list_claimed(files: Files) -> list[str]:
@@ -105,13 +81,16 @@ def list_claimed(files: Files) -> list[str]:
 
 def stream_ids(files: Files) -> list[str]:
     """Return the ids of the streams of a checkpoint, newest first, without listing their files."""
-    found = [name for name in files.directories() if _STREAM_ID.fullmatch(name)]
-    return sorted(found, key=lambda stream_id: (began_ms(stream_id), stream_id), reverse=True)
+    return sorted(filter(_STREAM_ID.fullmatch, files.directories()), key=_age, reverse=True)
+
+
+def _age(stream_id: str) -> tuple[int, str]:
+    return began_ms(stream_id), stream_id
 
 
 def newest_stream(
-    newest_first: Iterable[str], open_one: Callable[[str], Files]
-) -> tuple[str, Files] | None:
+    newest_first: Iterable[str], open_one: Callable[[str], _F]
+) -> tuple[str, _F] | None:
     """Return the newest stream that has, or had, a graph, or None.
 
     A damaged stream counts: an older one is not what the user means. Raises StorageRefusedError.
@@ -138,7 +117,7 @@ class StreamLog:
     """The records of a stream as they were read, before any check of what is missing.
 
     Args:
-        url: location of the stream, for messages.
+        files: the directory of the stream, as it was read.
         lineage: the takeovers.
         commit_ids: all commit records that exist.
         begin_ids: all begin records that exist.
@@ -148,7 +127,7 @@ class StreamLog:
         removed: operators whose snapshots are gone, and which the newest graph does not have.
     """
 
-    url: str
+    files: ReadAhead
     lineage: Lineage
     commit_ids: Sequence[RecordId]
     begin_ids: Sequence[RecordId]
@@ -163,7 +142,7 @@ class StreamLog:
 
     def missing(self, name: str, expected: str) -> CorruptCheckpointError:
         """Return the error for a missing record."""
-        return missing(f"{self.url}/{name}", expected)
+        return missing(location(self.files, name), expected)
 
 
 def read_log(
@@ -173,21 +152,38 @@ def read_log(
 
     Raises CorruptCheckpointError or StorageRefusedError.
     """
+    ahead = files if isinstance(files, ReadAhead) else read_ahead(files)
     for left in reversed(range(_READ_AGAIN)):
         # A driver that is stopping may be deleting old records.
         with suppress(FileNotFoundError):
-            now = lineage or read_lineage(files, None if known is None else known.lineage)
-            log = _read_log(files, now, known)
-            if left and lineage is None and _without_takeover(log):
-                continue  # of a driver that started in the meantime
-            return log
-    found = "has records that are gone before they can be read"
+            now = lineage or read_lineage(ahead, None if known is None else known.lineage)
+            log = _read_log(ahead, now, known)
+            if not (left and lineage is None and _without_takeover(log)):
+                return log
+        _look(ahead)  # another driver started, or deleted records, in the meantime
+    found = "has records that were deleted while they were being read"
     raise CorruptCheckpointError(
         files.url, found, "that no other driver is running there", RESTORE, Damage.BUSY
     )
 
 
-def _read_log(files: Files, lineage: Lineage, known: StreamLog | None) -> StreamLog:
+def read_ahead(files: Files) -> ReadAhead:
+    """Return the files of a stream with those read ahead that a restart needs.
+
+    Raises StorageRefusedError.
+    """
+    ahead = ReadAhead(files)
+    _look(ahead)
+    return ahead
+
+
+def _look(ahead: ReadAhead) -> None:
+    # Begin records last: the driver that is running writes one before each commit record.
+    read = (EPOCH_PREFIX, COMMIT_PREFIX, GRAPH_PREFIX, INPUTS_PREFIX)
+    ahead.look(read, BEGIN_PREFIX, listed=(STORE_PREFIX,))
+
+
+def _read_log(files: ReadAhead, lineage: Lineage, known: StreamLog | None) -> StreamLog:
     commit_log = CommitLog(files, None, lineage, None if known is None else known.commits)
     batch_log = BatchLog(files, None, lineage, None if known is None else known.begins)
     commit_ids, begin_ids = commit_log.all_ids(), batch_log.all_ids()
@@ -204,13 +200,13 @@ def _read_log(files: Files, lineage: Lineage, known: StreamLog | None) -> Stream
         record_id: batch_log.read_record(record_id)
         for record_id in lineage.begins(begin_ids).values()
     }
-    log = StreamLog(files.url, lineage, commit_ids, begin_ids, commits, begins)
+    log = StreamLog(files, lineage, commit_ids, begin_ids, commits, begins)
     named = {} if log.last is None else log.last.newest_snapshots
     gone = {uid for uid, record_id in named.items() if record_id not in commits}
     if not gone:
         return log
     removed = _removed(files, lineage, gone)
-    return StreamLog(files.url, lineage, commit_ids, begin_ids, commits, begins, removed)
+    return StreamLog(files, lineage, commit_ids, begin_ids, commits, begins, removed)
 
 
 def _removed(files: Files, lineage: Lineage, gone: set[str]) -> Collection[str]:
@@ -319,7 +315,7 @@ def plan_recovery(log: StreamLog) -> RecoveryPlan:
     ids |= {takeover.stream_id for takeover in log.lineage.takeovers}
     if len(ids) > 1:
         found = f"holds records of the streams {', '.join(sorted(ids))}"
-        raise misplaced(log.url, found, "those of one")
+        raise misplaced(log.files.url, found, "those of one")
     return RecoveryPlan(
         stream_id=min(ids, default=None),
         last=last,
@@ -398,7 +394,7 @@ def _snapshots(log: StreamLog, last: CommitRecord) -> Iterator[tuple[str, Newest
         if snapshot is None and uid not in record.without_state:
             found = f"names no snapshot of the state of {uid!r}"
             wanted = f"one, as the record of {last.record_id} says"
-            file = f"{log.url}/{commit_file(record_id)}"
+            file = location(log.files, commit_file(record_id))
             raise CorruptCheckpointError(file, found, wanted, RESTORE, Damage.CONTRADICTING)
         yield uid, NewestSnapshot(record_id.time_ms, snapshot)
 
@@ -411,7 +407,7 @@ class OwnedStream:
     """A stream that this driver has taken over.
 
     *commits* and *begins* continue after the last batch in *plan*; *lineage* ends with the epoch of
-    *lease*.
+    *lease*. *ahead* are the files as they were when they were taken over.
     """
 
     lease: WriterLease
@@ -419,6 +415,7 @@ class OwnedStream:
     commits: CommitLog
     begins: BatchLog
     lineage: Lineage
+    ahead: ReadAhead
 
     @property
     def epoch(self) -> int:
@@ -431,21 +428,25 @@ def take_over(
 ) -> OwnedStream:
     """Claim the next epoch of a stream; when this returns, all that older drivers add is void.
 
-    Records that were *found* before are not read again; check there for reasons not to take over.
-    Raises ConcurrentWriterError, CorruptCheckpointError or CheckpointError.
+    A newer driver may have done the same in the meantime: check the lease before anything depends
+    on it. Records that were *found* before are not read again; check there for reasons not to take
+    over. Raises ConcurrentWriterError, CorruptCheckpointError or CheckpointError.
     """
     if found is None:
         found = read_log(files)
+    ahead = found.files
     _require_stream(files, plan_recovery(found), stream_id)
-    lease = claim_epoch(files, stream_id, driver)
+    lease = claim_epoch(files, stream_id, driver, ahead)
     try:
         try:
-            log = read_log(files, known=found)  # an older driver may have added records
+            _look(ahead)
+            log = read_log(ahead, known=found)  # an older driver may have added records
             plan = plan_recovery(log)
             _require_stream(files, plan, stream_id)
-        finally:
-            lease.check()  # an error may be the work of a newer driver
-        takeover = next_takeover(stream_id, lease.epoch, log.lineage, plan)
+            takeover = next_takeover(stream_id, lease.epoch, log.lineage, plan)
+        except Exception:
+            lease.check()  # the error may be the work of a newer driver
+            raise
         write_takeover(lease, takeover)
     except Exception:
         lease.give_up()
@@ -455,10 +456,30 @@ def take_over(
     return OwnedStream(
         lease,
         plan,
-        CommitLog(files, lease, log.lineage, log.commits, counted),
+        CommitLog(files, lease, log.lineage, log.commits, counted, ahead=ahead),
         BatchLog(files, lease, log.lineage, begun=begun),
         Lineage((takeover, *log.lineage.takeovers)),
+        ahead,
     )
+
+
+def discard_stream(files: Files, stream_id: str, driver: DriverProcess) -> None:
+    """Delete a stream without a graph, except for its claims, after fencing its older drivers.
+
+    What an interruption leaves is a valid stream, because newer records are deleted first. Raises
+    ConcurrentWriterError if an older driver has written the graph, or a newer one has taken over.
+    """
+    lease = claim_epoch(files, stream_id, driver)
+    lease.check()
+    if all_graphs(files):
+        lease.release()
+        what = f"another driver has just completed {files.url}, so it is not deleted; start again"
+        raise ConcurrentWriterError(what, lease.epoch, lease.epoch - 1)
+    for prefix in (COMMIT_PREFIX, BEGIN_PREFIX, ""):
+        for name in reversed(files.list(prefix)):
+            if not name.startswith(EPOCH_PREFIX):
+                files.delete(name)
+    lease.release()
 
 
 def next_takeover(

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol, overload
+from typing import Protocol, TypeVar, overload
 from zlib import crc32
 
-from checkpoint.log.version_records import PartitionCommit, StoreId, VersionId
+from checkpoint.log.batch_records import PartitionCommit, StoreId, VersionId
+
+_T = TypeVar("_T")
 
 
 class Pairs(Sequence[tuple[bytes, bytes]]):
@@ -184,7 +186,7 @@ def records_checksum(keys: Iterable[bytes], records: Iterable[bytes]) -> int:
 
 def pairs_checksum(pairs: Iterable[tuple[bytes, bytes]]) -> int:
     """Return the checksum of all pairs of a scan."""
-    return sum(records_checksum(*zip(*chunk, strict=True)) for chunk in _chunks(pairs))
+    return sum(records_checksum(*zip(*chunk, strict=True)) for chunk in chunks(pairs, _CHUNK_PAIRS))
 
 
 def first_checksum(version: RawVersion) -> int:
@@ -217,7 +219,8 @@ def _present_checksum(keys: Sequence[bytes], records: Sequence[bytes | None]) ->
     return records_checksum(keys, records)  # type: ignore[arg-type]
 
 
-def _chunks(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
-    rest = iter(pairs)
-    while chunk := list(islice(rest, _CHUNK_PAIRS)):
+def chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    """Yield lists of at most *size* items."""
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
         yield chunk

@@ -7,9 +7,12 @@ restored; the bytes cannot select any other. Instances are created with ``object
 setting their fields, or with ``tuple.__new__``. Neither ``__init__`` nor ``__post_init__``,
 ``__setattr__``, ``__reduce__`` or ``__setstate__`` of the class is called.
 
-**Changed classes.** Stored fields are matched by name; a new field gets its default. Reading
-fails, or calls :attr:`Classes.upgrade`, if a field was removed or renamed, if a new field has no
-default, or if the class is gone. An enum member is stored by its name, a ``Flag`` by its value.
+**Changed classes.** Stored fields are matched by name; a new field gets its default. A class may
+have a version, the number ``state_version`` (1 without one), and a class or static method
+``migrate(old)``. It gets the stored fields (:class:`OldFields`) of an instance of an earlier
+version, of one that has a field that was removed or renamed, and of one that lacks a new field
+without a default. It returns the value to use instead. Without it, :attr:`Classes.upgrade` does, or
+reading fails. An enum member is stored by its name, a ``Flag`` by its value.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, Flag
 from functools import lru_cache
 from importlib import import_module
+from inspect import getattr_static
 from itertools import repeat
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -38,6 +42,7 @@ _KINDS = {kind[0]: kind for kind in ("dataclass", "attrs", "namedtuple", ENUM, R
 _BARE = re.compile(r"[\w.<>-]+")
 _HASH_CACHE = "_attrs_cached_hash"  # differs between processes
 _MEMBER = ("name",)
+_VERSION = "@"  # not in names of Python
 _NOT_DATA = frozenset(("__orig_class__", _HASH_CACHE))
 _MAX_KNOWN = 1000
 
@@ -50,14 +55,23 @@ class StoredClassError(CheckpointError, ValueError):
     """A stored instance has a class that is gone, has changed or is not registered."""
 
 
+class OldFields(dict[str, Any]):
+    """The stored fields of an instance, by name, and the *version* of its class at that time."""
+
+    def __init__(self, fields: Mapping[str, Any], version: int) -> None:
+        super().__init__(fields)
+        self.version = version
+
+
 class Schema(NamedTuple):
-    """The kind, name and fields of a class, as they are stored."""
+    """The kind, name, fields and version of a class, as they are stored."""
 
     kind: str
     module: str
     name: str
     fields: tuple[str, ...]
     others: tuple[str, ...] = ()
+    version: int = 1
 
     @property
     def full_name(self) -> str:
@@ -68,9 +82,11 @@ class Schema(NamedTuple):
         """Return the text of a schema, such as ``dapp.states Total count total  cached``.
 
         It is the first letter of the kind, then the words: module, name, fields, and after two
-        spaces the others. A word that is not a Python name is written as JSON.
+        spaces the others. The name of a version from 2 on ends with it, such as ``Total@2``. A word
+        that is not a Python name is written as JSON.
         """
-        text = self.kind[0] + _words((self.module, self.name, *self.fields))
+        name = self.name if self.version == 1 else f"{self.name}{_VERSION}{self.version}"
+        text = self.kind[0] + _words((self.module, name, *self.fields))
         return f"{text}  {_words(self.others)}" if self.others else text
 
     def to_id(self) -> str:
@@ -87,7 +103,9 @@ def schema_of_text(text: str) -> Schema:
     if kind is None or len(names) < 2:
         raise ValueError(f"{text!r:.80} is not a schema of a class")
     module, name, *fields = names
-    return Schema(kind, module, name, tuple(fields), _names(others) if has_others else ())
+    name, _, version = name.partition(_VERSION)
+    more = _names(others) if has_others else ()
+    return Schema(kind, module, name, tuple(fields), more, int(version or 1))
 
 
 def schema_of_id(text: str) -> Schema:
@@ -244,7 +262,33 @@ def written(kind: type) -> Written | None:
 
 
 def _schema(kind: type, what: str, fields: tuple[str, ...]) -> Schema:
-    return Schema(what, kind.__module__, kind.__qualname__, fields)
+    name = kind.__qualname__
+    return Schema(what, kind.__module__, name, fields, version=version_of(kind))
+
+
+@lru_cache(maxsize=_MAX_KNOWN)
+def version_of(kind: type) -> int:
+    """Return the ``state_version`` of a class, 1 without one.
+
+    Raises:
+        StoredClassError: it is not a whole number of at least 1.
+    """
+    if kind_of(kind) in (None, ENUM, ROW) or "state_version" in fields_of(kind):
+        return 1
+    found = getattr(kind, "state_version", 1)
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise StoredClassError(
+            f"state_version of {kind.__module__}.{kind.__qualname__} must be a whole number of at "
+            f"least 1, got {found!r:.80}"
+        )
+    return found
+
+
+def _migrate_of(kind: type) -> Callable[[OldFields], Any] | None:
+    """Return the ``migrate`` of a class, None if it has no such class or static method."""
+    found = getattr_static(kind, "migrate", None)
+    is_callable = isinstance(found, (classmethod, staticmethod))
+    return getattr(kind, "migrate") if is_callable else None  # noqa: B009 - not of every class
 
 
 def _taker(kind: type, fields: tuple[str, ...]) -> Take:
@@ -330,11 +374,18 @@ def _misfit(kind: type, schema: Schema) -> str | None:
         return f"{schema.full_name} is of kind {what} now"
     if what in (ENUM, ROW):
         return None
-    fields = fields_of(kind)
-    required = {name for name, has_default in fields.items() if not has_default}
-    if required <= set(schema.fields) <= set(fields):
+    fields, now = fields_of(kind), version_of(kind)
+    gone = [name for name in schema.fields if name not in fields]
+    unset = [
+        name for name, has_default in fields.items() if not (has_default or name in schema.fields)
+    ]
+    problems = [f"the field {name!r} is gone" for name in gone]
+    problems += [f"the field {name!r} is new and has no default" for name in unset]
+    if schema.version != now:
+        problems.append(f"it was stored by version {schema.version} of the class, which is {now}")
+    if not problems:
         return None
-    return f"it has {_listed(tuple(fields))} now"
+    return f"{', '.join(problems)}: it has {_listed(tuple(fields))} now"
 
 
 def _maker_of_class(kind: type, schema: Schema) -> Maker:
@@ -446,6 +497,25 @@ def _member_maker(kind: Any, schema: Schema) -> Callable[[Any], Any]:
     return make
 
 
+def _migrated(
+    migrate: Callable[[OldFields], Any], schema: Schema, names: tuple[str, ...]
+) -> Callable[..., Any]:
+    """Return a function from the stored values of an instance to the result of *migrate*."""
+
+    def make(*values: Any) -> Any:
+        old = OldFields(dict(zip(names, values, strict=True)), schema.version)
+        try:
+            return migrate(old)
+        except Exception as error:
+            raise StoredClassError(
+                f"migrate of {schema.full_name} failed for an instance of version "
+                f"{schema.version} with the fields {_listed(names)}: "
+                f"{type(error).__name__}: {error}; let it accept these fields"
+            ) from error
+
+    return make
+
+
 def _has_slot(kind: type, names: tuple[str, ...]) -> bool:
     """Return whether some fields of a class are not in its ``__dict__``."""
     slots: set[str] = set()
@@ -541,12 +611,18 @@ class Classes:
                     return upgraded(member)
 
             return _maker_of(member_or_upgraded)
+        migrate = None if kind is None else _migrate_of(kind)
+        if kind is not None and migrate is not None and schema.version <= version_of(kind):
+            return _maker_of(_migrated(migrate, schema, names))
         if upgrade is not None:
             return _maker_of(upgraded)
+        remedy = "restore the class as it was, give it a class method migrate(old)"
+        if kind is not None and schema.version > version_of(kind):
+            remedy = "deploy that version of the class or a later one"
         raise StoredClassError(
             f"a stored {schema.kind} {schema.full_name} has the fields {_listed(schema.fields)}, "
-            f"but {problem}; restore the class as it was, or pass a function "
-            "upgrade(name, fields) that returns a replacement"
+            f"but {problem}; {remedy}, or pass a function upgrade(name, fields) that returns a "
+            "replacement"
         )
 
     def key_member(self, module: str, name: str, member: Any) -> Any:

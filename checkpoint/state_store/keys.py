@@ -28,6 +28,12 @@ An encoding of more than 480 bytes is cut after 464 bytes and followed by a dige
 its length distinguishes it; the record contains the whole. Keys that agree in 464 bytes have no
 meaningful order.
 
+**Decoding** returns the plainest key that equals the encoded one: numbers as int if they equal one,
+otherwise as float, otherwise as ``Fraction``; instances of subclasses of builtin types as the
+builtin. Enum members and dataclasses come back as themselves if the program registers their class
+(:class:`~checkpoint.state_store.classes.Classes`). No function named by the bytes is called, so
+untrusted bytes can at most cause an error.
+
 **Ranges.** A prefix is a text, bytes, or a tuple, and finds the keys that begin with it. A range
 has two bounds of one kind whose encodings sort like the keys.
 """
@@ -37,17 +43,26 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
+from itertools import chain, repeat
 from numbers import Complex, Integral, Number, Rational, Real
 from types import WrapperDescriptorType
 from typing import Any
 from uuid import UUID
 
-from checkpoint.state_store.classes import Classes, compared_fields, fields_of
+from checkpoint.errors import CheckpointError
+from checkpoint.state_store.classes import (
+    LOADED,
+    Classes,
+    StoredClassError,
+    compared_fields,
+    fields_of,
+)
 
 KEYS_NAME = "keys-1"
 """The name of this encoding on disk. A changed encoding needs another name."""
@@ -58,8 +73,8 @@ KEPT_BYTES = 464
 DIGEST_BYTES = 32
 
 INT_BIAS = 1 << 63
-_INT = struct.Struct(">cQ")
-_pack_int = _INT.pack
+
+_pack_int = struct.Struct(">cQ").pack
 _FLOAT = struct.Struct(">d")
 _SIGNED = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
@@ -69,6 +84,14 @@ _MAX_EXPONENT = MAX_KEY_BYTES * 2
 _UTC = timezone.utc
 _EXACT = frozenset({str, int, bytes, type(None), UUID, timedelta, date})
 _MICROSECOND = timedelta(microseconds=1)
+# The first and the last encoding of a kind, by the tag of a bound.
+_KINDS = {tag: (bytes((tag,)), bytes((tag + 1,))) for tag in b"sbtdwmu"}
+_KINDS |= dict.fromkeys(b"hij", (b"h", b"k"))
+_INT_TAG, _STR_TAG = b"is"
+_DAY = timedelta(days=1)
+_MINUTE = timedelta(minutes=1)
+_ZERO = timedelta(0)
+_EARLIEST, _LATEST = datetime.min, datetime.max  # noqa: DTZ901 - wall times, as they are
 
 
 def encode_key(key: Any) -> bytes:
@@ -87,21 +110,54 @@ def encode_key(key: Any) -> bytes:
 
 def encode_keys(keys: list[Any], classes: Classes | None = None) -> tuple[list[bytes], bool]:
     """Return the encoding of each key, and whether all are short and decode to themselves."""
-    if set(map(type, keys)) == {str}:
-        try:
-            # One call for all. A key that contains a line end makes one part too many.
-            raws = ("s" + "\ns".join(keys)).encode().split(b"\n")
-        except UnicodeEncodeError:
-            raws = []
-        if len(raws) == len(keys) and max(map(len, raws)) <= MAX_INLINE_BYTES:
-            return raws, True
+    kinds = set(map(type, keys))
+    raws = None
+    if kinds == {str}:
+        raws = _encode_texts(keys, "")
+    elif kinds == {tuple} and len(set(map(len, keys))) == 1 and keys[0]:
+        raws = _encode_tuples(keys)
+    if raws and max(map(len, raws)) <= MAX_INLINE_BYTES:
+        return raws, True
     raws = list(map(encode_key, keys))
     return raws, are_plain(keys, raws, classes)
 
 
+def _encode_texts(texts: Sequence[str], end: str) -> list[bytes] | None:
+    """Return the encodings of texts, each with an *end*; None if that takes one call for each."""
+    try:
+        # One call for all. A text that contains a line end makes one line too many.
+        joined = ("s" + f"{end}\ns".join(texts) + end).encode()
+    except UnicodeEncodeError:
+        return None
+    raws = joined.split(b"\n")
+    are_whole = not end or joined.count(end.encode()) == len(texts)
+    return raws if are_whole and len(raws) == len(texts) else None
+
+
+def _encode_tuples(keys: list[Any]) -> list[bytes] | None:
+    """Return the encodings of tuples of one length; None for other parts than texts and ints."""
+    columns: list[Iterable[bytes]] = []
+    for parts in zip(*keys, strict=True):
+        kinds = set(map(type, parts))
+        if kinds == {str}:
+            is_one = parts[0] == parts[-1] and len(set(parts)) == 1
+            encoded = _encode_texts(parts[:1] if is_one else parts, "\0")
+            if encoded is None:
+                return None
+            columns.append(repeat(encoded[0], len(keys)) if is_one else encoded)
+        elif kinds == {int} and min(parts) >= -INT_BIAS and max(parts) < INT_BIAS:
+            columns.append([_pack_int(b"i", part + INT_BIAS) for part in parts])
+        else:
+            return None
+    return list(map(b"".join, zip(repeat(b"t", len(keys)), *columns, strict=True)))
+
+
 def are_plain(keys: list[Any], raws: list[bytes], classes: Classes | None = None) -> bool:
     """Return whether all keys are short and decode to themselves."""
-    are_exact = set(map(type, keys)) <= {str, int} or all(comes_back(key, classes) for key in keys)
+    kinds = set(map(type, keys))
+    if kinds == {tuple}:
+        kinds = set(map(type, chain.from_iterable(keys)))
+    are_exact = kinds <= _EXACT or all(comes_back(key, classes) for key in keys)
     return are_exact and max(map(len, raws), default=0) <= MAX_INLINE_BYTES
 
 
@@ -342,11 +398,6 @@ def comes_back(  # noqa: PLR0911 - one for each kind of key
     )
 
 
-# The first and the last encoding of a kind, by the tag of a bound.
-_KINDS = {tag: (bytes((tag,)), bytes((tag + 1,))) for tag in b"sbtdwmu"}
-_KINDS |= dict.fromkeys(b"hij", (b"h", b"k"))
-
-
 @dataclass(frozen=True)
 class KeyRange:
     """Encodings from *start* to before *stop*, or to the end if *stop* is None.
@@ -396,6 +447,14 @@ def prefix_range(prefix: Any) -> KeyRange:
     )
 
 
+def is_between(key: Any, start: Any, stop: Any) -> bool:
+    """Return whether a key is from *start* to before *stop*; None for no bound."""
+    try:
+        return bool((start is None or key >= start) and (stop is None or key < stop))
+    except TypeError:  # a key of another kind
+        return False
+
+
 def key_range(start: Any, stop: Any) -> KeyRange:
     """Return the range of the keys from *start* to before *stop*; None leaves a side open."""
     bounds = [None if bound is None else encode_whole(bound) for bound in (start, stop)]
@@ -417,3 +476,219 @@ def after_prefix(prefix: bytes) -> bytes | None:
     """Return the smallest bytes greater than everything that begins with *prefix*."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
+
+
+class UndecodableKeyError(CheckpointError, ValueError):
+    """Bytes that are not a key, or a key whose class is missing."""
+
+
+def decode_key(whole: bytes, classes: Classes = LOADED) -> Any:
+    """Return the plainest key that has this encoding. Raises UndecodableKeyError."""
+    tag = whole[:1]
+    if tag == b"s":
+        return _text(whole[1:])
+    if tag == b"i" and len(whole) == 9:
+        return int.from_bytes(whole[1:], "big") - INT_BIAS
+    try:
+        return _decode_top(tag, whole, classes)
+    except UndecodableKeyError:
+        raise
+    except StoredClassError as error:
+        raise UndecodableKeyError(str(error)) from error
+    except (ValueError, LookupError, OverflowError, RecursionError, struct.error) as error:
+        raise UndecodableKeyError(f"no key has the encoding {whole[:80]!r}: {error}") from error
+
+
+def decode_keys(wholes: list[bytes], classes: Classes = LOADED) -> list[Any]:
+    """Return :func:`decode_key` of each; fast if all are text."""
+    if {whole[:1] for whole in wholes} == {b"s"}:
+        try:
+            return [whole[1:].decode() for whole in wholes]
+        except UnicodeDecodeError:
+            pass
+    return [decode_key(whole, classes) for whole in wholes]
+
+
+def _decode_top(tag: bytes, whole: bytes, classes: Classes) -> Any:
+    if tag == b"b":
+        return whole[1:]
+    if tag == b"t":
+        flat = _flat_tuple(whole)
+        return tuple(_Reader(whole, classes).until_end(1)) if flat is None else flat
+    reader = _Reader(whole, classes)
+    if tag == b"x":
+        return frozenset(reader.until_end(1))
+    key = reader.element()
+    if reader.at != len(whole):
+        raise ValueError(f"it continues after {reader.at} bytes")
+    return key
+
+
+def _flat_tuple(whole: bytes) -> tuple[Any, ...] | None:
+    """Decode a tuple of texts and ints; None if it contains anything else."""
+    items: list[Any] = []
+    at, end = 1, len(whole)
+    while at < end:
+        tag = whole[at]
+        if tag == _INT_TAG:
+            stop = at + 9
+            if stop > end:
+                return None
+            items.append(int.from_bytes(whole[at + 1 : stop], "big") - INT_BIAS)
+            at = stop
+        elif tag == _STR_TAG:
+            stop = whole.find(0, at)
+            if stop < 0 or whole[stop + 1 : stop + 2] == b"\xff":
+                return None
+            items.append(_text(whole[at + 1 : stop]))
+            at = stop + 1
+        else:
+            return None
+    return tuple(items)
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        try:
+            return raw.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise UndecodableKeyError(f"no text has the encoding {raw[:80]!r}") from error
+
+
+class _Reader:
+    """Reads the elements of an encoding in order."""
+
+    def __init__(self, raw: bytes, classes: Classes) -> None:
+        self.at = 0
+        self._raw = raw
+        self._classes = classes
+
+    def element(self) -> Any:
+        tag = self.take(1)
+        decode = _DECODERS.get(tag)
+        if decode is None:
+            raise ValueError(f"tag {tag!r} at byte {self.at - 1}")
+        return decode(self)
+
+    def take(self, count: int) -> bytes:
+        taken = self._raw[self.at : self.at + count]
+        if len(taken) != count:
+            raise ValueError(f"it ends after {len(self._raw)} bytes")
+        self.at += count
+        return taken
+
+    def until_end(self, start: int) -> Iterator[Any]:
+        self.at = start
+        while self.at < len(self._raw):
+            yield self.element()
+
+    def until_zero(self) -> Iterator[Any]:
+        while self._raw[self.at]:
+            yield self.element()
+        self.at += 1
+
+    def escaped(self) -> bytes:
+        start = self.at
+        while True:
+            self.at = self._raw.index(0, self.at) + 1
+            if self._raw[self.at : self.at + 1] != b"\xff":
+                return self._raw[start : self.at - 1].replace(b"\0\xff", b"\0")
+
+    def text(self) -> str:
+        return _text(self.escaped())
+
+    def number(self) -> Any:
+        number = self.element()
+        if not isinstance(number, (int, float, Fraction)):
+            raise ValueError(f"{number!r} instead of a number")
+        return number
+
+    def int64(self) -> int:
+        return int.from_bytes(self.take(8), "big") - INT_BIAS
+
+    def positive(self) -> int:
+        (length,) = _U32.unpack(self.take(4))
+        return int.from_bytes(self.take(length), "big")
+
+    def negative(self) -> int:
+        (flipped,) = _U32.unpack(self.take(4))
+        return -int.from_bytes(bytes(255 - b for b in self.take(0xFFFFFFFF - flipped)), "big")
+
+    def float(self) -> float:
+        (bits,) = _SIGNED.unpack(self.take(8))
+        raw = _SIGNED.pack(bits ^ _SIGN if bits & _SIGN else bits ^ _ALL)
+        (number,) = _FLOAT.unpack(raw)
+        return float(number)
+
+    def fraction(self) -> Fraction:
+        numerator, denominator = self.element(), self.element()
+        if not isinstance(numerator, int) or not isinstance(denominator, int) or denominator < 2:
+            raise ValueError(f"{numerator!r} and {denominator!r} instead of a fraction")
+        return Fraction(numerator, denominator)
+
+    def span(self) -> timedelta:
+        return timedelta(microseconds=int.from_bytes(self.take(9), "big") - (1 << 71))
+
+    def moment(self) -> datetime:
+        return _EARLIEST + (self.span() - _DAY)
+
+    def zoned_moment(self) -> datetime:
+        wall, offset = _within(self.span(), _DAY, _DAY + (_LATEST - _EARLIEST))
+        return (_EARLIEST + (wall - _DAY)).replace(tzinfo=timezone(offset))
+
+    def time_of_day(self) -> time:
+        return (_EARLIEST + self.span()).time()
+
+    def zoned_time(self) -> time:
+        wall, offset = _within(self.span(), _ZERO, _DAY - timedelta.resolution)
+        return (_EARLIEST + wall).time().replace(tzinfo=timezone(offset))
+
+    def class_name(self) -> tuple[str, str]:
+        module, name = self.element(), self.element()
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise ValueError(f"{module!r} and {name!r} instead of a class")
+        return module, name
+
+    def member(self) -> Any:
+        module, name = self.class_name()
+        return self._classes.key_member(module, name, self.element())
+
+    def instance(self) -> Any:
+        module, name = self.class_name()
+        return self._classes.key_instance(module, name, list(self.until_zero()))
+
+
+def _within(moment: timedelta, first: timedelta, last: timedelta) -> tuple[timedelta, timedelta]:
+    """Return wall time and offset of *moment*, in UTC if its wall time fits."""
+    offset = _ZERO
+    if moment < first:
+        offset = -((moment - first) // _MINUTE) * _MINUTE
+    elif moment > last:
+        offset = ((last - moment) // _MINUTE) * _MINUTE
+    return moment + offset, offset
+
+
+_DECODERS: dict[bytes, Callable[[_Reader], Any]] = {
+    b"n": lambda reader: None,
+    b"i": _Reader.int64,
+    b"j": _Reader.positive,
+    b"h": _Reader.negative,
+    b"f": _Reader.float,
+    b"q": _Reader.fraction,
+    b"c": lambda reader: complex(reader.number(), reader.number()),
+    b"s": _Reader.text,
+    b"b": _Reader.escaped,
+    b"t": lambda reader: tuple(reader.until_zero()),
+    b"x": lambda reader: frozenset(reader.until_zero()),
+    b"d": lambda reader: date.fromordinal(_U32.unpack(reader.take(4))[0]),
+    b"w": _Reader.moment,
+    b"z": _Reader.zoned_moment,
+    b"k": _Reader.time_of_day,
+    b"l": _Reader.zoned_time,
+    b"m": _Reader.span,
+    b"u": lambda reader: UUID(bytes=reader.take(16)),
+    b"e": _Reader.member,
+    b"o": _Reader.instance,
+}

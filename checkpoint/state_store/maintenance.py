@@ -14,23 +14,20 @@ from dataclasses import dataclass
 import lmdb
 
 from checkpoint.errors import StorageRefusedError
-from checkpoint.log.version_records import EMPTY, StoreId, VersionId
+from checkpoint.log.batch_records import EMPTY, StoreId, VersionId
 from checkpoint.state_store.backend import ChecksumMismatchError
-from checkpoint.state_store.environments import (
-    DamagedReplicaError,
-    acquire,
-    copy_compact,
-    release,
-)
-from checkpoint.state_store.lmdb_backend import APART, LmdbBackend
-from checkpoint.state_store.replica import LmdbVersion, ReplicaIsAheadError
+from checkpoint.state_store.lmdb_backend import APART, LmdbBackend, LmdbVersion, ReplicaIsAheadError
 from checkpoint.state_store.replica_builder import ReplicaMeta
-from checkpoint.state_store.replica_directory import (
+from checkpoint.state_store.replica_files import (
+    DamagedReplicaError,
     ReplicaDirectory,
+    acquire,
     boot_id,
+    copy_compact,
     delete_tree,
     newest_change_s,
     now_s,
+    release,
     require_private,
     stream_directory,
 )

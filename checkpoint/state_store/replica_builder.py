@@ -8,31 +8,28 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
 
 import lmdb
 from msgspec import field
 from msgspec.structs import replace
 
 from checkpoint.errors import RESTORE, CorruptCheckpointError, Damage, StorageRefusedError
-from checkpoint.log.version_records import EMPTY, StoreId, VersionId
+from checkpoint.log.batch_records import EMPTY, StoreId, VersionId
 from checkpoint.state_store.backend import (
     Changes,
     ChecksumMismatchError,
     pairs_checksum,
     require_checksum,
 )
-from checkpoint.state_store.environments import (
+from checkpoint.state_store.replica_files import (
+    REMEDY,
     DamagedReplicaError,
     Environment,
-    create_environment,
-    translating,
-)
-from checkpoint.state_store.replica_directory import (
-    REMEDY,
     ReplicaDirectory,
+    create_environment,
     delete_tree,
     make_directories,
+    translating,
 )
 from checkpoint.state_store.store_files import (
     ReplayPlan,
@@ -53,6 +50,7 @@ from checkpoint.storage.local_files import LocalFiles
 
 LOCAL_LAYOUT = 1
 
+_Put = Callable[[Environment, Changes, "lmdb.Transaction[bytes]"], None]
 _SELF = b"self"
 _STORE = b"store"
 
@@ -244,7 +242,7 @@ def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
             )
         count, checksum = -1, None
         for part in changelog.parts:
-            put_changes(environment, w, part)
+            put_changes(environment, part, w)
             count, checksum = part.count, part.checksum
         found = w.stat(environment.data)["entries"]
         if found != count:
@@ -256,7 +254,7 @@ def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
         write_meta(environment, w, after)
 
 
-def put_changes(environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes) -> None:
+def put_changes(environment: Environment, changes: Changes, txn: lmdb.Transaction[bytes]) -> None:
     """Apply changes in a transaction."""
     if changes.puts:
         txn.cursor(environment.data).putmulti(changes.puts)
@@ -383,7 +381,7 @@ class _Builder:
         environment, count, checksum = self._environment, 0, None
         for part in parts:
             try:
-                self._run(functools.partial(put, environment, changes=part))
+                self._run(functools.partial(put, environment, part))
             except ValueError as error:
                 raise CorruptCheckpointError(
                     file, str(error), "keys in order", RESTORE, Damage.WRONG_CONTENT
@@ -429,13 +427,7 @@ class _Builder:
                 return
 
 
-class _Put(Protocol):
-    def __call__(
-        self, environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes
-    ) -> None: ...
-
-
-def _append(environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes) -> None:
+def _append(environment: Environment, changes: Changes, txn: lmdb.Transaction[bytes]) -> None:
     """Append the next part of a snapshot."""
     entries = [(entry, b"") for entry in changes.index_puts]
     for database, items in ((environment.data, changes.puts), (environment.index, entries)):

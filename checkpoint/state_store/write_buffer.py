@@ -2,20 +2,31 @@
 
 It has three layers: the version, the spill file, and the changes in memory. Higher layers win. The
 records and the timeout index each have one :class:`ChangeLayer` in memory.
+
+The spill file is an LMDB file on the local disk. It is unlinked as soon as it is open, so nothing
+is left behind. An iterator sees the changes that existed when it began, as every LMDB reader does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import os
+import tempfile
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress, islice, repeat
-from operator import itemgetter
-from typing import Any, TypeVar
+from operator import itemgetter, lt
+from typing import Any, TypeVar, cast
 
-from checkpoint.log.version_records import VersionId
+import lmdb
+
+from checkpoint.errors import StorageRefusedError
+from checkpoint.log.batch_records import VersionId
 from checkpoint.state_store.backend import (
     Changes,
     Pairs,
     RawVersion,
+    chunks,
     first_checksum,
     moved_checksum,
 )
@@ -34,11 +45,19 @@ from checkpoint.state_store.records import (
     with_extras,
 )
 from checkpoint.state_store.shapes import Shapes
-from checkpoint.state_store.spill import Spill
+from checkpoint.state_store.store_files import Column
 from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
 
-CHUNK_KEYS = 50_000
+_NOTHING = b""  # a removal, as no record is empty and index entries have no records
+_FIRST_MAP_BYTES = 8 << 20
+_CHUNK_PAIRS = 4096  # per transaction, whose pages stay in memory until it ends
+_RECORDS, _INDEX = range(2)
 
+ChangedPairs = Iterator[tuple[bytes, "bytes | None"]]
+"""Keys in order with their records, None for removed keys."""
+
+CHUNK_KEYS = 50_000
+_MOST_UNSORTED = 256
 _ENTRY = b"+"  # the value of an entry of the timeout index
 _PAIR_BYTES = 200  # of memory for a key and a record, in addition to their own bytes
 _LAST = itemgetter(-1)
@@ -50,6 +69,106 @@ Columns = tuple[Sequence[bytes], Sequence["bytes | None"]]
 
 Parts = Iterator[tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]]
 """Keys, their values, and removed keys."""
+
+
+class Spill:
+    """The changes of one writer that are not in memory. A later change replaces an earlier one."""
+
+    def __init__(self, directory: str | None = None) -> None:
+        self._directory = directory
+        self._env: lmdb.Environment | None = None
+        self._read: lmdb.Transaction[bytes] | None = None
+
+    def __bool__(self) -> bool:
+        return self._env is not None
+
+    def add(
+        self, changed: Mapping[bytes, bytes | None], index: Mapping[bytes, bytes | None]
+    ) -> None:
+        """Write changes of records and of the timeout index; None removes."""
+        try:
+            if self._env is None:
+                self._env = self._open(_FIRST_MAP_BYTES)
+            if self._read is not None:
+                self._read.abort()
+            self._put(_RECORDS, changed)
+            self._put(_INDEX, index)
+            self._read = self._env.begin(db=self._databases[_RECORDS])
+        except (lmdb.Error, OSError) as error:
+            where = self._directory or tempfile.gettempdir()
+            raise StorageRefusedError(
+                f"cannot spill changes of a state store to {where}: {error}; free space "
+                "there, or raise the memory limit for changes"
+            ) from error
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the record of a key, empty if it was removed, None if it is not here."""
+        return None if self._read is None else self._read.get(key)
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> ChangedPairs:
+        """Iterate over records in key order, with None for removed keys."""
+        return self._scan(_RECORDS, start, stop)
+
+    def scan_index(self, stop: bytes | None = None) -> ChangedPairs:
+        """Iterate over index entries in order, with None for removed entries."""
+        return self._scan(_INDEX, b"", stop)
+
+    def close(self) -> None:
+        """Free the disk space. May be called again."""
+        if self._env is not None:
+            self._env.close()
+            self._env = self._read = None
+
+    def _open(self, map_bytes: int) -> lmdb.Environment:
+        """Open a file with the content of the previous one, whose readers pin its size."""
+        handle, path = tempfile.mkstemp(prefix="state-spill-", dir=self._directory)
+        try:
+            if self._env is not None:
+                self._env.copyfd(handle, compact=True)
+            env = lmdb.open(
+                path,
+                map_size=map_bytes,
+                subdir=False,
+                sync=False,
+                metasync=False,
+                meminit=False,
+                readahead=False,
+                max_dbs=2,
+            )
+        finally:
+            os.close(handle)
+            for name in (path, f"{path}-lock"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name)
+        self._map_bytes = map_bytes
+        self._databases = [env.open_db(name) for name in (b"d", b"x")]
+        return env
+
+    def _put(self, database: int, changes: Mapping[bytes, bytes | None]) -> None:
+        keys = iter(sorted(changes))
+        while chunk := [(key, changes[key] or _NOTHING) for key in islice(keys, _CHUNK_PAIRS)]:
+            while not self._put_chunk(database, chunk):
+                self._env = self._open(2 * self._map_bytes)
+
+    def _put_chunk(self, database: int, chunk: list[tuple[bytes, bytes]]) -> bool:
+        """Write pairs, and return whether they fit."""
+        try:
+            with cast(lmdb.Environment, self._env).begin(write=True) as txn:
+                txn.cursor(self._databases[database]).putmulti(chunk)
+        except lmdb.MapFullError:
+            return False
+        return True
+
+    def _scan(self, database: int, start: bytes, stop: bytes | None) -> ChangedPairs:
+        if self._env is None:
+            return
+        cursor = self._env.begin().cursor(self._databases[database])
+        if not (cursor.set_range(start) if start else cursor.first()):
+            return
+        for key, record in cast(Iterator[tuple[bytes, bytes]], cursor):
+            if stop is not None and key >= stop:
+                return
+            yield key, record or None
 
 
 def overlaid(
@@ -75,26 +194,43 @@ def overlaid(
         yield from above
 
 
+class Bounds:
+    """The first and the last of some keys."""
+
+    def __init__(self) -> None:
+        self._first: bytes | None = None
+        self._last = b""
+
+    def meets(self, start: bytes, stop: bytes | None) -> bool:
+        """Return whether some of the keys may be from *start* to *stop*."""
+        if self._first is None:
+            return False
+        return self._last >= start and (stop is None or self._first <= stop)
+
+    def are_before(self, keys: Sequence[bytes]) -> bool:
+        """Return whether other keys are in order, and after these."""
+        return self._last < keys[0] and all(map(lt, keys, islice(keys, 1, None)))
+
+    def include(self, first: bytes, last: bytes) -> None:
+        """Include more keys."""
+        self._first = first if self._first is None else min(self._first, first)
+        self._last = max(self._last, last)
+
+
 class KeyList:
     """Distinct keys that are changed in the same way: cheaper than a dict, but not searchable."""
 
     def __init__(self) -> None:
         self._keys: list[bytes] = []
-        self._first = self._last = b""
+        self.bounds = Bounds()
 
     def __bool__(self) -> bool:
         return bool(self._keys)
 
-    def meets(self, start: bytes, stop: bytes | None) -> bool:
-        """Return whether some keys may be from *start* to *stop*."""
-        return bool(self._keys) and self._last >= start and (stop is None or self._first <= stop)
-
     def add(self, keys: list[bytes]) -> None:
         """Add keys that are not in the list."""
         if keys:
-            first, last = min(keys), max(keys)
-            self._first = min(self._first, first) if self._keys else first
-            self._last = max(self._last, last)
+            self.bounds.include(min(keys), max(keys))
             self._keys += keys
 
     def move_to(self, changed: dict[bytes, bytes | None], value: bytes | None) -> None:
@@ -111,24 +247,74 @@ class KeyList:
     def clear(self) -> None:
         """Remove all keys."""
         self._keys.clear()
-        self._first = self._last = b""
+        self.bounds = Bounds()
+
+
+class OrderedRecords:
+    """Records that were put in the order of their keys: cheaper than a dict, but not searchable."""
+
+    def __init__(self) -> None:
+        self._columns: list[tuple[Column, Column]] = []
+        self.bounds = Bounds()
+
+    def __bool__(self) -> bool:
+        return bool(self._columns)
+
+    def add(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Add keys in order, after all others."""
+        self.bounds.include(keys[0], keys[-1])
+        self._columns.append((Column.of(keys), Column.of(values)))
+
+    def move_to(self, changed: dict[bytes, bytes | None]) -> None:
+        """Put all records into a dict, and clear."""
+        for keys, values in self._columns:
+            changed.update(zip(keys, values, strict=True))
+        self.clear()
+
+    def parts(self) -> Iterator[tuple[Column, Column]]:
+        """Yield keys and records in order, in parts of a bounded size."""
+        part: list[tuple[Column, Column]] = []
+        count = 0
+        for keys, values in self._columns:
+            if part and count + len(keys) > CHUNK_KEYS:
+                yield _joined(part)
+                part, count = [], 0
+            part.append((keys, values))
+            count += len(keys)
+        if part:
+            yield _joined(part)
+
+    def clear(self) -> None:
+        """Remove all records."""
+        self._columns.clear()
+        self.bounds = Bounds()
+
+
+def _joined(part: list[tuple[Column, Column]]) -> tuple[Column, Column]:
+    keys, values = zip(*part, strict=True)
+    return Column.joined(keys), Column.joined(values)
 
 
 class ChangeLayer:
-    """Changes in memory: a dict by key, and lists of keys that are only added or only removed.
+    """Changes in memory: a dict by key, and three collections of bulk changes.
 
-    A key is in at most one of the three. The lists serve bulk changes, and move to the dict as soon
-    as one of their keys may be needed. All keys that are added in bulk have one value.
+    A key is in at most one of them. Bulk changes move to the dict as soon as one of their keys may
+    be needed. All keys that are added in bulk without a record have one value.
     """
 
     def __init__(self, added_value: bytes = b"") -> None:
         self._added_value = added_value
         self._changed: dict[bytes, bytes | None] = {}  # None: removed
+        self._in_order = OrderedRecords()  # empty unless the dict is
         self._added, self._removed = KeyList(), KeyList()
         self._has_removed = False  # set once the dict may contain None
+        self._ordered: list[bytes] = []  # the first keys of the dict, sorted
+        self._bounds, self._bounded = Bounds(), 0  # of the first keys of the dict; their number
 
     def by_key(self) -> dict[bytes, bytes | None]:
         """Return all changes by key. The dict is live, and complete until the next bulk change."""
+        if self._in_order:
+            self._in_order.move_to(self._changed)
         if self._removed:
             self._has_removed = True
             self._removed.move_to(self._changed, None)
@@ -138,14 +324,18 @@ class ChangeLayer:
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Change one key; None removes it."""
-        if self._removed or self._added:
+        if self._removed or self._added or self._in_order:
             self.by_key()
         self._has_removed = self._has_removed or value is None
         self._changed[key] = value
 
     def put_many(self, keys: list[bytes], values: Sequence[bytes]) -> None:
         """Change many keys; each is in *keys* once."""
-        self.by_key().update(zip(keys, values, strict=True))
+        is_alone = not (self._changed or self._removed or self._added)
+        if keys and is_alone and self._in_order.bounds.are_before(keys):
+            self._in_order.add(keys, values)
+        else:
+            self.by_key().update(zip(keys, values, strict=True))
 
     def add_many(self, keys: list[bytes]) -> None:
         """Add many keys that are not in this layer, unless it has removed them."""
@@ -158,7 +348,9 @@ class ChangeLayer:
         """Remove many distinct keys; return whether this layer may have contained some of them."""
         if not keys:
             return False
-        if self._changed.keys().isdisjoint(keys) and not self._added.meets(min(keys), max(keys)):
+        first, last = min(keys), max(keys)
+        may_be_here = any(each.bounds.meets(first, last) for each in (self._in_order, self._added))
+        if self._changed.keys().isdisjoint(keys) and not may_be_here:
             self._removed.add(keys)
             return False
         self.by_key().update(zip(keys, repeat(None)))
@@ -168,42 +360,60 @@ class ChangeLayer:
     def unlisted(self) -> dict[bytes, bytes | None]:
         """Return the changes by key, without those of bulk removals."""
         assert not self._added, "keys that were added in bulk are never looked up"
+        self._in_order.move_to(self._changed)
         return self._changed
 
     def meets(self, start: bytes, stop: bytes | None) -> bool:
         """Return whether changes from *start* to *stop* may exist."""
-        return bool(self._changed) or any(
-            each.meets(start, stop) for each in (self._added, self._removed)
+        self._bound()
+        collections = (self._in_order, self._added, self._removed)
+        return any(
+            bounds.meets(start, stop)
+            for bounds in (self._bounds, *(each.bounds for each in collections))
         )
 
-    def scan(
-        self, start: bytes = b"", stop: bytes | None = None
-    ) -> Iterator[tuple[bytes, bytes | None]]:
+    def _bound(self) -> None:
+        """Update the bounds of the dict, which only grows, by its newest keys."""
+        recent = list(islice(reversed(self._changed), len(self._changed) - self._bounded))
+        if recent:
+            self._bounds.include(min(recent), max(recent))
+            self._bounded = len(self._changed)
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> ChangedPairs:
         """Iterate over the present changes in key order, from *start* to before *stop*."""
         changed = self.by_key()
-        keys: Iterable[bytes] = changed
-        if stop is not None:
-            keys = [key for key in changed if start <= key < stop]
-        elif start != b"":
-            keys = [key for key in changed if start <= key]
-        ordered = sorted(keys)
+        ordered = sorted(changed if start == b"" and stop is None else self._between(start, stop))
         return iter(list(zip(ordered, map(changed.__getitem__, ordered), strict=True)))
+
+    def _between(self, start: bytes, stop: bytes | None) -> list[bytes]:
+        """Return the keys of the dict from *start* to before *stop*.
+
+        Many short ranges cost little: the dict only grows, so sorting resumes where it ended.
+        """
+        recent = list(islice(reversed(self._changed), len(self._changed) - len(self._ordered)))
+        if len(recent) > _MOST_UNSORTED:
+            self._ordered = sorted(self._ordered + sorted(recent))
+            recent.clear()
+        end = None if stop is None else bisect_left(self._ordered, stop)
+        found = self._ordered[bisect_left(self._ordered, start) : end]
+        return found + [key for key in recent if start <= key and (stop is None or key < stop)]
 
     def parts(self) -> Parts:
         """Yield (keys, values, removed keys) in order, in parts of a bounded size."""
-        if self._has_removed or (self._added and self._changed):
+        if self._has_removed or (self._added and (self._changed or self._in_order)):
             self.by_key()
         if self._has_removed:
             yield from map(_split, _columns(self.scan()))
             return
-        assert not (self._added and self._changed), "a key is in one collection"
+        has_records = bool(self._changed) + bool(self._in_order) + bool(self._added)
+        assert has_records <= 1, "keys that stay are in one collection"
         removed = self._removed.parts()
         if self._added:
             puts: Iterator[tuple[Sequence[bytes], Any]] = (
                 (keys, [self._added_value] * len(keys)) for keys in self._added.parts()
             )
         else:
-            puts = self._puts()
+            puts = self._in_order.parts() if self._in_order else self._puts()
         while True:
             keys, values = next(puts, ([], []))
             gone = next(removed, [])
@@ -220,13 +430,16 @@ class ChangeLayer:
     def clear(self) -> None:
         """Drop all changes."""
         self._changed.clear()
+        self._ordered.clear()
+        self._bounds, self._bounded = Bounds(), 0
+        self._in_order.clear()
         self._added.clear()
         self._removed.clear()
         self._has_removed = False
 
 
-def _columns(pairs: Iterator[tuple[bytes, bytes | None]]) -> Iterator[Columns]:
-    while part := list(islice(pairs, CHUNK_KEYS)):
+def _columns(pairs: ChangedPairs) -> Iterator[Columns]:
+    for part in chunks(pairs, CHUNK_KEYS):
         keys, values = map(list, zip(*part, strict=True))
         yield keys, values
 
@@ -289,6 +502,8 @@ class WriteBuffer:
 
     def records(self, raws: list[bytes]) -> list[bytes | None]:
         """Return the records of many encoded keys, None for missing ones."""
+        if not raws or not self._records.meets(min(raws), max(raws)):
+            return self._records_below(raws)
         return self._records_over(self._records.by_key(), raws)
 
     def records_of_due(self, raws: list[bytes]) -> list[bytes | None]:
@@ -313,13 +528,13 @@ class WriteBuffer:
         spilled = self._spilled.get(raw)
         return self._version.get(raw) if spilled is None else spilled or None
 
-    def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
+    def scan(self, start: bytes, stop: bytes | None) -> ChangedPairs:
         """Iterate over keys and records in order, None for removed keys; begins when pulled."""
         yield from self.scan_now(start, stop)
 
-    def scan_now(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
+    def scan_now(self, start: bytes, stop: bytes | None) -> ChangedPairs:
         """Iterate as :meth:`scan` does, over the present content."""
-        below: Iterator[tuple[bytes, bytes | None]] = self._version.scan(start, stop)
+        below: ChangedPairs = self._version.scan(start, stop)
         if not (self._spilled or self._records.meets(start, stop)):
             return below
         return overlaid(below, self._own_records(start, stop))
@@ -332,13 +547,11 @@ class WriteBuffer:
         pairs = overlaid(((entry, _ENTRY) for entry in below), self._own_index(stop))
         return (entry for entry, present in pairs if present is not None)
 
-    def _own_records(
-        self, start: bytes = b"", stop: bytes | None = None
-    ) -> Iterator[tuple[bytes, bytes | None]]:
+    def _own_records(self, start: bytes = b"", stop: bytes | None = None) -> ChangedPairs:
         in_memory = self._records.scan(start, stop)
         return overlaid(self._spilled.scan(start, stop), in_memory) if self._spilled else in_memory
 
-    def _own_index(self, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes | None]]:
+    def _own_index(self, stop: bytes | None = None) -> ChangedPairs:
         in_memory = self._index.scan(b"", stop)
         return overlaid(self._spilled.scan_index(stop), in_memory) if self._spilled else in_memory
 

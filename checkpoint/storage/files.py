@@ -11,20 +11,33 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Annotated, Protocol
+import secrets  # noqa: TID251
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
+
+from checkpoint.errors import CorruptCheckpointError
 
 Names = list[str]
 """A sorted list of names. (A class with a method ``list`` cannot write ``list[str]``.)"""
 
 READ_CHUNK_BYTES = 1 << 20
 
+_LOOK_AGAIN = 5
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,199}")
 _NAME = rf"^{_PART.pattern}(?:/{_PART.pattern})*\Z"
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")
+_PASSWORD = re.compile(r"//([^/:@\s]*):[^\s]*@")
+_PARAMETER = re.compile(r"([?&][^=&\s]+=)[^&\s]+")
 _PLAIN_UID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,63}")
 _RULE = (
     "must be parts joined by '/', each 1 to 200 of A-Z a-z 0-9 . _ = - "
@@ -45,6 +58,11 @@ class Files(Protocol):
     @property
     def url(self) -> str:
         """The location, for messages; without passwords."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """The number of requests to make at a time when there are many; 1 on local disks."""
         ...
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
@@ -109,6 +127,10 @@ class WrappedFiles:
     def url(self) -> str:
         return self.inner.url
 
+    @property
+    def at_once(self) -> int:
+        return self.inner.at_once
+
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         return self.inner.create(name, chunks)
 
@@ -170,6 +192,93 @@ class PrefixedFiles(WrappedFiles):
         return f"{self.directory}/{require_name(name)}"
 
 
+@dataclass(frozen=True)
+class ReadAhead(WrappedFiles):
+    """Files as they were at the last :meth:`look`, for a restart, which needs many small ones.
+
+    A look lists directories and reads files, many at a time. A file never changes, so each is read
+    once, and lists are those of the last look. On local disks, which gain nothing from that, every
+    call is passed on.
+    """
+
+    _names: dict[str, Names] = field(default_factory=dict)
+    _contents: dict[str, bytes | None] = field(default_factory=dict)
+
+    def look(self, read: Sequence[str], then: str, listed: Sequence[str]) -> None:
+        """List the directories *read* and *listed*, and after them *then*; read what is new.
+
+        Files of the directories *listed* are not read. Raises StorageRefusedError.
+        """
+        if self.at_once < 2:
+            return
+        for _ in range(_LOOK_AGAIN):
+            self._do(partial(self._list, prefix) for prefix in (*read, *listed))
+            self._do((partial(self._list, then), *self._missing(read)))
+            self._do(self._missing([then]))
+            if not self._missing([*read, then]):  # else another driver is deleting files
+                break
+
+    def forget(self) -> None:
+        """Free the memory: from now on, every call is passed on."""
+        self._names.clear()
+        self._contents.clear()
+
+    def _do(self, requests: Iterable[Callable[[], None]]) -> None:
+        in_parallel(self, lambda request: request(), [*requests])
+
+    def _missing(self, prefixes: Iterable[str]) -> list[Callable[[], None]]:
+        """Return the requests for the files that were not read yet."""
+        names = (name for prefix in prefixes for name in self._names[prefix])
+        return [partial(self._read, name) for name in names if name not in self._contents]
+
+    def _list(self, prefix: str) -> None:
+        self._names[prefix] = self.inner.list(prefix)
+
+    def _read(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            try:
+                self._contents[name] = self.inner.read(name)
+            except CorruptCheckpointError:
+                self._contents[name] = None  # whoever needs the file reads it, and reports that
+
+    def list(self, prefix: str) -> Names:
+        known = self._names.get(prefix)
+        return self.inner.list(prefix) if known is None else [*known]
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        content = self._contents.get(name)
+        if content is None:
+            return self.inner.read_chunks(name, chunk_bytes)
+        starts = range(0, len(content), chunk_bytes)
+        return (content[start : start + chunk_bytes] for start in starts)
+
+
+def in_parallel(files: Files, call: Callable[[_T], _R], arguments: Sequence[_T]) -> list[_R]:
+    """Return the results of *call* for each of the *arguments*, in order.
+
+    As many calls run at a time as *files* allow. Raises the first error, after all calls.
+    """
+    width = min(files.at_once, len(arguments))
+    if width < 2:
+        return [call(one) for one in arguments]
+
+    def run(first: int) -> list[_R]:
+        return [call(one) for one in arguments[first::width]]
+
+    with ThreadPoolExecutor(width, "checkpoint-requests") as threads:
+        parts = list(threads.map(run, range(width)))
+    return [parts[number % width][number // width] for number in range(len(arguments))]
+
+
+def without_secrets(text: str) -> str:
+    """Return *text* without passwords and parameter values (``?sig=...``) in its URLs.
+
+    >>> without_secrets("abfs://user:a/b@c@host/x?sv=2024&sig=abc")
+    'abfs://user:***@host/x?sv=***&sig=***'
+    """
+    return _PARAMETER.sub(r"\1***", _PASSWORD.sub(r"//\1:***@", text))
+
+
 def is_path(url: str) -> bool:
     """Return whether *url* is a path, or ``file:`` and a path."""
     return not _URL.match(url) or url.startswith("file:")
@@ -183,6 +292,16 @@ def location(files: Files, name: str) -> str:
 def is_name(name: str) -> bool:
     """Return whether *name* is a valid file name."""
     return all(_PART.fullmatch(part) for part in name.split("/"))
+
+
+def temporary_name() -> str:
+    """Return a new hidden name, which no listing has."""
+    return f".{secrets.token_hex(8)}.tmp"
+
+
+def is_temporary(name: str) -> bool:
+    """Return whether *name* is of a temporary file, in its directory."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def require_name(name: str) -> str:

@@ -230,10 +230,7 @@ def write_frames(
 
 
 def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
-    """Read the header of a file now, and its blocks as they are pulled.
-
-    Raises CorruptCheckpointError.
-    """
+    """Read the header of a file now, and its blocks as they are pulled."""
     source = FileBytes(chunks, file)
     totals = FrameTotals()
     preamble = source.take(_PREAMBLE.size + _CRC.size, "the preamble")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets  # noqa: TID251
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,14 @@ from checkpoint.errors import (
     StorageUncertainError,
     UntrustedFileError,
 )
-from checkpoint.storage.files import Names, is_name, require_name, require_prefix
+from checkpoint.storage.files import (
+    Names,
+    is_name,
+    is_temporary,
+    require_name,
+    require_prefix,
+    temporary_name,
+)
 
 ALLOW_VARIABLE = "CHECKPOINT_ALLOW_WRITABLE"
 """Set to 1 in the environment: all who can write a checkpoint are trusted with running code."""
@@ -27,7 +33,7 @@ ALLOW_VARIABLE = "CHECKPOINT_ALLOW_WRITABLE"
 KEY_FILE_VARIABLE = "CHECKPOINT_KEY_FILE"
 """In the environment: path of the file with the key that signs checkpoints."""
 
-_OTHERS_WRITE = 0o022
+OTHERS_WRITE = 0o022
 _PRIVATE = (0o700, 0o600)
 _PUBLIC = (0o777, 0o666)
 """Modes of directories and files, before the umask."""
@@ -72,14 +78,19 @@ def require_own(path: str, status: os.stat_result, is_above: bool = False) -> No
     if status.st_uid not in (0, os.geteuid()):
         found = f"{'is a symbolic link of' if is_link else 'belongs to'} user id {status.st_uid}"
         remedy = "give the path it leads to" if is_link else f"chown {os.geteuid()}"
-    elif mode & _OTHERS_WRITE and not is_sticky and not is_link:
+    elif mode & OTHERS_WRITE and not is_sticky and not is_link:
         found = f"can be written by others (mode {mode:04o})"
     else:
         return
-    raise UntrustedFileError(
+    raise untrusted(path, found, f"user id {os.geteuid()}", remedy)
+
+
+def untrusted(path: str, found: str, user: str, remedy: str) -> UntrustedFileError:
+    """Return the error for a file that someone other than *user* could have written."""
+    return UntrustedFileError(
         path,
         found,
-        f"that only user id {os.geteuid()} can write it, as unpickling it runs code",
+        f"that only {user} can write it, as unpickling it runs code",
         f"{remedy}, sign the checkpoint with a key ({KEY_FILE_VARIABLE}), or, if all users who "
         f"can write there are trusted with running code, set {ALLOW_VARIABLE}=1",
         Damage.WRITABLE,
@@ -98,7 +109,8 @@ class LocalFiles:
         unlink the temporary name
         fsync the directory               now the name survives a power loss
 
-    A process that is killed on the way leaves at worst a hidden file, which is never listed.
+    A process that is killed on the way leaves at worst a hidden file, which is never listed;
+    ``dstreams checkpoint gc`` deletes it.
 
     The root itself is created by :func:`checkpoint.open_files` only: if it is deleted while a
     stream runs, the next create fails instead of continuing in an empty directory.
@@ -121,6 +133,10 @@ class LocalFiles:
         return f"file://{self.root}"
 
     @property
+    def at_once(self) -> int:
+        return 1
+
+    @property
     def _modes(self) -> tuple[int, int]:
         return _PRIVATE if self.is_private else _PUBLIC
 
@@ -135,53 +151,40 @@ class LocalFiles:
             for directory in reversed(missing):
                 _make_directory(directory, self._modes[0])
             os.listdir(self.root)  # fails if a file is in its place
+        with _refusing("create a file in", self.root):
+            if not os.access(self.root, os.W_OK | os.X_OK):
+                is_read_only = os.statvfs(self.root).f_flag & os.ST_RDONLY
+                number = errno.EROFS if is_read_only else errno.EACCES
+                raise OSError(number, os.strerror(number))
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         path = self._path(name)
-        directory = os.path.dirname(path)
-        with _refusing("create a file in", directory):
-            temp, fd = self._open_temp(directory)
-        try:
-            try:
-                size_bytes = _write_synced(fd, chunks, path)
-            finally:
-                # Everything was synced, or has failed: an error of close adds nothing.
-                with contextlib.suppress(OSError):
-                    os.close(fd)
+        with _refusing("create a file in", os.path.dirname(path)):
+            temp, fd = self._open_temp(os.path.dirname(path))
+        with _removing(temp):
+            size_bytes = _write_synced(fd, chunks, path)
             is_ours = _link(temp, path)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temp)
         # Also if the file is of another writer: AlreadyExistsError promises that it is durable.
-        _sync_name(directory, path)
+        _sync_name(path)
         if not is_ours:
             raise AlreadyExistsError(f"{path} exists already, and files are created only once")
         return size_bytes
 
     def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         path = self._path(name)
-        directory = os.path.dirname(path)
         with _refusing("replace", path):
             status = os.stat(path, follow_symlinks=False)
-            temp, fd = self._open_temp(directory)
-        try:
-            try:
-                if os.geteuid() == 0:  # its owner must be able to read it
-                    with _refusing("give away", temp):
-                        os.fchown(fd, status.st_uid, status.st_gid)
-                _write_synced(fd, chunks, path)
-            finally:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
+            temp, fd = self._open_temp(os.path.dirname(path))
+        with _removing(temp):
+            # The owner must be able to read it.
+            owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
+            _write_synced(fd, chunks, path, owner)
             try:
                 os.rename(temp, path)
             except OSError as error:
                 kind = StorageRefusedError if error.errno in _LINK_REFUSALS else None
                 raise (kind or StorageUncertainError)(_message("replace", path, error)) from error
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temp)
-        _sync_name(directory, path)
+        _sync_name(path)
 
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
         path = self._path(name)
@@ -230,6 +233,20 @@ class LocalFiles:
         with _refusing("delete", path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
+    def temporary(self) -> Names:
+        """Return the names of temporary files, of running writers and of killed ones."""
+        return sorted(
+            os.path.relpath(os.path.join(directory, name), self.root)
+            for directory, _, names in os.walk(self.root)
+            for name in names
+            if is_temporary(name)
+        )
+
+    def delete_temporary(self, name: str) -> None:
+        path = os.path.join(self.root, name)
+        with _refusing("delete", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
     def _path(self, name: str) -> str:
         return os.path.join(self.root, require_name(name))
 
@@ -249,7 +266,7 @@ class LocalFiles:
                     yield name
 
     def _open_temp(self, directory: str) -> tuple[str, int]:
-        temp = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
+        temp = os.path.join(directory, temporary_name())
         try:
             self._make_directories(directory)
             return temp, os.open(temp, _TEMP_FLAGS, self._modes[1])
@@ -277,17 +294,39 @@ def _make_directory(directory: str, mode: int) -> None:
     _sync_directory(os.path.dirname(directory))
 
 
-def _write_synced(fd: int, chunks: Iterable[bytes | memoryview], path: str) -> int:
-    """Write *chunks* and sync them; an error of the iterator itself is passed on."""
+@contextlib.contextmanager
+def _removing(temp: str) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temp)
+
+
+def _write_synced(
+    fd: int,
+    chunks: Iterable[bytes | memoryview],
+    path: str,
+    owner: tuple[int, int] | None = None,
+) -> int:
+    """Write *chunks*, sync and close; an error of the iterator itself is passed on."""
     size_bytes = 0
-    for chunk in chunks:
-        rest = memoryview(chunk).cast("B")
-        size_bytes += len(rest)
-        with _refusing("write", path):
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-    with _refusing("sync", path):
-        os.fsync(fd)
+    try:
+        if owner is not None:
+            with _refusing("set the owner of", path):
+                os.fchown(fd, *owner)
+        for chunk in chunks:
+            rest = memoryview(chunk).cast("B")
+            size_bytes += len(rest)
+            with _refusing("write", path):
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
+        with _refusing("sync", path):
+            os.fsync(fd)
+    finally:
+        # Everything was synced, or has failed: an error of close adds nothing.
+        with contextlib.suppress(OSError):
+            os.close(fd)
     return size_bytes
 
 
@@ -308,9 +347,9 @@ def _link(temp: str, path: str) -> bool:
     return True
 
 
-def _sync_name(directory: str, path: str) -> None:
+def _sync_name(path: str) -> None:
     try:
-        _sync_directory(directory)
+        _sync_directory(os.path.dirname(path))
     except OSError as error:
         raise NotDurableError(_message("sync the directory of", path, error)) from error
 
@@ -365,6 +404,8 @@ def _message(action: str, path: str, error: OSError) -> str:
 
 
 def _remedy(action: str, error: OSError) -> str:
+    if action == "create the directory" and error.errno == errno.ENOENT:
+        return "its file system cannot hold files; give a directory on a disk"
     if action == "link" and error.errno in _NO_HARD_LINKS:
         return "the file system needs hard links, move the checkpoint to one that has them"
     if error.errno in (errno.EACCES, errno.EPERM):

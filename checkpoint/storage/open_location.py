@@ -8,21 +8,22 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from checkpoint.storage.files import Files, is_path
-from checkpoint.storage.fsspec_files import FsspecFiles
+from checkpoint.storage.hdfs_files import PROTOCOLS, HdfsFiles
 from checkpoint.storage.local_files import LocalFiles
-from checkpoint.storage.signing import SignedFiles, SigningKey
+from checkpoint.storage.object_files import ObjectFiles
+from checkpoint.storage.trust import SignedFiles, SigningKey
 
 
 def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
     """Open the files at *url*, on the driver, before any task uses them.
 
-    A missing local directory is created (mode 0700); an object store must prove that it can create
-    a file exclusively. If the environment names a key (``CHECKPOINT_KEY_FILE``,
+    A missing directory on a local disk or HDFS is created (mode 0700); an object store must prove
+    that it can create a file exclusively. If the environment names a key (``CHECKPOINT_KEY_FILE``,
     ``CHECKPOINT_KEY``), files are signed, and must be.
 
     Args:
-        url: a path, ``file:/path``, ``file:///path``, or the URL of an fsspec file system.
-        options: storage options of the fsspec file system.
+        url: a path, ``file:/path``, ``file:///path``, a URL of HDFS or of an object store.
+        options: of ``hdfs_native.Client`` or the store of obstore.
 
     Raises:
         ValueError: the URL names another host, or a path has options.
@@ -34,7 +35,11 @@ def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
 def open_output(url: str | os.PathLike[str], **options: Any) -> Files:
     """Open files as :func:`open_files` does, for other programs: never signed, modes by umask."""
     files = _open_unsigned(url, options)
-    return _ready(replace(files, is_private=False) if isinstance(files, LocalFiles) else files)
+    if isinstance(files, LocalFiles):
+        files = replace(files, is_private=False)
+    elif isinstance(files, HdfsFiles):
+        files = HdfsFiles(os.fspath(url), is_private=False, **options)
+    return _ready(files)
 
 
 def open_existing(url: str | os.PathLike[str], **options: Any) -> Files:
@@ -50,9 +55,11 @@ def open_existing(url: str | os.PathLike[str], **options: Any) -> Files:
     return _signed(files)
 
 
-def _ready(files: LocalFiles | FsspecFiles) -> Files:
+def _ready(files: LocalFiles | ObjectFiles | HdfsFiles) -> Files:
     if isinstance(files, LocalFiles):
         files.make_root()
+    elif isinstance(files, ObjectFiles):
+        files.start_proof()
     else:
         files.require_exclusive_create()
     return files
@@ -70,14 +77,15 @@ def _signed(files: Files) -> Files:
 
 def _open_unsigned(
     url: str | os.PathLike[str], options: dict[str, Any]
-) -> LocalFiles | FsspecFiles:
+) -> LocalFiles | ObjectFiles | HdfsFiles:
     text = os.fspath(url)
     if not text:
         raise ValueError("the location of a checkpoint is empty; give a path or a URL")
     if not is_path(text):
         if "://" not in text:
             raise ValueError(f"{text!r} is neither a path nor a URL; write protocol://host/path")
-        return FsspecFiles(text, **options)
+        kind = HdfsFiles if text.partition(":")[0] in PROTOCOLS else ObjectFiles
+        return kind(text, **options)
     if options:
         raise ValueError(f"{text} is a path and takes no storage options, got {sorted(options)}")
     return LocalFiles(_local_path(text))

@@ -1,17 +1,17 @@
-"""Records in Arrow blocks: many of them at once, a column for each field.
+"""Blocks of records in Arrow columns.
 
-An Arrow block is a ``pyarrow.RecordBatch``. A function that takes whole blocks is called once for
-some thousands of records, where one that takes records is called for each. pyarrow and numpy are
-the extra ``dstreams[arrow]``; nothing of them is loaded before a program uses blocks.
+An Arrow block is a ``pyarrow.RecordBatch``. A function of blocks is called once for thousands of
+records. pyarrow and numpy are the extra ``dstreams[arrow]``; they are loaded once a program uses
+blocks.
 """
 
 from typing import TYPE_CHECKING
 
-from dstreams.common.lazy_names import lazy_names
+from dstreams.common.imports import lazy_names
 
 if TYPE_CHECKING:
-    from dstreams.arrow.grouping import GroupedValues
+    from dstreams.arrow.key_numbers import GroupedValues
 
 __all__ = ["GroupedValues"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"GroupedValues": "dstreams.arrow.grouping"})
+__getattr__, __dir__ = lazy_names(__name__, {"GroupedValues": "dstreams.arrow.key_numbers"})

@@ -1,8 +1,7 @@
-"""Lines to blocks: what all formats have in common.
+"""The base class of decoders of lines.
 
-A decoder reads many lines at once, by a reader of Arrow's. Where that does not give exactly one row
-for each line, each as it would be by itself, it looks at half as many, and at last at each: so one
-bad line costs a few more calls, and is found.
+A decoder reads many lines at once. If this does not yield exactly one row per line, the same row as
+the line by itself, it bisects the lines. So a malformed line is found with a few more calls.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from dstreams.arrow.block_functions import empty_block
 from dstreams.arrow.block_rdd import together
 from dstreams.spark.blocks import shorten
-from dstreams.spark.line_ranges import with_replacements
+from dstreams.spark.lines import with_replacements
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,12 +25,12 @@ class MisfitError(ValueError):
 
 
 class Decoded(NamedTuple):
-    """What some lines became: a row for each of those in *rows*, and why others have none.
+    """The result of decoding lines.
 
     Args:
         block: the rows.
-        rows: which line each row is of, by its place; None: all lines have one.
-        failures: by the place of a line why it is no record. Blank lines have neither.
+        rows: index of the line of each row; None if each line has a row.
+        failures: reasons by the index of malformed lines. Blank lines are in neither.
     """
 
     block: pa.RecordBatch
@@ -41,29 +40,26 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockDecoder(ABC):
-    """Makes a block of lines, which are str or bytes; None stands for a record of nulls.
+    """Decodes lines (str or bytes) to a block; a line that is None is a row of nulls.
 
     Attributes:
         schema: the columns.
-        skips_blank: whether a line of blanks is passed over; else it has to be a record.
+        skips_blank: whether blank lines are skipped; otherwise they must be records.
     """
 
     few: ClassVar[int] = 1
-    """So many lines are looked at one by one, and not cut in half any more."""
+    """Number of lines that are decoded one by one instead of bisected."""
 
     schema: pa.Schema
     skips_blank: bool = True
 
     def decode(self, lines: Sequence[Any]) -> Decoded:
-        """Return the block of *lines*; nothing that is in a line is raised."""
+        """Decode lines; malformed lines do not raise."""
         whole = self.at_once(lines)
         return self._decode_by_line(lines) if whole is None else Decoded(whole, None, {})
 
     def decode_text(self, text: bytes) -> Decoded:
-        r"""Return the block of a text of lines, with ``\n`` between them and none at its end.
-
-        What is no UTF-8 in it is what the JVM would make of it.
-        """
+        r"""Decode lines with ``\n`` between them; invalid UTF-8 is replaced as in the JVM."""
         whole = self.of_text(text)
         if whole is None and not is_utf8(text):
             return self.decode_text(with_replacements(text))
@@ -91,7 +87,7 @@ class BlockDecoder(ABC):
     def _parts(
         self, texts: list[tuple[int, bytes | None]], failures: dict[int, str]
     ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-        """Yield blocks of lines and the places of these; those that are none go to *failures*."""
+        """Yield blocks and the indices of their lines; add malformed lines to *failures*."""
         if not texts:
             return
         places = [place for place, _ in texts]
@@ -106,42 +102,46 @@ class BlockDecoder(ABC):
             for place, text in texts:
                 try:
                     yield self.alone(text), [place]
-                except (ValueError, ArithmeticError, RecursionError) as error:  # Arrow's as well
+                except (
+                    ValueError,
+                    ArithmeticError,
+                    RecursionError,
+                ) as error:  # includes Arrow's errors
                     failures[place] = _reason(error)
 
     def at_once(self, lines: Sequence[Any]) -> pa.RecordBatch | None:
-        """Return the block of lines, None where it is not certain that each has its row."""
-        text = joined(lines)
+        """Return the block of lines, None if it is uncertain that each line has its row."""
+        text = joined_lines(lines)
         return None if text is None else self.of_text(text)
 
     @abstractmethod
     def of_text(self, text: bytes) -> pa.RecordBatch | None:
-        r"""Return the block of lines with ``\n`` between them, None as of :meth:`at_once`."""
+        r"""Return the block of lines with ``\n`` between them, or None, as :meth:`at_once`."""
 
     @abstractmethod
     def alone(self, text: bytes | None) -> pa.RecordBatch:
         """Return the row of one line.
 
         Raises:
-            ValueError: it is no record, or does not fit; or another error of what reads it.
+            ValueError: the line is malformed or does not fit; readers may raise other errors.
         """
 
     def stripped(self, text: bytes) -> bytes:
-        """Return a line without what may stand around a record; empty for a blank line."""
+        """Return a line without surrounding blanks and line ends."""
         return text.rstrip(b"\r\n")
 
 
-def joined(lines: Sequence[Any]) -> bytes | None:
-    """Return lines as one text of as many lines, None where they are not that."""
+def joined_lines(lines: Sequence[Any]) -> bytes | None:
+    """Join lines to a text of as many lines, None if they cannot be joined."""
     try:
         data = b"\n".join(lines) if isinstance(lines[0], bytes) else "\n".join(lines).encode()
-    except (TypeError, ValueError):  # not all are bytes, or texts; or no text of Unicode
+    except (TypeError, ValueError):  # mixed types, or lone surrogates
         return None
     return data if data.count(b"\n") == len(lines) - 1 else None
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether bytes are text."""
+    """Return whether bytes are valid UTF-8."""
     if data.isascii():
         return True
     try:

@@ -1,4 +1,4 @@
-"""Tasks that call a user's function with whole blocks."""
+"""Tasks that call user functions with blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BlockForm(str, Enum):
-    """As what a function takes and returns blocks."""
+    """The type of blocks that a user function takes and returns."""
 
     ARROW = "arrow"
     PANDAS = "pandas"
@@ -26,18 +26,18 @@ class BlockForm(str, Enum):
 
     @classmethod
     def checked(cls, name: str, operation: str) -> BlockForm:
-        """Return the form of a name, of which the library is there."""
+        """Return the form with a name, whose library is installed."""
         try:
             form = cls(name)
         except ValueError:
             raise InvalidStreamError(
-                f"form of {operation} is {name!r}; use 'arrow', 'pandas' or 'polars'"
+                f"form of {operation} must be 'arrow', 'pandas' or 'polars', got {name!r}"
             ) from None
         require("pyarrow" if form is cls.ARROW else form.value, operation)
         return form
 
     def of_block(self, block: pa.RecordBatch) -> Any:
-        """Return what the function is given for a block."""
+        """Convert a block for the function."""
         if self is BlockForm.PANDAS:
             return block.to_pandas()
         if self is BlockForm.POLARS:
@@ -45,10 +45,10 @@ class BlockForm(str, Enum):
         return block
 
     def to_block(self, result: Any, schema: pa.Schema | None) -> pa.RecordBatch:
-        """Return the block for what the function gave.
+        """Convert the result of the function to a block.
 
         Raises:
-            TypeError: it is something else.
+            TypeError: the result has another type.
         """
         arrow = require("pyarrow", "mapBlocks")
         if self is BlockForm.PANDAS and _is_of(result, "pandas", "DataFrame"):
@@ -70,7 +70,7 @@ def _is_of(value: Any, library: str, name: str) -> bool:
 
 
 def _narrow(arrow: Any, field: Any) -> Any:
-    """Return a field of polars, whose texts and lists are large ones, as others have it."""
+    """Return a field of polars with plain instead of large strings and lists."""
     types, kind = arrow.types, field.type
     if types.is_large_string(kind):
         return field.with_type(arrow.string())
@@ -84,7 +84,7 @@ def _narrow(arrow: Any, field: Any) -> Any:
 
 
 def one_block(table: pa.Table) -> pa.RecordBatch:
-    """Return the rows of a table as one block."""
+    """Return a table as one block."""
     blocks = table.combine_chunks().to_batches()
     return blocks[0] if blocks else empty_block(table.schema)
 
@@ -97,7 +97,7 @@ def empty_block(schema: pa.Schema) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class MapBlocks:
-    """Task: block -> func(block), of a schema if that was declared."""
+    """Task: block -> func(block), checked against the schema if there is one."""
 
     func: Callable[[Any], Any]
     operation: str
@@ -119,13 +119,13 @@ class MapBlocks:
         first = shorten(block.slice(0, 1).to_pylist()[0]) if block.num_rows else "no record"
         return UserFunctionError(
             f"{function_of(self.func, self.operation)} failed for a block of {block.num_rows:,} "
-            f"records, the first of which is {first}: {summarize(error)}"
+            f"records, first {first}: {summarize(error)}"
         )
 
 
 @dataclass(frozen=True)
 class MapBlockIterator:
-    """Task: iterator of blocks -> func(iterator), as ``mapInArrow`` and ``mapInPandas`` have it."""
+    """Task: iterator of blocks -> func(iterator), as in ``mapInArrow`` and ``mapInPandas``."""
 
     func: Callable[[Iterator[Any]], Iterable[Any]]
     operation: str
@@ -146,38 +146,38 @@ class MapBlockIterator:
                     ) from error
                 if made.num_rows:
                     yield made
-        for _ in remaining:  # a worker whose input is left unread is not used again
+        for _ in remaining:  # Spark does not reuse a worker with unread input
             pass
 
 
 class SchemaMismatchError(ValueError):
-    """A block is not of the schema that was declared."""
+    """A block does not have the declared schema."""
 
 
 def fitted(block: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return *block* with the columns of *schema*, in its order; values are not converted.
+    """Return *block* with its columns in the order of *schema*; values are not converted.
 
     Raises:
-        SchemaMismatchError: a column is missing, is one too many, is of another type, or has a
-            null where none may be; the message says the first row of it.
+        SchemaMismatchError: a column is missing, unknown, of another type, or has a null and is not
+            nullable; the message has the first such row.
     """
     missing = [name for name in schema.names if name not in block.schema.names]
     others = [name for name in block.schema.names if name not in schema.names]
     if missing or others:
-        what = f"lacks the column {missing[0]!r}" if missing else f"has a column {others[0]!r}"
+        problem = f"lacks the column {missing[0]!r}" if missing else f"has a column {others[0]!r}"
         raise SchemaMismatchError(
-            f"the block {what}; declared are {', '.join(map(_named, schema))}"
+            f"the block {problem}; declared are {', '.join(map(_named, schema))}"
         )
     columns = [block.column(name) for name in schema.names]
     for column, field in zip(columns, schema, strict=True):
         if column.type != field.type:
             raise SchemaMismatchError(
-                f"the column {field.name!r} is {column.type}, and {field.type} was declared"
+                f"the column {field.name!r} is {column.type}, but {field.type} was declared"
             )
         if column.null_count and not field.nullable:
             row = column.is_null().index(True).as_py()
             raise SchemaMismatchError(
-                f"the column {field.name!r} holds no null, and row {row} has one: "
+                f"the column {field.name!r} is not nullable, but row {row} has a null: "
                 f"{shorten(block.slice(row, 1).to_pylist()[0])}"
             )
     arrow = require("pyarrow", "a stream of blocks")

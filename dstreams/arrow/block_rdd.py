@@ -1,4 +1,4 @@
-"""RDDs of blocks, their shuffle by key, and the state that they are in frames."""
+"""RDDs of blocks, their shuffle by key, and their frames."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
+from pyspark.serializers import FramedSerializer
 
 from checkpoint import arrow_metadata, arrow_side
-from dstreams.arrow.block_serializer import BlockSerializer, block_to_bytes
+from dstreams.arrow.library import require
 from dstreams.spark import jvm
 from dstreams.spark.blocks import Side, shorten
 from dstreams.spark.failures import UserFunctionError
@@ -21,37 +22,65 @@ from dstreams.spark.worker_gc import settle_worker
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dstreams.arrow.state_layout import StateLayout
+    from dstreams.arrow.state_step import StateLayout
+
 
 BlockTask: TypeAlias = "Callable[[int, Iterable[Any]], Iterator[pa.RecordBatch]]"
 
 ROUTED_ROWS = 131_072
-"""Rows that are addressed at once."""
+"""Number of rows that are assigned to partitions at once."""
 
 FRAME_BYTES = 256 << 10
-"""What a frame that is moved or kept has about; the JVM takes larger ones at a higher price."""
+"""Approximate size of a frame; larger ones are more expensive in the JVM."""
 
 _FEW = 1 << 16
 
 
-def blocks_rdd(rdd: RDD[Any], task: BlockTask) -> RDD[pa.RecordBatch]:
-    """Return the RDD of the blocks that *task* makes of each partition; it claims no partitioner.
+def block_to_bytes(block: pa.RecordBatch) -> bytes:
+    """Return a block as a stream of Arrow's IPC format."""
+    arrow = require("pyarrow", "a stream of blocks")
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, block.schema) as writer:
+        writer.write_batch(block)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
-    Where blocks leave their process they do so as Arrow's own bytes.
-    """
+
+def block_of_bytes(data: bytes | memoryview) -> pa.RecordBatch:
+    """Reverse :func:`block_to_bytes`; the block refers to *data*."""
+    arrow = require("pyarrow", "a stream of blocks")
+    with arrow.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
+
+
+class BlockSerializer(FramedSerializer):
+    """Serializer of RDDs of blocks; of a slice, only its rows are serialized."""
+
+    def dumps(self, obj: pa.RecordBatch) -> bytes:
+        return block_to_bytes(obj)
+
+    def loads(self, obj: bytes) -> pa.RecordBatch:
+        return block_of_bytes(obj)
+
+    def __repr__(self) -> str:
+        return "BlockSerializer()"
+
+
+def blocks_rdd(rdd: RDD[Any], task: BlockTask) -> RDD[pa.RecordBatch]:
+    """Return the RDD of the blocks that *task* returns for each partition, without partitioner."""
     blocks: RDD[pa.RecordBatch] = PipelinedRDD(rdd, task)
     blocks._jrdd_deserializer = BlockSerializer()
     return blocks
 
 
 def side_of(block: pa.RecordBatch) -> Side:
-    """Return what the rows of a block are; records of a batch where it does not say."""
+    """Return the side of a block, BATCH unless its metadata has one."""
     return Side[arrow_side(block.schema.metadata) or Side.BATCH.name]
 
 
 def frames_of_block(block: pa.RecordBatch, side: Side, keys: Sequence[str] = ()) -> Iterator[bytes]:
-    """Yield a block in frames, none of them empty, and none much larger than the others."""
-    from dstreams.arrow.buckets import rows_of, sizes_of, with_sizes  # noqa: PLC0415 - needs numpy
+    """Yield a block in non-empty frames of similar size."""
+    from dstreams.arrow.key_hash import rows_of, sizes_of, with_sizes  # noqa: PLC0415 - needs numpy
 
     named = block.replace_schema_metadata(arrow_metadata(side.name, keys))
     sizes = sizes_of(block)
@@ -59,7 +88,7 @@ def frames_of_block(block: pa.RecordBatch, side: Side, keys: Sequence[str] = ())
         named = with_sizes(named, sizes)
 
     def frames(part: pa.RecordBatch) -> Iterator[bytes]:
-        if part.num_rows > 1 and part.nbytes > 4 * FRAME_BYTES:  # its rows are larger than others
+        if part.num_rows > 1 and part.nbytes > 4 * FRAME_BYTES:  # these rows are large
             half = part.num_rows // 2
             yield from frames(rows_of(part, 0, half))
             yield from frames(rows_of(part, half, part.num_rows - half))
@@ -73,7 +102,7 @@ def frames_of_block(block: pa.RecordBatch, side: Side, keys: Sequence[str] = ())
 
 @dataclass(frozen=True)
 class BlockFrames:
-    """Layout of frames: blocks of Arrow, whose key is in some of their columns."""
+    """Layout of frames: Arrow blocks with key columns."""
 
     layout: StateLayout
     operation: str
@@ -82,7 +111,7 @@ class BlockFrames:
         self, rdd: RDD[Any], partitioner: StablePartitioner, side: Side, operation: str
     ) -> RDD[bytes]:
         if rdd.partitioner == partitioner and side is Side.STATE:
-            return jvm.frames_of(rdd)  # what :meth:`rdd` made of such frames
+            return jvm.frames_of(rdd)  # :meth:`rdd` has read them from such frames
         if rdd.partitioner == partitioner:
             return jvm.as_frames(PipelinedRDD(rdd, _Mark(side, self._keys), True), partitioner)
         route = self.route(partitioner.numPartitions, side, operation)
@@ -92,7 +121,7 @@ class BlockFrames:
         return jvm.deserialized(frames, StateSerializer(self.layout, self.operation))
 
     def route(self, partitions: int, side: Side, operation: str) -> _Route:
-        """Return the task that addresses blocks to their partitions."""
+        """Return the task that splits blocks by partition."""
         return _Route(self._keys, partitions, side, operation)
 
     @property
@@ -101,7 +130,7 @@ class BlockFrames:
 
 
 class StateSerializer(BlockSerializer):
-    """Serializer of a state: blocks that an earlier program wrote get the columns of this one."""
+    """Serializer of a state; adds columns that an earlier program did not have."""
 
     def __init__(self, layout: StateLayout, operation: str) -> None:
         self._layout = layout
@@ -111,12 +140,12 @@ class StateSerializer(BlockSerializer):
         block = super().loads(obj)
         if side_of(block) is not Side.STATE:
             return block
-        # In which buckets its rows lie would not be true any more where somebody changes the block.
+        # Drops the sizes of buckets, which would be wrong after a user changes the block.
         metadata = arrow_metadata(Side.STATE.name, self._layout.keys.names)
         return self._layout.grown(block, self._operation).replace_schema_metadata(metadata)
 
     def rows_of_frame(self, obj: bytes) -> int:
-        """Return how many keys a frame of the state has."""
+        """Return the number of keys in a frame of the state."""
         block = super().loads(obj)
         rows: int = block.num_rows
         return rows if side_of(block) is Side.STATE else 0
@@ -124,7 +153,7 @@ class StateSerializer(BlockSerializer):
 
 @dataclass(frozen=True)
 class _Mark:
-    """Task: blocks that are where they belong -> frames of a side."""
+    """Task: blocks in their partition -> frames of a side."""
 
     side: Side
     keys: tuple[str, ...]
@@ -137,7 +166,7 @@ class _Mark:
 
 @dataclass(frozen=True)
 class _Route:
-    """Task: blocks -> alternately a partition number and a frame that belongs there."""
+    """Task: blocks -> alternately a partition number and a frame for it."""
 
     keys: tuple[str, ...]
     partitions: int
@@ -146,7 +175,7 @@ class _Route:
 
     def __call__(self, _: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         settle_worker()
-        # What a function had to say of a batch may lie among the states after it.
+        # The output of a state function may be among the blocks.
         kept = (
             block.replace_schema_metadata(None)
             for block in blocks
@@ -161,24 +190,25 @@ class _Route:
         import numpy as np  # noqa: PLC0415 - where blocks are used
         import pyarrow as pa  # noqa: PLC0415
 
-        from dstreams.arrow.buckets import (  # noqa: PLC0415 - needs both
+        from dstreams.arrow.key_hash import (  # noqa: PLC0415 - needs numpy
             BUCKETS,
             WORTH_ROWS,
             buckets_of,
+            hashes_of,
+            partitions_of,
             ranges,
             with_sizes,
         )
-        from dstreams.arrow.key_hash import hashes_of, partitions_of  # noqa: PLC0415
 
         try:
             hashes = hashes_of([block.column(name) for name in self.keys])
         except (KeyError, TypeError) as error:
-            raise UserFunctionError(f"{self.operation}: {_said(error, block)}") from error
+            raise UserFunctionError(f"{self.operation}: {_reason(error, block)}") from error
         parts = BUCKETS if block.num_rows >= WORTH_ROWS else 1
         places = partitions_of(hashes, self.partitions)
         if parts > 1:
             places = places * BUCKETS + buckets_of(hashes)
-        # A stable sort of small numbers is one by their digits.
+        # NumPy sorts 16-bit numbers by radix.
         is_small = self.partitions * parts <= _FEW
         order = np.argsort(places.astype(np.uint16) if is_small else places, kind="stable")
         sizes = np.bincount(places, minlength=self.partitions * parts).reshape(-1, parts)
@@ -189,7 +219,7 @@ class _Route:
                 yield target, with_sizes(part, sizes[target]) if parts > 1 else part
 
 
-def _said(error: Exception, block: pa.RecordBatch) -> str:
+def _reason(error: Exception, block: pa.RecordBatch) -> str:
     if isinstance(error, KeyError):
         return f"the blocks have no key column {error}; they have {', '.join(block.schema.names)}"
     return str(error)
@@ -198,7 +228,7 @@ def _said(error: Exception, block: pa.RecordBatch) -> str:
 def gathered(
     blocks: Iterable[pa.RecordBatch], rows: int, operation: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of *blocks* in blocks of so many rows or more, but for the last."""
+    """Combine blocks to at least *rows* rows, except for the last."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for block in blocks:
@@ -212,10 +242,10 @@ def gathered(
 
 
 def together(blocks: list[pa.RecordBatch], operation: str) -> pa.RecordBatch:
-    """Return the rows of blocks, at least one, as one block: by buckets where all lie in such.
+    """Concatenate one or more blocks, in bucket order if all of them are.
 
     Raises:
-        UserFunctionError: they are of two schemas.
+        UserFunctionError: the blocks have different schemas.
     """
     import pyarrow as pa  # noqa: PLC0415 - where blocks are used
 
@@ -230,7 +260,7 @@ def together(blocks: list[pa.RecordBatch], operation: str) -> pa.RecordBatch:
             f"{shorten(other.schema.to_string(show_schema_metadata=False))}; declare it: "
             "mapBlocks(f, schema)"
         )
-    from dstreams.arrow.buckets import by_bucket, with_sizes  # noqa: PLC0415 - needs numpy
+    from dstreams.arrow.key_hash import by_bucket, with_sizes  # noqa: PLC0415 - needs numpy
 
     in_order = by_bucket(blocks)
     parts = blocks if in_order is None else in_order[0]

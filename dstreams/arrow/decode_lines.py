@@ -1,4 +1,4 @@
-"""The task that makes blocks of lines, and which decoder it uses."""
+"""Tasks that decode lines to blocks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dstreams.arrow.block_rdd import blocks_rdd
 from dstreams.arrow.library import require
 from dstreams.arrow.rows import BLOCK_ROWS
-from dstreams.common.configuration import choice
+from dstreams.common.settings import choice
 from dstreams.errors import InvalidStreamError
-from dstreams.spark.bad_records import BadRecords, LeftOut
 from dstreams.spark.blocks import shorten
 from dstreams.spark.counting import count_of, uncounted
-from dstreams.spark.empty_partitions import no_records
 from dstreams.spark.failures import UserFunctionError
-from dstreams.spark.line_bytes import read_as_bytes
-from dstreams.spark.line_ranges import HasLineRanges, LineRange, LineRanges, with_replacements
-from dstreams.spark.task_reports import TaskReport, TaskReports
+from dstreams.spark.lines import (
+    HasLineRanges,
+    LineRange,
+    LineRanges,
+    read_as_bytes,
+    with_replacements,
+)
+from dstreams.spark.partitions import no_records
+from dstreams.spark.task_reports import BadRecords, LeftOut, TaskReport, TaskReports
 from dstreams.spark.worker_gc import settle_worker
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from dstreams.arrow.block_decoder import BlockDecoder
 
 LineFormat = Literal["json", "csv", "text"]
-"""What a line is."""
+"""The format of a line."""
 
 _FORMATS = choice(*get_args(LineFormat))
 
@@ -40,28 +44,28 @@ def decoder_of(
     """Return the decoder of lines of a format to blocks of a schema.
 
     Raises:
-        InvalidStreamError: there is no such format, or it has no values for a column.
+        InvalidStreamError: the format is unknown, or cannot have values of a column's type.
         EnvironmentNotReadyError: pyarrow is not installed.
     """
     format = _FORMATS.of(format, f"format of {operation}")
     require("pyarrow", operation)
-    from dstreams.arrow import csv_lines, json_lines, text_lines  # noqa: PLC0415 - need pyarrow
+    from dstreams.arrow import json_lines, plain_lines  # noqa: PLC0415 - need pyarrow
 
     if not isinstance(sep, str) or len(sep.encode()) != 1 or sep in '"\r\n':
         raise InvalidStreamError(f"sep of {operation} must be one character, got {sep!r}")
     if format == "text":
-        return text_lines.TextLines(_of_one_text(schema, operation), skips_blank=False)
+        return plain_lines.TextLines(_of_one_text(schema, operation), skips_blank=False)
     decoder, of = (
         (json_lines.JsonLines(schema, skips_blank), json_lines)
         if format == "json"
-        else (csv_lines.CsvLines(schema, skips_blank, sep), csv_lines)
+        else (plain_lines.CsvLines(schema, skips_blank, sep), plain_lines)
     )
     for field in schema:
         kind = of.unreadable(field.type)
         if kind is not None:
             raise InvalidStreamError(
                 f"column {field.name!r} of {operation}: {format} has no values of {kind}; declare "
-                "what is there, such as str, and make the value of it by mapBlocks(f, schema)"
+                "the type in the lines, such as str, and convert it by mapBlocks(f, schema)"
             )
     return decoder
 
@@ -81,7 +85,7 @@ def _of_one_text(schema: pa.Schema, operation: str) -> pa.Schema:
 
 @dataclass(frozen=True)
 class DecodeLines:
-    """Task: lines -> blocks; a line that is no record is named, or left out and reported."""
+    """Task: lines -> blocks; a malformed line fails the batch, or is skipped and counted."""
 
     decoder: BlockDecoder
     operation: str
@@ -99,16 +103,16 @@ class DecodeLines:
             if malformed.are_first(failures):
                 place, why = next(iter(failures.items()))
                 where = f"line {seen + place + 1} of partition {split}"
-                malformed.name(where, chunk[place], why)
+                malformed.record(where, chunk[place], why)
             seen += len(chunk)
             if block.num_rows:
                 yield block
-        malformed.tell(self.report, split, seen)
+        malformed.report(self.report, split, seen)
 
 
 @dataclass(frozen=True)
 class DecodeFiles:
-    """Task: nothing -> blocks of the lines of files, which it reads itself."""
+    """Task: nothing -> blocks of the lines of files, which the worker reads."""
 
     decoder: BlockDecoder
     operation: str
@@ -120,7 +124,7 @@ class DecodeFiles:
 
     def __call__(self, split: int, nothing: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         settle_worker()
-        for _ in nothing:  # a worker whose input is left unread is not used again
+        for _ in nothing:  # Spark does not reuse a worker with unread input
             pass
         malformed = _Malformed(self.operation, self.mode)
         seen = 0
@@ -132,11 +136,11 @@ class DecodeFiles:
                     place, why = next(iter(failures.items()))
                     number = lines.lines_before() + seen - before + place + 1
                     line = with_replacements(text).split(b"\n")[place]
-                    malformed.name(f"line {number} of {lines.path}", line, why)
+                    malformed.record(f"line {number} of {lines.path}", line, why)
                 seen += block.num_rows if rows is None else text.count(b"\n") + 1
                 for start in range(0, block.num_rows, self.rows_at_once):
                     yield block.slice(start, self.rows_at_once)
-        malformed.tell(self.report, split, seen)
+        malformed.report(self.report, split, seen)
         if self.count is not None:
             self.count(split, seen, seen)
 
@@ -149,7 +153,7 @@ class DecodeFiles:
 
 
 class _Malformed:
-    """The lines of a partition that are no records: they fail the batch, or are counted."""
+    """The malformed lines of a partition, which fail the batch or are counted."""
 
     def __init__(self, operation: str, mode: BadRecords) -> None:
         self._operation = operation
@@ -158,31 +162,31 @@ class _Malformed:
         self._first = ""
 
     def are_first(self, failures: Sized) -> bool:
-        """Count lines that are malformed; return whether one of them is the first."""
+        """Count malformed lines; return whether the first one is among them."""
         before, self._count = self._count, self._count + len(failures)
         return bool(failures) and not before
 
-    def name(self, where: str, line: Any, why: str) -> None:
-        """Keep what the first of them is.
+    def record(self, where: str, line: Any, why: str) -> None:
+        """Keep the first malformed line.
 
         Raises:
-            UserFunctionError: it fails the batch.
+            UserFunctionError: malformed lines fail the batch.
         """
-        said = f"{where}: {_shown(line)}: {why}"
+        first = f"{where}: {_shown(line)}: {why}"
         if self._mode == "FAILFAST":
             raise UserFunctionError(
-                f"{self._operation} cannot decode {said}; mend who writes it, or have such "
-                "lines left out, by mode='DROPMALFORMED'"
+                f"{self._operation} cannot decode {first}; correct the writer of the lines, or "
+                "skip such lines with mode='DROPMALFORMED'"
             )
-        self._first = said
+        self._first = first
 
-    def tell(self, report: TaskReport[LeftOut] | None, split: int, seen: int) -> None:
+    def report(self, report: TaskReport[LeftOut] | None, split: int, seen: int) -> None:
         if self._count and report is not None:
             report(split, seen, LeftOut(self._count, self._first))
 
 
 def _shown(line: Any) -> str:
-    """Return a line as a message has it."""
+    """Return a line for a message."""
     if isinstance(line, bytes):
         line = line[:400].decode(errors="backslashreplace")
     return shorten(line)
@@ -190,9 +194,9 @@ def _shown(line: Any) -> str:
 
 @dataclass(frozen=True)
 class LinesToBlocks:
-    """Makes of an RDD of lines that of its blocks, which knows what was left out.
+    """Turns an RDD of lines into one of blocks with a report of skipped lines.
 
-    Lines of files that workers can read themselves are not made by the JVM.
+    Workers read the lines of files directly if they can.
     """
 
     decoder: BlockDecoder

@@ -1,4 +1,4 @@
-"""Blocks as the bytes of a file that others read: Parquet, or Arrow's own."""
+"""Write blocks to files of Parquet or of Arrow's IPC format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dstreams.arrow.block_rdd import gathered
 from dstreams.arrow.library import require
-from dstreams.common.configuration import choice
+from dstreams.common.settings import choice
 from dstreams.spark.blocks import shorten
 from dstreams.spark.failures import UserFunctionError
 
@@ -19,7 +19,7 @@ _GROUP_ROWS = 131_072
 
 
 class _Drained:
-    """A file that is written, and what was written of it since it was last looked at."""
+    """A writable file that keeps the bytes since the last :meth:`take`."""
 
     closed = False
 
@@ -37,7 +37,7 @@ class _Drained:
         return self._size
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
         self.closed = True
@@ -50,12 +50,12 @@ class _Drained:
 
 @dataclass(frozen=True)
 class BlockFile:
-    """Makes one file of the blocks of a partition; without any, one without rows if it can.
+    """Turns the blocks of a partition into one file; without blocks, an empty file if possible.
 
     Attributes:
-        schema: the columns; None: those of the first block.
-        operation: who writes, for messages.
-        compression: of the columns, ``none`` for none.
+        schema: the columns; None for those of the first block.
+        operation: name for messages.
+        compression: compression of the columns, or ``none``.
     """
 
     schema: pa.Schema | None
@@ -65,7 +65,7 @@ class BlockFile:
     compressions: ClassVar[Any]
 
     def __call__(self, blocks: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
-        """Yield the bytes of the file in chunks, each with the number of rows that it adds."""
+        """Yield the bytes of the file in chunks, each with its number of rows."""
         file, schema = _Drained(), self.schema
         writer = None if schema is None else self._writer(file, schema)
         for block in gathered(blocks, _GROUP_ROWS, self.operation):
@@ -93,7 +93,7 @@ class BlockFile:
 
 
 class ParquetFile(BlockFile):
-    """A file of Parquet, with a row group for 131,072 rows or more."""
+    """A Parquet file with row groups of at least 131,072 rows."""
 
     compressions = choice("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 
@@ -104,7 +104,7 @@ class ParquetFile(BlockFile):
 
 
 class ArrowFile(BlockFile):
-    """A file of Arrow's IPC format, which readers map into memory."""
+    """A file of Arrow's IPC format, which readers can map into memory."""
 
     compressions = choice("none", "lz4", "zstd")
 

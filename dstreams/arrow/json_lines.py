@@ -1,14 +1,14 @@
-"""Lines of JSON objects to blocks.
+"""Decode lines of JSON objects to blocks.
 
-What a line means is what :func:`json.loads` says of it, put into the columns value by value. Many
-lines at once are read by msgspec or Arrow, where they agree with it.
+:func:`json.loads` defines the meaning of a line. msgspec or Arrow reads many lines at once if the
+result is the same.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -21,13 +21,17 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from dstreams.arrow.block_decoder import BlockDecoder, MisfitError, is_utf8
-from dstreams.arrow.decimals import may_be_unscalable, scalable
+from dstreams.arrow.exact_numbers import (
+    WHOLE_UP_TO,
+    may_be_rounded,
+    may_be_unscalable,
+    null_in,
+    scalable,
+)
 from dstreams.spark.blocks import shorten
 from dstreams.spark.nesting import MOST_NESTED, require_shallow
 
 _BLANKS = b" \t\r\n"
-_WHOLE_UP_TO = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
-"""Up to where all whole numbers are numbers of a type."""
 _FEW_COLUMNS = 4
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?", re.ASCII)
 _types = pa.types
@@ -35,7 +39,7 @@ _types = pa.types
 
 @dataclass(frozen=True)
 class JsonLines(BlockDecoder):
-    """Objects, one a line, whose members are columns; those that are no column are passed over."""
+    """Objects, one per line, whose members are columns; other members are ignored."""
 
     few: ClassVar[int] = 32
 
@@ -52,14 +56,15 @@ class JsonLines(BlockDecoder):
             block = pa.record_batch(columns, schema=self.schema)
         except (pa.ArrowException, ValueError, ArithmeticError):
             return None
-        return None if any(map(_may_be_rounded, columns)) or _lacks(block) else block
+        is_exact = not any(map(may_be_rounded, columns))
+        return block if is_exact and null_in(block, self.schema) is None else None
 
     def _columns(self, text: bytes) -> list[pa.Array] | None:
-        """Return the columns of all objects in a text, None where it cannot be said at once.
+        """Return the columns of all objects in a text, None if they must be read one by one.
 
         Raises:
             ArithmeticError: a value does not fit its column.
-            ValueError: likewise, or it is no JSON.
+            ValueError: a value does not fit its column, or the text is not JSON.
         """
         decode = _decoder_of_few(self.schema)
         if decode is not None:
@@ -83,16 +88,17 @@ class JsonLines(BlockDecoder):
 
     def alone(self, text: bytes | None) -> pa.RecordBatch:
         require_shallow(text or b"")
-        said: Any = {} if text is None else json.loads(text.decode(), parse_float=Decimal)
-        if not isinstance(said, dict):
-            raise MisfitError(f"it is no object: {shorten(said)}")
+        value: Any = {} if text is None else json.loads(text.decode(), parse_float=Decimal)
+        if not isinstance(value, dict):
+            raise MisfitError(f"it is not an object: {shorten(value)}")
         columns = []
         for field in self.schema:
-            value = _plain(said.get(field.name), field, field.name)
+            member = value.get(field.name)
+            plain = _plain(member, field, field.name)
             try:
-                columns.append(pa.array([value], type=field.type))
+                columns.append(pa.array([plain], type=field.type))
             except (pa.ArrowException, ValueError, OverflowError) as error:
-                raise _misfit(field.name, field.type, said.get(field.name), str(error)) from None
+                raise _misfit(field.name, field.type, member, str(error)) from None
         return pa.record_batch(columns, schema=self.schema)
 
     def stripped(self, text: bytes) -> bytes:
@@ -101,10 +107,10 @@ class JsonLines(BlockDecoder):
 
 @lru_cache(maxsize=8)
 def _decoder_of_few(schema: pa.Schema) -> Callable[[bytes], list[Any]] | None:
-    """Return what reads objects of a few plain columns, None for other schemas.
+    """Return a decoder of a few plain columns, None for other schemas.
 
-    It makes an object of each line, and passes over members that are no columns faster than Arrow
-    does: one column takes it little more than half the time, and four nine tenths.
+    It skips members without a column faster than Arrow: one column takes little more than half of
+    Arrow's time, four columns nine tenths.
     """
     if len(schema) > _FEW_COLUMNS:
         return None
@@ -114,7 +120,7 @@ def _decoder_of_few(schema: pa.Schema) -> Callable[[bytes], list[Any]] | None:
         if kind is None:
             return None
         fields.append((name, kind | None, None) if field.nullable else (name, kind))
-    fields.sort(key=len)  # those that have to be there come first
+    fields.sort(key=len)  # required members come first
     names = dict(zip(_members(schema), schema.names, strict=True))
     record = msgspec.defstruct("Record", fields, rename=names, gc=False)
     return msgspec.json.Decoder(record).decode_lines
@@ -125,28 +131,28 @@ def _members(schema: pa.Schema) -> list[str]:
 
 
 def _kind_in_json(kind: pa.DataType) -> Any:
-    """Return the type of Python that JSON has values of a plain type in."""
+    """Return the Python type of JSON values for a plain type, None for other types."""
     if _is_text(kind) or _is_time(kind):
         return str
     if _types.is_boolean(kind):
         return bool
     if _types.is_integer(kind):
         return int
-    return float if kind in _WHOLE_UP_TO else None
+    return float if kind in WHOLE_UP_TO else None
 
 
 def unreadable(kind: pa.DataType) -> str | None:
-    """Say which type no JSON has values for; None where it has them for all of *kind*."""
+    """Return a type within *kind* that JSON has no values for, None if it has all."""
     if _types.is_struct(kind):
         return next(filter(None, (unreadable(field.type) for field in kind)), None)
     if _types.is_list(kind) or _types.is_large_list(kind):
         return unreadable(kind.value_type)
     if _types.is_map(kind):
         is_text = _types.is_string(kind.key_type)
-        return unreadable(kind.item_type) if is_text else f"{kind}, whose keys are no texts"
+        return unreadable(kind.item_type) if is_text else f"{kind}, whose keys are not strings"
     known = (
         _types.is_integer(kind)
-        or kind in _WHOLE_UP_TO
+        or kind in WHOLE_UP_TO
         or _types.is_decimal(kind)
         or _types.is_boolean(kind)
         or _types.is_null(kind)
@@ -157,9 +163,9 @@ def unreadable(kind: pa.DataType) -> str | None:
 
 
 def _objects_in(text: bytes) -> int:
-    """Return how many lines a text has, 0 where an object may go on in the next line.
+    """Return the number of lines of a text, 0 if an object may span lines.
 
-    None does where that begins with a ``{`` and the line before it ends with a ``}``.
+    None does if every line begins with ``{`` and ends with ``}``.
     """
     if text[:1] != b"{" or text[-1:] != b"}":
         return 0
@@ -170,7 +176,7 @@ def _objects_in(text: bytes) -> int:
 
 
 def _may_be_deep(text: bytes, count: int) -> bool:
-    """Return whether one of *count* objects may be nested too deep: its brackets need the room."""
+    """Return whether one of *count* objects may be nested too deeply, by its number of brackets."""
     if len(text) - count < 2 * MOST_NESTED:
         return False
     if text.count(b"[") + text.count(b"{") - count < MOST_NESTED:
@@ -208,7 +214,7 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def _as_read(field: pa.Field) -> pa.Field:
-    """Return a field with texts in the place of times: the reader passes over their zones."""
+    """Return a field with strings instead of times, because Arrow's reader ignores time zones."""
     kind = field.type
     if _is_time(kind):
         return field.with_type(pa.string())
@@ -222,11 +228,11 @@ def _as_read(field: pa.Field) -> pa.Field:
 
 
 def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array as it was read in the type that was declared."""
+    """Convert an array to its declared type."""
     if array.type == kind:
         return array
     if _is_time(kind):
-        return times_of(array, kind)
+        return parse_times(array, kind)
     if _types.is_struct(kind):
         parts = [
             _converted(part, field.type) for part, field in zip(array.flatten(), kind, strict=True)
@@ -237,11 +243,11 @@ def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return lists.from_arrays(array.offsets, values, type=kind, mask=array.is_null())
 
 
-def times_of(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the times that texts of ISO 8601 say; a zone is given where the type has one.
+def parse_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert strings of ISO 8601 to times; they have a zone if the type has one.
 
     Raises:
-        ArrowInvalid: one is no such time, or finer than the type.
+        ArrowInvalid: a string is not such a time, or finer than the type.
     """
     if not _types.is_time(kind):
         return pc.cast(texts, kind)
@@ -251,42 +257,16 @@ def times_of(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     )
 
 
-def _leaves(array: pa.Array) -> Iterator[pa.Array]:
-    if _types.is_struct(array.type):
-        for part in array.flatten():
-            yield from _leaves(part)
-    elif _types.is_nested(array.type):
-        yield from _leaves(array.flatten())
-    else:
-        yield array
-
-
-def _may_be_rounded(column: pa.Array) -> bool:
-    """Whether a number may have been a whole one that the type does not have, or too large."""
-    return any(
-        pc.any(pc.invert(pc.less(pc.abs(leaf), _WHOLE_UP_TO[leaf.type]))).as_py()
-        for leaf in _leaves(column)
-        if leaf.type in _WHOLE_UP_TO
-    )
-
-
-def _lacks(block: pa.RecordBatch) -> bool:
-    return any(
-        column.null_count and not field.nullable
-        for column, field in zip(block.columns, block.schema, strict=True)
-    )
-
-
 def _plain(value: Any, field: pa.Field, path: str) -> Any:
-    """Return a value of JSON as Arrow takes it for a field.
+    """Convert a JSON value for a field of Arrow.
 
     Raises:
-        MisfitError: it is of another type.
+        MisfitError: the value has another type.
     """
     kind = field.type
     if value is None:
         if not field.nullable:
-            raise MisfitError(f"{path} is missing or null, and holds no null")
+            raise MisfitError(f"{path} is missing or null, but it is not nullable")
         return None
     if _types.is_struct(kind) and isinstance(value, dict):
         return {
@@ -312,7 +292,7 @@ def _leaf(value: Any, kind: pa.DataType, path: str) -> Any:
     if _types.is_decimal(kind):
         is_one = is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))
         fits, made = is_one, _decimal(value, kind, path) if is_one else value
-    elif kind in _WHOLE_UP_TO and (is_number or isinstance(value, float)):  # float: NaN, Infinity
+    elif kind in WHOLE_UP_TO and (is_number or isinstance(value, float)):  # float: NaN, Infinity
         fits, made = True, _real(value, kind, path)
     else:
         fits, made = (
@@ -349,7 +329,7 @@ def _real(value: Any, kind: pa.DataType, path: str) -> float:
 
 def _time(value: str, kind: pa.DataType, path: str) -> Any:
     try:
-        return times_of(pa.array([value]), kind)[0]
+        return parse_times(pa.array([value]), kind)[0]
     except (pa.ArrowException, ValueError) as error:
         raise _misfit(path, kind, value, str(error)) from None
 

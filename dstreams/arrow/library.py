@@ -1,4 +1,4 @@
-"""pyarrow, and what converts from and to it: asked for only where a program uses blocks."""
+"""Optional libraries, imported on use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dstreams.errors import EnvironmentNotReadyError
 
 
 def require(name: str, operation: str) -> ModuleType:
-    """Return the library *name*, which the *operation* needs.
+    """Import and return the library *name* for an operation.
 
     Raises:
-        EnvironmentNotReadyError: it is not installed; the message says what to install.
+        EnvironmentNotReadyError: it is not installed; the message has the command to install it.
     """
     try:
         return import_module(name)

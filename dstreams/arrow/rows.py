@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NOTHING: Any = object()
 
 BLOCK_ROWS = 16_384
-"""Records that are put into one block: enough for the cost of a call to vanish behind theirs."""
+"""Number of records in a block, large enough to make the cost per block negligible."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class RowsToBlocks:
     """Task: records -> blocks of a schema.
 
     A record is a tuple or list of the columns in order, a mapping from their names, an object with
-    attributes of these names, or, where there is one column, its value. A mapping may lack columns
-    that may be null. Elements that are blocks already stay as they are, if they fit the schema.
+    attributes of these names, or the value of a single column. A mapping may lack nullable columns.
+    Elements that are blocks stay as they are if they fit the schema.
     """
 
     schema: pa.Schema
@@ -59,12 +59,12 @@ class RowsToBlocks:
             yield self.block(chunk)
 
     def _fitting(self, block: Any) -> pa.RecordBatch:
-        """Return an element that is a block, which it has to be."""
+        """Check and return an element of a partition of blocks."""
         arrow = require("pyarrow", self.operation)
         if not isinstance(block, arrow.RecordBatch):
             raise UserFunctionError(
-                f"{self.operation}: blocks and records are mixed in one partition, after blocks "
-                f"comes {shorten(block)} ({type(block).__name__})"
+                f"{self.operation}: blocks and records are mixed in one partition, got "
+                f"{shorten(block)} ({type(block).__name__}) after blocks"
             )
         try:
             return fitted(block, self.schema)
@@ -75,8 +75,8 @@ class RowsToBlocks:
         """Return one block of *rows*.
 
         Raises:
-            UserFunctionError: a record does not fit the schema; the message says the first that
-                does not, and why.
+            UserFunctionError: a record does not fit the schema; the message has the first such
+                record and the reason.
         """
         arrow = require("pyarrow", self.operation)
         try:
@@ -103,10 +103,10 @@ class RowsToBlocks:
 
     def _columns_of_each(self, rows: list[Any]) -> list[Any]:
         names = self.schema.names
-        return list(zip(*(_fields_of(row, names) for row in rows), strict=True))
+        return list(zip(*(fields_of(row, names) for row in rows), strict=True))
 
     def _explain(self, rows: list[Any], error: Exception) -> UserFunctionError:
-        """Return the error for the first of *rows* that no block can be made of alone."""
+        """Return the error of the first row that does not fit."""
         arrow = require("pyarrow", self.operation)
         for row in rows:
             try:
@@ -127,14 +127,14 @@ class RowsToBlocks:
 
 
 class _DoesNotFitError(TypeError):
-    """A value is not of the type of its column, and Arrow would take it for one all the same."""
+    """A value has another type than its column, which Arrow would accept."""
 
 
 def _array(arrow: Any, values: Any, field: Any) -> Any:
-    """Return a column; a value that would become another one is refused."""
+    """Convert values to a column; reject values that Arrow would change."""
     kinds = set(map(type, values))
     if type(None) in kinds and not field.nullable:
-        raise _DoesNotFitError("it holds no null, and None was given")
+        raise _DoesNotFitError("it is not nullable, got None")
     types = arrow.types
     if types.is_integer(field.type) and any(issubclass(kind, (float, Decimal)) for kind in kinds):
         raise _DoesNotFitError("a number with a fraction was given")
@@ -147,7 +147,7 @@ def _array(arrow: Any, values: Any, field: Any) -> Any:
                 "a time with a zone was given; declare pa.timestamp('us', 'UTC') or another zone"
             )
     if types.is_decimal(field.type):
-        from dstreams.arrow.decimals import scalable  # noqa: PLC0415 - needs pyarrow
+        from dstreams.arrow.exact_numbers import scalable  # noqa: PLC0415 - needs pyarrow
 
         values = [scalable(value, field.type) for value in values]
     elif types.is_nested(field.type):
@@ -157,24 +157,24 @@ def _array(arrow: Any, values: Any, field: Any) -> Any:
 
 
 def plain_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of Python as Arrow takes it for a type."""
+    """Convert a value of Python for an Arrow type."""
     return _plain_of(require("pyarrow", "a value in a block").types, value, kind)
 
 
 def _plain_of(types: Any, value: Any, kind: Any) -> Any:
-    """Return a nested value as Arrow takes it: records as dicts, mappings as pairs."""
+    """Convert a nested value for Arrow: records to dicts, mappings to pairs."""
     if value is None:
         return None
     if types.is_struct(kind):
         names = [field.name for field in kind]
-        parts = zip(names, _fields_of(value, names), kind, strict=True)
+        parts = zip(names, fields_of(value, names), kind, strict=True)
         return {name: _plain_of(types, part, field.type) for name, part, field in parts}
     if types.is_map(kind):
         return [(key, _plain_of(types, item, kind.item_type)) for key, item in dict(value).items()]
     if types.is_nested(kind):
         return [_plain_of(types, item, kind.value_type) for item in value]
     if types.is_decimal(kind):
-        from dstreams.arrow.decimals import scalable  # noqa: PLC0415 - needs pyarrow
+        from dstreams.arrow.exact_numbers import scalable  # noqa: PLC0415 - needs pyarrow
 
         return scalable(value, kind)
     return value
@@ -184,7 +184,8 @@ def _has_fields(kind: type) -> bool:
     return issubclass(kind, (tuple, list, dict)) or is_record_class(kind)
 
 
-def _fields_of(row: Any, names: list[str]) -> Iterable[Any]:
+def fields_of(row: Any, names: Sequence[str]) -> Iterable[Any]:
+    """Return the values of the columns *names* of a record, or raise a TypeError."""
     if isinstance(row, dict):
         if not row.keys() <= set(names):
             unknown = sorted(map(str, row.keys() - set(names)))
@@ -192,8 +193,9 @@ def _fields_of(row: Any, names: list[str]) -> Iterable[Any]:
         return tuple(map(row.get, names))
     if isinstance(row, (tuple, list)):
         if len(row) != len(names):
-            raise _DoesNotFitError(f"it has {len(row)} fields, and the schema has {len(names)}")
-        return row
+            raise _DoesNotFitError(f"it has {len(row)} fields, but the schema has {len(names)}")
+        own = getattr(type(row), "_fields", ())
+        return tuple(getattr(row, name) for name in names) if set(own) == set(names) else row
     if len(names) == 1 and not is_record_class(type(row)):
         return (row,)
     missing = [name for name in names if not hasattr(row, name)]
@@ -204,7 +206,7 @@ def _fields_of(row: Any, names: list[str]) -> Iterable[Any]:
 
 @dataclass(frozen=True)
 class BlocksToRows:
-    """Task: blocks -> records: tuples, or instances of a class of records."""
+    """Task: blocks -> records: tuples, or instances of a record class."""
 
     record_class: type | None = None
     operation: str = "toRows"
@@ -212,17 +214,18 @@ class BlocksToRows:
     def __call__(self, _: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[Any]:
         settle_worker()
         for block in blocks:
-            yield from self._rows(block)
+            yield from self.rows(block)
 
-    def _rows(self, block: pa.RecordBatch) -> Iterator[Any]:
+    def rows(self, block: pa.RecordBatch) -> Iterator[Any]:
+        """Iterate over the records of a block."""
         if self.record_class is None:
             return zip(*(column.to_pylist() for column in block.columns), strict=True)
         kinds = annotations_of(self.record_class, self.operation)
         missing = [name for name in kinds if name not in block.schema.names]
         if missing:
             raise UserFunctionError(
-                f"{self.operation} makes {self.record_class.__name__} of blocks, which have no "
-                f"column {missing[0]!r}; they have {', '.join(block.schema.names)}"
+                f"{self.operation} to {self.record_class.__name__}: the blocks have no column "
+                f"{missing[0]!r}; they have {', '.join(block.schema.names)}"
             )
         columns = (_values(block.column(name), kind) for name, kind in kinds.items())
         return map(self.record_class, *columns)
@@ -237,7 +240,7 @@ def _values(column: pa.Array, kind: Any) -> list[Any]:
 
 
 def _converter(kind: Any) -> Callable[[Any], Any] | None:
-    """Return what makes the declared value of the one that Arrow gives; None: that is it."""
+    """Return the conversion of values of Arrow to a declared type, None without one."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _converter(args[0])

@@ -14,6 +14,7 @@ weight: double
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
 from dstreams.arrow.library import require
 from dstreams.errors import InvalidStreamError
+from dstreams.state.ddl import parse_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,13 +51,13 @@ def schema_of(declared: Any, operation: str) -> pa.Schema:
     Args:
         declared: a ``pyarrow.Schema``; a dataclass or NamedTuple, a column for each of its fields;
             a mapping from names to types; or a schema of Spark's, as a StructType or its text.
-            Types are those of Arrow or of Python. A type of Python holds no null unless it says
-            ``| None``; ``Annotated[Decimal, pa.decimal128(12, 2)]`` says what Python's cannot.
-        operation: who asks, for error messages.
+            Types are those of Arrow or of Python. A Python type is nullable only with ``| None``;
+            ``Annotated[Decimal, pa.decimal128(12, 2)]`` adds what a type of Python lacks.
+        operation: name for error messages.
 
     Raises:
-        InvalidStreamError: it is no schema, it has no column or one twice, or no Arrow type is
-            known for one of its types.
+        InvalidStreamError: *declared* is not a schema, has no column or a repeated one, or a type
+            without an Arrow type.
     """
     arrow = require("pyarrow", operation)
     if isinstance(declared, arrow.Schema):
@@ -79,7 +81,7 @@ def is_record_class(thing: Any) -> bool:
     return is_class and (dataclasses.is_dataclass(thing) or hasattr(thing, "_fields"))
 
 
-def names_of(record_class: type) -> tuple[str, ...]:
+def field_names(record_class: type) -> tuple[str, ...]:
     """Return the names of the fields of a class of records."""
     if dataclasses.is_dataclass(record_class):
         return tuple(field.name for field in dataclasses.fields(record_class))
@@ -95,11 +97,11 @@ def annotations_of(record_class: type, operation: str) -> dict[str, Any]:
             f"the annotations of {record_class.__qualname__} cannot be resolved for {operation}: "
             f"{error}"
         ) from error
-    names = names_of(record_class)
+    names = field_names(record_class)
     missing = [name for name in names if name not in hints]
     if missing:
         raise InvalidStreamError(
-            f"{operation} needs the type of each field of {record_class.__qualname__}, and "
+            f"{operation} needs the type of each field of {record_class.__qualname__}, but "
             f"{missing[0]!r} has none; use typing.NamedTuple, or a schema of pyarrow"
         )
     return {name: hints[name] for name in names}
@@ -118,7 +120,7 @@ def _field(name: Any, kind: Any, operation: str) -> pa.Field:
 
 
 def _type_of(kind: Any, where: str) -> tuple[pa.DataType, bool]:
-    """Return the Arrow type of a declared one, and whether nulls may be among its values."""
+    """Return the Arrow type of a declared type, and whether it is nullable."""
     arrow = require("pyarrow", where)
     if isinstance(kind, arrow.DataType):
         return kind, True
@@ -139,7 +141,7 @@ def _type_of(kind: Any, where: str) -> tuple[pa.DataType, bool]:
         return nested, False
     hint = ""
     if kind is Decimal:
-        hint = "; say its precision: Annotated[Decimal, pa.decimal128(12, 2)]"
+        hint = "; declare its precision: Annotated[Decimal, pa.decimal128(12, 2)]"
     elif isinstance(kind, str):
         hint = "; give a type and not its name, such as str, or one of pyarrow, such as pa.int32()"
     raise InvalidStreamError(f"no Arrow type is known for {kind!r} of {where}{hint}")
@@ -165,12 +167,10 @@ def _nested_type(kind: Any, origin: Any, args: tuple[Any, ...], where: str) -> p
 
 def _schema_of_spark(declared: Any, operation: str) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - needs pyarrow
-    from pyspark.sql.types import DataType, StructType, _parse_datatype_string  # noqa: PLC0415
+    from pyspark.sql.types import DataType, StructType  # noqa: PLC0415
 
     try:
-        known: DataType = (
-            _parse_datatype_string(declared) if isinstance(declared, str) else declared
-        )
+        known: DataType = parse_schema(declared) if isinstance(declared, str) else declared
     except Exception as error:
         raise InvalidStreamError(
             f"the schema {declared!r} of {operation} is not one of Spark's: {error}"
@@ -180,4 +180,6 @@ def _schema_of_spark(declared: Any, operation: str) -> pa.Schema:
             f"{operation} needs a schema: one of pyarrow, a dataclass or NamedTuple, a dict of "
             f"names and types, or one of Spark's; got {declared!r}"
         )
-    return to_arrow_schema(known)
+    has_zone = "timezone" in inspect.signature(to_arrow_schema).parameters  # newer releases
+    options: dict[str, Any] = {"timezone": "UTC"} if has_zone else {}
+    return to_arrow_schema(known, **options)

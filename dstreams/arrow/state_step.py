@@ -1,7 +1,7 @@
-"""One step of state in blocks: a batch meets the state of its partition, in one call of a function.
+"""Update the state of a partition with the blocks of a batch, in one call of a user function.
 
-The function gets the keys once each, the records of the batch behind them, and the state aligned
-with the keys; it returns the new state, aligned in the same way, and what it has to say besides.
+The function receives each key once, the records of the batch grouped by key, and the state aligned
+with the keys. It returns the new state in the same order and, optionally, an output.
 
 >>> import pyarrow as pa
 >>> import pyarrow.compute as pc
@@ -15,40 +15,161 @@ with the keys; it returns the new state, aligned in the same way, and what it ha
 >>> state, _ = step.next(state, records)
 >>> state.to_pylist()
 [{'word': 'a', 'total': 8}, {'word': 'b', 'total': 4}]
+
+A state of an earlier program gets the columns that are new.
+
+>>> layout = StateLayout(
+...     pa.schema({"word": pa.string()}),
+...     pa.schema({"total": pa.int64(), "mean": pa.float64(), "sort": pa.string()}),
+...     {"sort": "new"},
+... )
+>>> layout.grown(pa.record_batch({"word": ["a"], "total": [1]}), "updateStateByKey").to_pylist()
+[{'word': 'a', 'total': 1, 'mean': None, 'sort': 'new'}]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from dstreams.arrow.block_functions import SchemaMismatchError, fitted, one_block
+from dstreams.arrow.block_functions import SchemaMismatchError, empty_block, fitted, one_block
 from dstreams.arrow.block_rdd import together
-from dstreams.arrow.buckets import WORTH_ROWS, filtered, in_buckets, sizes_of, with_sizes
-from dstreams.arrow.grouping import GroupedValues, KeyNumbers, number_keys
-from dstreams.arrow.key_hash import flags_of
-from dstreams.arrow.state_layout import StateLayout
+from dstreams.arrow.key_hash import WORTH_ROWS, filtered, flags_of, in_buckets, sizes_of, with_sizes
+from dstreams.arrow.key_numbers import GroupedValues, KeyNumbers, number_keys
+from dstreams.arrow.library import require
+from dstreams.arrow.rows import plain_value
+from dstreams.arrow.schemas import is_record_class
+from dstreams.errors import InvalidStreamError
 from dstreams.spark.blocks import shorten
 from dstreams.spark.failures import UserFunctionError, function_of, summarize
+from dstreams.state.stored_columns import is_widened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class StateColumnsError(ValueError):
+    """A state has columns that this program lacks, or has with another type."""
+
+
 @dataclass(frozen=True)
-class StateStep:
-    """What a user's function makes of the state of a partition and the records of a batch.
+class StateLayout:
+    """The columns of a state.
 
     Attributes:
-        func: ``(keys, values, state) -> state``, or to (state, output) where there is an *output*.
+        keys: columns of the key, at least one.
+        state: columns of the state, at least one; a key with nulls in all of them is dropped.
+        defaults: values of columns that an earlier program did not have; null by default.
+    """
+
+    keys: pa.Schema
+    state: pa.Schema
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the stored state."""
+        arrow = require("pyarrow", "a state in blocks")
+        return arrow.schema([*self.keys, *(each.with_nullable(True) for each in self.state)])
+
+    def nothing(self) -> pa.RecordBatch:
+        """Return an empty state."""
+        return empty_block(self.schema)
+
+    def described(self) -> list[dict[str, object]]:
+        """Return the columns as JSON."""
+        return [
+            {"name": each.name, "type": str(each.type), "is_key": each.name in self.keys.names}
+            for each in self.schema
+        ]
+
+    def grown(self, block: pa.RecordBatch, operation: str) -> pa.RecordBatch:
+        """Return a block of the state with the columns of this program.
+
+        Raises:
+            StateColumnsError: a column is missing, or has another type that is not wider.
+        """
+        schema = self.schema
+        if block.schema.equals(schema):
+            return block
+        for was in block.schema:
+            self._require_kept(was, schema, operation)
+        arrow = require("pyarrow", operation)
+        columns = [
+            block.column(each.name).cast(each.type)
+            if each.name in block.schema.names
+            else arrow.repeat(arrow.scalar(self.defaults.get(each.name), each.type), block.num_rows)
+            for each in schema
+        ]
+        return arrow.record_batch(columns, schema=schema.with_metadata(block.schema.metadata))
+
+    def _require_kept(self, was: pa.Field, schema: pa.Schema, operation: str) -> None:
+        if was.name not in schema.names:
+            raise StateColumnsError(
+                f"the state of {operation} has a column {was.name!r}, which is no longer declared; "
+                "declare it, or start a new state under another uid"
+            )
+        now = schema.field(was.name)
+        if now.type != was.type and not is_widened(str(was.type), str(now.type)):
+            raise StateColumnsError(
+                f"the column {was.name!r} of the state of {operation} is {was.type}, but "
+                f"{now.type} is declared; keep the type and add a column, or start a new state "
+                "under another uid"
+            )
+
+
+def defaults_of(declared: Any, state: pa.Schema, operation: str) -> dict[str, Any]:
+    """Return the defaults of the fields of a record class, converted for Arrow.
+
+    Raises:
+        InvalidStreamError: a default does not fit its column.
+    """
+    arrow = require("pyarrow", operation)
+    found = {}
+    for name, value in _declared_defaults(declared):
+        kind = state.field(name).type
+        try:
+            plain = plain_value(value, kind)
+            arrow.scalar(plain, kind)
+        except Exception as error:
+            raise InvalidStreamError(
+                f"the default {shorten(value)} of the column {name!r} of {operation} is not "
+                f"{kind}: {error}"
+            ) from error
+        found[name] = plain
+    return found
+
+
+def _declared_defaults(declared: Any) -> list[tuple[str, Any]]:
+    if not is_record_class(declared):
+        return []
+    if not dataclasses.is_dataclass(declared):
+        return list(declared._field_defaults.items())
+    found = []
+    for each in dataclasses.fields(declared):
+        if each.default is not dataclasses.MISSING:
+            found.append((each.name, each.default))
+        elif each.default_factory is not dataclasses.MISSING:
+            found.append((each.name, each.default_factory()))
+    return found
+
+
+@dataclass(frozen=True)
+class StateStep:
+    """An update of the state of a partition by a user function.
+
+    Attributes:
+        func: ``(keys, values, state) -> state``, or ``(state, output)`` with an *output*.
         operation: operation and call site, for messages.
         layout: the columns of the state.
-        output: columns of what the function has to say besides; None: it says nothing.
-        touches_all: whether the function gets all keys of the state, or those with records alone.
+        output: columns of the output; None without an output.
+        touches_all: whether the function receives all keys of the state, or only those with
+            records.
     """
 
     func: Callable[[pa.RecordBatch, GroupedValues, pa.RecordBatch], Any]
@@ -62,12 +183,12 @@ class StateStep:
     ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """Return the next state of a partition, each key once, and the output.
 
-        Keys of the state come first, in their order; new ones follow in that of their records.
-        Where many keys or records meet, all of them lie in buckets.
+        Keys of the state keep their order; new keys follow in the order of their records. With many
+        keys or records, the result is in bucket order.
 
         Raises:
             UserFunctionError: the function fails, or what it returns does not fit.
-            DuplicateStateKeyError: the state is not known to be *unique*, and has a key twice.
+            DuplicateStateKeyError: the state is not known to be *unique*, and has a duplicate key.
         """
         known = self.layout.nothing() if state is None else state
         names = self.layout.keys.names
@@ -112,18 +233,18 @@ class StateStep:
     def _call(
         self, keys: pa.RecordBatch, values: GroupedValues, touched: pa.RecordBatch
     ) -> tuple[list[pa.Array], pa.RecordBatch | None]:
-        """Call the function; returns the columns of the state after it, and its output."""
+        """Call the function; return the columns of the new state, and the output."""
         try:
             result = self.func(keys, values, touched.select(self.layout.state.names))
             after, output = self._parts(result)
             return self._checked(keys, after), self._fitted_output(output)
-        except UserFunctionError:  # it says already what failed
+        except UserFunctionError:  # already has the details
             raise
         except Exception as error:
             first = shorten(keys.slice(0, 1).to_pylist()[0])
             raise UserFunctionError(
-                f"{function_of(self.func, self.operation)} failed for {keys.num_rows:,} keys, the "
-                f"first of which is {first}: {summarize(error)}"
+                f"{function_of(self.func, self.operation)} failed for {keys.num_rows:,} keys, "
+                f"first {first}: {summarize(error)}"
             ) from error
 
     def _parts(self, result: Any) -> tuple[Any, Any]:
@@ -137,7 +258,7 @@ class StateStep:
         )
 
     def _checked(self, keys: pa.RecordBatch, after: Any) -> list[pa.Array]:
-        """Return the columns of the state that the function gave, one value for each key."""
+        """Check and return the columns of the new state."""
         if isinstance(after, pa.Table):
             after = one_block(after)
         if not isinstance(after, pa.RecordBatch):
@@ -147,8 +268,8 @@ class StateStep:
             )
         if after.num_rows != keys.num_rows:
             raise SchemaMismatchError(
-                f"the state has {after.num_rows:,} rows for {keys.num_rows:,} keys; each key has "
-                "a row, of nulls where it is to be dropped"
+                f"the state has {after.num_rows:,} rows for {keys.num_rows:,} keys; return a row "
+                "for each key, of nulls to drop the key"
             )
         names = [name for name in after.schema.names if name in keys.schema.names]
         for name in names:
@@ -173,7 +294,7 @@ class StateStep:
 def _with_new_keys(
     known: pa.RecordBatch, records: pa.RecordBatch, numbers: KeyNumbers, layout: StateLayout
 ) -> pa.RecordBatch:
-    """Return the state with a row of nulls for each key that it lacks."""
+    """Return the state with a row of nulls for each new key."""
     new = len(numbers.new_rows)
     if not new:
         return known
@@ -212,13 +333,13 @@ def _is_worth_buckets(state: pa.RecordBatch, records: pa.RecordBatch) -> bool:
 
 
 def _live(state: pa.RecordBatch, layout: StateLayout) -> pa.RecordBatch:
-    """Return the state without the keys that have none any more."""
+    """Return the state without keys whose columns are all null."""
     gone = _all_null([state.column(name) for name in layout.state.names])
     return state if gone is None else filtered(state, ~gone)
 
 
 def _all_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
-    """Return which rows are null in all columns; None: there are none."""
+    """Return flags of the rows that are null in all columns, None without such rows."""
     if not all(column.null_count for column in columns):
         return None
     gone = np.logical_and.reduce([flags_of(column.is_null()) for column in columns])
@@ -226,7 +347,7 @@ def _all_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
 
 
 def _require_whole_rows(keys: pa.RecordBatch, state: pa.RecordBatch, declared: pa.Schema) -> None:
-    """Refuse a null where none may be, in a row that is not null as a whole."""
+    """Reject a null in a column that is not nullable, unless the whole row is null."""
     gone = _all_null(state.columns)
     for column, field in zip(state.columns, declared, strict=True):
         if field.nullable or not column.null_count:
@@ -236,8 +357,8 @@ def _require_whole_rows(keys: pa.RecordBatch, state: pa.RecordBatch, declared: p
         if wrong.any():
             key = keys.slice(int(wrong.argmax()), 1).to_pylist()[0]
             raise SchemaMismatchError(
-                f"the column {field.name!r} of the state holds no null, and the key "
-                f"{shorten(key)} has one; a key is dropped by nulls in all columns"
+                f"the column {field.name!r} of the state is not nullable, but is null for the key "
+                f"{shorten(key)}; return nulls in all columns to drop a key"
             )
 
 

@@ -1,4 +1,4 @@
-"""Updates of a state in blocks: what :class:`dstreams.graph.state.StateDStream` does with it."""
+"""Updates of a state in blocks, for :class:`dstreams.graph.state.StateDStream`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark import RDD, SparkContext
 
 from dstreams.arrow.block_functions import SchemaMismatchError, empty_block, fitted
-from dstreams.arrow.block_rdd import BlockFrames, frames_of_block, side_of, together
-from dstreams.arrow.block_serializer import block_of_bytes
+from dstreams.arrow.block_rdd import BlockFrames, block_of_bytes, frames_of_block, side_of, together
 from dstreams.arrow.library import require
 from dstreams.arrow.schemas import schema_of
-from dstreams.arrow.state_layout import StateLayout, defaults_of
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.blocks import Side
 from dstreams.spark.cogroup import StateTask
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BlockUpdate:
-    """A step over blocks, and the columns of the records of its batches."""
+    """A state step and the columns of the records of batches."""
 
     step: StateStep
     records: pa.Schema
@@ -43,10 +41,10 @@ class BlockUpdate:
         state: Any,
         output: Any,
     ) -> BlockUpdate:
-        """Return the update of a user's function over blocks of declared columns.
+        """Return the update by a user function over blocks of declared columns.
 
         Raises:
-            InvalidStreamError: *records* are not declared, or what is declared does not fit.
+            InvalidStreamError: *records* are not declared, or a declaration is not valid.
         """
         records = require_declared(records, operation)
         keys = key_schema(key, records, operation)
@@ -54,10 +52,14 @@ class BlockUpdate:
         twice = [name for name in kept.names if name in keys.names]
         if twice:
             raise InvalidStreamError(
-                f"the column {twice[0]!r} of {operation} is of the key and of the state; the state "
-                "has the columns that are kept for a key"
+                f"the column {twice[0]!r} of {operation} is both in the key and in the state; "
+                "remove it from the state"
             )
-        from dstreams.arrow.state_step import StateStep  # noqa: PLC0415 - needs numpy
+        from dstreams.arrow.state_step import (  # noqa: PLC0415 - needs numpy
+            StateLayout,
+            StateStep,
+            defaults_of,
+        )
 
         said = None if output is None else schema_of(output, operation)
         layout = StateLayout(keys, kept, defaults_of(state, kept, operation))
@@ -65,7 +67,7 @@ class BlockUpdate:
 
     @property
     def columns(self) -> list[dict[str, object]]:
-        """Say in JSON which columns the state has."""
+        """Return the columns of the state as JSON."""
         return self.step.layout.described()
 
     @property
@@ -73,12 +75,12 @@ class BlockUpdate:
         return BlockFrames(self.step.layout, self.step.operation)
 
     def task(self, time_ms: int, unique: bool, partitioner: StablePartitioner | None) -> StateTask:
-        """Return the task that updates one partition of the state; the batch time is not asked."""
+        """Return the task that updates one partition of the state."""
         return _StepTask(self, unique)
 
 
 def require_declared(records: pa.Schema | None, operation: str) -> pa.Schema:
-    """Return the columns of blocks, or refuse those of which only a function knows them."""
+    """Return the columns of blocks, or reject blocks without a declared schema."""
     if records is None:
         raise InvalidStreamError(
             f"{operation} needs blocks of a declared schema: mapBlocks(f, schema)"
@@ -90,7 +92,7 @@ def key_schema(key: str | Sequence[str], records: pa.Schema, operation: str) -> 
     """Return the columns of the key of *records*.
 
     Raises:
-        InvalidStreamError: one is missing, comes twice, or is of a type that is no key.
+        InvalidStreamError: a column is missing, repeated, or of a type that cannot be a key.
     """
     import pyarrow as pa  # noqa: PLC0415 - where blocks are used
 
@@ -113,14 +115,14 @@ def key_schema(key: str | Sequence[str], records: pa.Schema, operation: str) -> 
 
 
 def block_partitioner(count: int, keys: Sequence[str]) -> StablePartitioner:
-    """Return the partitioner of keys in blocks; that of other columns is another one."""
+    """Return the partitioner of key columns; it differs from that of other columns."""
     from dstreams.arrow.key_hash import BLOCK_HASH_NAME  # noqa: PLC0415 - needs numpy
 
     return StablePartitioner(count, _hash_of_row, f"{BLOCK_HASH_NAME} of {', '.join(keys)}")
 
 
 def _hash_of_row(key: Any) -> int:
-    """Return the hash of one key, given as a row of its columns or as the value of the only one."""
+    """Return the hash of one key: a tuple, or the value of a single column."""
     import pyarrow as pa  # noqa: PLC0415 - where blocks are used
 
     from dstreams.arrow.key_hash import hashes_of  # noqa: PLC0415 - needs numpy
@@ -133,7 +135,7 @@ def initial_blocks(initial: Any, update: BlockUpdate, spark: SparkContext) -> RD
     """Return the RDD of the blocks of an initial state.
 
     Raises:
-        InvalidStreamError: it is no table, or has other columns than the state.
+        InvalidStreamError: *initial* is not a table, or has other columns than the state.
     """
     import pyarrow as pa  # noqa: PLC0415 - where blocks are used
 
@@ -173,7 +175,7 @@ class _StepTask:
         before = together(states, step.operation) if states else None
         batch = together(records, step.operation) if records else empty_block(self.update.records)
         for blocks in sides.values():
-            blocks.clear()  # a batch is large, and there are two of it by now
+            blocks.clear()  # frees memory: a batch is large and was copied
         state, output = step.next(before, batch, unique=self.unique)
         del before, batch
         yield from frames_of_block(state, Side.STATE, step.layout.keys.names)
@@ -183,7 +185,7 @@ class _StepTask:
 
 @dataclass(frozen=True)
 class OfSide:
-    """Task: blocks -> those that are of a side."""
+    """Task: blocks -> those of a side."""
 
     side: Side
 

@@ -31,7 +31,29 @@ def add_brokers(command: argparse.ArgumentParser, text: str) -> None:
     )
 
 
-def number(least: float, unit: str, kind: Callable[[str], Any] = float) -> Callable[[str], Any]:
+def add_states(command: argparse.ArgumentParser) -> None:
+    """Add the argument ``--state``: states of Spark by uid."""
+    command.add_argument(
+        "--state",
+        type=_state,
+        action="append",
+        default=[],
+        metavar="UID=DIRECTORY",
+        help="an updateStateByKey and the directory UUID/rdd-NUMBER with its state, if the graph "
+        "of the checkpoint is lost; can be repeated",
+    )
+
+
+def _state(text: str) -> tuple[str, str]:
+    uid, _, directory = text.partition("=")
+    if not (uid and directory):
+        raise argparse.ArgumentTypeError(f"{text!r} must be UID=DIRECTORY")
+    return uid, directory
+
+
+def number_type(
+    least: float, unit: str, kind: Callable[[str], Any] = float
+) -> Callable[[str], Any]:
     """Return the type of an argument that is a number of at least *least*."""
 
     def parsed(text: str) -> Any:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import sys
 from collections.abc import Collection, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
 from checkpoint.cli import CommandParser, add_tools, run_tools
 from dstreams.cli.common import FAILED, INTERRUPTED, NOT_READY, SUCCEEDED, complain
 from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, StreamError
 
 _COMMANDS = {
-    "run": ("run", "run a program written for pyspark.streaming, unchanged"),
-    "check": ("check", "list the uses of pyspark.streaming in a program, and what to change"),
-    "demo": ("demo.command", "count words over a socket or through Kafka, and check the counts"),
+    "run": ("commands", "run a program written for pyspark.streaming, unchanged"),
+    "check": ("commands", "list the uses of pyspark.streaming in a program, and what to change"),
+    "demo": ("demo", "count words over a socket or through Kafka, and check the counts"),
     "drill": ("drill.command", "kill a driver repeatedly, and check that nothing is lost"),
-    "kafka": ("kafka", "compare the offsets of a checkpoint with those of the brokers; lag"),
+    "replay": ("replay", "run recorded batches again with a new version of a program"),
+    "adopt": ("adopt", "list what a checkpoint of pyspark.streaming holds"),
+    "pack": ("pack", "archive this Python environment for the workers of a cluster"),
+    "kafka": ("commands", "compare the offsets of a checkpoint with those of the brokers; lag"),
     "checkpoint": (None, "inspect a checkpoint, verify it, rewind it, export it"),
-    "completion": ("completion", "print the script that completes commands in a shell"),
+    "completion": ("commands", "print the script that completes commands in a shell"),
 }
-"""Module in this package, which has ``configure(parser)``, and help; checkpoint has its own."""
+"""Module in this package, which has ``configure_NAME(parser)``, and help."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,20 +69,27 @@ def parser(complete: Collection[str] = tuple(_COMMANDS)) -> CommandParser:
         description="Stateful stream processing in Python on Apache Spark RDDs.",
         examples=["demo", "checkpoint show /data/app"],
     )
-    commands.add_argument("--version", action="version", version=_versions())
+    commands.add_argument("--version", action=_Version, nargs=0, help="print versions and exit")
     below = commands.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, (module, text) in _COMMANDS.items():
         command = below.add_parser(name, help=text)
         if name in complete and module is None:
             add_tools(command)
         elif name in complete:
-            import_module(f"dstreams.cli.{module}").configure(command)
+            getattr(import_module(f"dstreams.cli.{module}"), f"configure_{name}")(command)
     return commands
 
 
-def _versions() -> str:
-    try:
-        installed = version("dstreams")
-    except PackageNotFoundError:
-        installed = "(not installed)"
-    return f"dstreams {installed}, PySpark {version('pyspark')}, Python {platform.python_version()}"
+class _Version(argparse.Action):
+    """Prints the versions; their look-up takes as long as the rest of ``--help``."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+        try:
+            installed = version("dstreams")
+        except PackageNotFoundError:
+            installed = "(not installed)"
+        python = platform.python_version()
+        sys.stdout.write(f"dstreams {installed}, PySpark {version('pyspark')}, Python {python}\n")
+        parser.exit()

@@ -1,7 +1,6 @@
-"""User functions, checked when they are handed over: names, arguments, and what they carry along.
+"""Checks of user functions: their names, their arguments, and what they capture.
 
-A function that can never work is refused by name where its stream is defined, not batches later in
-a worker.
+A function that can never work is refused when its stream is defined, not batches later in a worker.
 
 >>> def update(values, state):
 ...     return sum(values) + (state or 0)
@@ -26,7 +25,7 @@ from dstreams.errors import InvalidStreamError
 _NESTING = 6
 _TEXT_LENGTH = 80
 
-# By the name of the class and of the package it is from, so that nothing of Spark is imported.
+# Matched by the names of class and package, so that Spark is not imported.
 _DRIVER_ONLY = {
     "SparkContext": (
         "a SparkContext",
@@ -56,27 +55,24 @@ _DRIVER_ONLY = {
 
 
 def describe(func: object) -> str:
-    """Return ``module.qualname:line`` of a callable, as far as it is known: ``app.<lambda>:7``."""
+    """Return ``module.qualname:line`` of a callable, as far as known: ``app.<lambda>:7``."""
     try:
         inner = _innermost(func)
         name = _qualified_name(inner)
         code = getattr(inner, "__code__", None)
         return f"{name}:{code.co_firstlineno}" if isinstance(code, types.CodeType) else name
-    except Exception:  # a description goes into messages: it must not hide what they are about
+    except Exception:  # must not replace the error whose message it is for
         return f"an object of {type(func).__name__}"
 
 
 def code_object(func: object) -> types.CodeType | None:
-    """Return the code of a callable, looked into as :func:`describe` does; None of one in C."""
+    """Return the code of the function that :func:`describe` names; None if it is written in C."""
     code = getattr(_innermost(func), "__code__", None)
     return code if isinstance(code, types.CodeType) else None
 
 
 def accepts(func: Callable[..., Any], count: int) -> bool:
-    """Tell whether *func* can be called with *count* positional arguments.
-
-    True as well for a builtin that publishes no signature.
-    """
+    """Return whether *func* accepts *count* positional arguments; True without a signature."""
     signature = _signature(func)
     if signature is None:
         return True
@@ -88,7 +84,7 @@ def accepts(func: Callable[..., Any], count: int) -> bool:
 
 
 def require_callable(func: object, operation: str, shape: str) -> None:
-    """Refuse what cannot be called."""
+    """Refuse an object that cannot be called."""
     if not callable(func):
         raise InvalidStreamError(
             f"{operation} needs a function {shape}, got {_short(func)} ({type(func).__name__})"
@@ -100,9 +96,9 @@ def require_arity(
 ) -> int:
     """Return the number of positional arguments to call *func* with, one of *counts*, or refuse it.
 
-    The number of its parameters that have no default is taken if allowed, so that
-    ``lambda rdd, index=index: ...`` stays a function of one argument. Otherwise it is the first of
-    *counts* that the function accepts. A builtin without a signature gets the first of *counts*.
+    It is the number of parameters without a default if *counts* has that, so that
+    ``lambda rdd, index=index: ...`` is a function of one argument; else the first of *counts* that
+    the function accepts. For a builtin without a signature it is the first of *counts*.
     """
     require_callable(func, operation, shape)
     signature = _signature(func)
@@ -120,7 +116,7 @@ def require_arity(
 
 
 def require_picklable(func: Callable[..., Any], operation: str) -> None:
-    """Refuse a function that cannot be sent to the workers, naming what it carries along."""
+    """Refuse a function that cannot be pickled for the workers; the error names the culprit."""
     failure = _pickling_failure(func)
     if failure is None:
         return
@@ -139,17 +135,13 @@ def require_picklable(func: Callable[..., Any], operation: str) -> None:
 
 
 def require_function(func: Callable[..., Any], operation: str, shape: str, count: int = 1) -> None:
-    """Check at definition a function for the workers, which would otherwise fail in every batch."""
+    """Check a function for the workers, which would otherwise fail in every batch."""
     require_arity(func, (count,), operation, shape)
     require_picklable(func, operation)
 
 
 def call_site(skip_packages: tuple[str, ...] = ("dstreams", "pyspark")) -> str:
-    """Return ``file.py:12`` of the innermost caller outside of *skip_packages*.
-
-    In a notebook it is ``In[3]:12``, of the cell with that number; ``unknown`` when there is no
-    such caller.
-    """
+    """Return ``file.py:12``, or ``In[3]:12`` in a notebook, of the innermost caller outside."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
@@ -160,8 +152,8 @@ def call_site(skip_packages: tuple[str, ...] = ("dstreams", "pyspark")) -> str:
 
 
 def place_of(filename: str) -> str:
-    """Name a file for people, or the cell of a notebook that is compiled under its name."""
-    with suppress(Exception):  # no notebook, or one of another kind: then it is a file
+    """Return the base name of a file, or the notebook cell that was compiled under that name."""
+    with suppress(Exception):  # not in a notebook
         get_ipython = sys.modules["IPython"].get_ipython
         kind_and_name = get_ipython().compile.format_code_name(filename)
         if kind_and_name is not None and kind_and_name[0] == "Cell":
@@ -170,7 +162,7 @@ def place_of(filename: str) -> str:
 
 
 def _innermost(func: object) -> object:
-    """Look into partials, decorators, methods and callable objects."""
+    """Unwrap partials, decorators, methods and callable objects."""
     for _ in range(_NESTING):
         if isinstance(func, functools.partial):
             func = func.func
@@ -210,7 +202,7 @@ def _required_positional(signature: inspect.Signature) -> int:
 
 
 class _Default:
-    """Stands in a printed signature for a default value, whose repr can be long or changing."""
+    """A placeholder in printed signatures for default values, whose repr can be long."""
 
     def __repr__(self) -> str:
         return "..."
@@ -232,7 +224,7 @@ def _short_signature(signature: inspect.Signature) -> str:
 def _short(value: object) -> str:
     try:
         return _short_text(repr(value))
-    except Exception:  # a repr of the user's, in a message about something else
+    except Exception:  # raised by the user's __repr__
         return "an object without a working repr"
 
 
@@ -242,7 +234,7 @@ def _short_text(text: str) -> str:
 
 
 def _pickling_failure(value: object) -> Exception | None:
-    # Not CloudPickleSerializer: it is this very call, but prints a traceback when it fails.
+    # CloudPickleSerializer makes the same call, but prints a traceback if it fails.
     from pyspark import cloudpickle  # noqa: PLC0415  # the rest of this module needs no Spark
 
     try:
@@ -255,10 +247,10 @@ def _pickling_failure(value: object) -> Exception | None:
 def find_culprit(
     value: object, failure: Callable[[object], Exception | None]
 ) -> tuple[str, object]:
-    """Return the innermost part of *value* that cannot be pickled, after the path of names to it.
+    """Return the path to the innermost part of *value* that cannot be pickled, and that part.
 
-    *failure* tries to pickle something, and returns None when that succeeds. The path is such as
-    ``"func.lock"``; it is empty where no part is to blame.
+    *failure* tries to pickle an object and returns the error, or None. The path is for example
+    ``"func.lock"``; empty if each part can be pickled.
     """
     path = ""
     for _ in range(_NESTING):
@@ -287,7 +279,7 @@ def _unpicklable_parts(
 
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """Yield what pickling *value* would pickle as well, by name."""
+    """Yield the name and value of each part that would be pickled with *value*."""
     if isinstance(value, functools.partial):
         yield "func", value.func
         yield from ((f"args[{index}]", item) for index, item in enumerate(value.args))
@@ -307,11 +299,11 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
 
 
 def captured(func: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the closure variables and the defaults of *func*, by name."""
+    """Yield the name and value of each closure variable and default of *func*."""
     for name, cell in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # a variable that is not assigned yet
+        except ValueError:  # not assigned yet
             continue
     signature = inspect.signature(func, follow_wrapped=False)
     for parameter in signature.parameters.values():
@@ -320,7 +312,7 @@ def captured(func: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def named_globals(func: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the globals that *func* names, by name."""
+    """Yield the name and value of each global that *func* refers to."""
     for name in dict.fromkeys(_global_names(func.__code__)):
         if name in func.__globals__:
             yield name, func.__globals__[name]
@@ -336,7 +328,10 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
 
 
 def _driver_only_kind(value: object) -> str | None:
-    """Name the class of *value* that exists only in the driver, None when it is none of these."""
+    """Return the class of an object that exists only in the driver, else None.
+
+    Empty for a class that is only marked as such.
+    """
     for base in type(value).__mro__:
         package = base.__module__.partition(".")[0]
         if package in ("pyspark", "dstreams") and base.__name__ in _DRIVER_ONLY:
@@ -356,5 +351,5 @@ def _kind_and_remedy(value: object) -> tuple[str, str]:
         return f"a {name}, which exists only in the driver", "use plain values instead"
     return (
         f"of type {name}, which cannot be pickled",
-        "create it inside of the function, once for each partition where that is costly",
+        "create it inside the function, once per partition if that is costly",
     )

@@ -1,6 +1,6 @@
-"""Durations: seconds at the public edge, integer milliseconds everywhere below it.
+"""Durations and batch times: seconds in the public API, integer milliseconds everywhere else.
 
-Seconds are converted by rounding, once: ``int(2.01 * 1000)`` is 2009, ``round`` gives 2010.
+Seconds are converted once, by rounding: ``int(2.01 * 1000)`` is 2009, ``round`` gives 2010.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def require_duration_ms(seconds: object, name: str) -> int:
-    """Return the milliseconds of a positive number of seconds, or a timedelta; *name* has it."""
+    """Return a positive number of seconds, or a timedelta, in milliseconds; *name* for messages."""
     if isinstance(seconds, timedelta):
         seconds = seconds.total_seconds()
     if isinstance(seconds, bool) or not isinstance(seconds, Real):
@@ -60,7 +60,7 @@ def require_duration_ms(seconds: object, name: str) -> int:
 
 
 def require_multiple(duration_ms: int, of_ms: int, name: str, of_name: str) -> int:
-    """Return *duration_ms* if it is a multiple of *of_ms*, else say which values would do."""
+    """Return *duration_ms* if it is a multiple of *of_ms*; the error names the nearest ones."""
     if duration_ms % of_ms == 0:
         return duration_ms
     below, above = duration_ms // of_ms * of_ms, -(-duration_ms // of_ms) * of_ms
@@ -82,12 +82,12 @@ def parse_duration_ms(text: str, name: str = "duration", default_unit: str = "")
         words += default_unit
     if _DURATION.fullmatch(words) is None:
         raise InvalidStreamError(
-            f"{name} is {text!r}, which is no duration; write a text of numbers and units, for "
+            f"{name} is {text!r}, which is not a duration; write a text of numbers and units, for "
             "example '10s' or '1 hour 30 minutes'"
         )
     total_us = sum(int(number) * _UNITS_US[unit] for number, unit in _PART.findall(words))
     if total_us % 1000:
-        raise InvalidStreamError(f"{name} is {text!r}, which is not one of whole milliseconds")
+        raise InvalidStreamError(f"{name} is {text!r}, which is not a whole number of milliseconds")
     return total_us // 1000
 
 
@@ -97,11 +97,11 @@ def batch_datetime(time_ms: int) -> datetime:
 
 
 def batch_name(time_ms: int, batch_id: int) -> str:
-    """Return a batch in words: its number, its time, and the same in the local time zone."""
+    """Return a batch for messages: its number, its time, and its local time."""
     name = f"batch {batch_id} at {time_ms} ms"
     try:
         moment = batch_datetime(time_ms).astimezone()
-    except (ValueError, OverflowError, OSError):  # a time that is no date
+    except (ValueError, OverflowError, OSError):  # not a date
         return name
     precision = "milliseconds" if time_ms % 1000 else "seconds"
     shown = moment.replace(tzinfo=None).isoformat(" ", precision)
@@ -109,10 +109,7 @@ def batch_name(time_ms: int, batch_id: int) -> str:
 
 
 def ahead_of_clock_ms(time_ms: int, now_ms: int, batch_ms: int) -> int:
-    """Return how far a batch time is ahead of the clock, in whole batch durations.
-
-    It is where the clock was set back, or where batches have run before their time.
-    """
+    """Return how far a batch time is ahead of the clock, in whole batch durations."""
     return max(0, time_ms - now_ms - 1) // batch_ms * batch_ms
 
 
@@ -125,9 +122,9 @@ def event_time_us(moment: datetime) -> int:
 
 
 def event_time_ms(moment: datetime) -> int:
-    """Return the millisecond since the epoch that a moment is in; a naive one is local time.
+    """Return a moment in milliseconds since the epoch, rounded down; a naive one is local time.
 
-    It is cut off: rounded, the last half millisecond of a day would be in the next day.
+    Rounded to the nearest, the last half millisecond of a day would be in the next day.
     """
     return event_time_us(moment) // 1000
 
@@ -138,7 +135,7 @@ def ms_upto(time_us: int) -> int:
 
 
 def batch_time_ms(moment: object, name: str) -> int:
-    """Return the batch time that *moment* stands for, a datetime (naive: local time) or seconds."""
+    """Return a datetime (naive: local time), or seconds since the epoch, in milliseconds."""
     if isinstance(moment, datetime):
         return round(moment.timestamp() * 1000)
     if isinstance(moment, bool) or not isinstance(moment, Real) or not math.isfinite(moment):

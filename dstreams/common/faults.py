@@ -1,27 +1,14 @@
-"""Named steps of a batch, and of a restart, at which a drill can make the driver fail.
+"""Named steps of a batch and of a restart, at which a drill can make the driver fail.
 
-Streams and queries have all of them, in the order of :mod:`dstreams.engine.stream_checkpoint`.
-
-Nothing happens, and nothing is looked up, unless ``DSTREAMS_FAULTS`` is set when it starts::
+Streams and queries have the same steps (:mod:`dstreams.engine.stream_checkpoint` lists those of a
+batch); a restart adds ``rec.load``, before state is restored, and ``rec.replay``, before input of
+committed batches is read again. Set ``DSTREAMS_FAULTS`` before the start::
 
     DSTREAMS_FAULTS="begin.done@3:kill9;out.start:raise"
 
-Each part is a step, ``@`` and the number of the batch where it should not be the first one that
-comes, and what happens there, once: ``kill9`` kills the process at once, ``raise`` raises
-:class:`FaultError`, ``stop`` halts the process until somebody lets it go on (SIGCONT).
-
-========================= ====================================================================
-``plan.start``            a batch is due, nothing of it is known
-``begin.start`` ``.done`` what it reads is fixed; the same, and written down
-``job.submit``            it runs, nothing of it is made
-``state.start`` ``.done`` before its state is written; after it
-``out.start`` ``.done``   before and after each output
-``commit.start`` ``.done`` outputs have run; the batch is committed
-``clean.start`` ``.done`` before what is old is forgotten; as it is deleted, or after it
-``rec.fence``             a restart has taken the stream over
-``rec.load``              it knows where its state is
-``rec.replay``            it reads input of committed batches again
-========================= ====================================================================
+Each part is a step, optionally ``@`` and a batch number (by default the first batch that reaches
+the step), and an action, executed once: ``kill9`` kills the process, ``raise`` raises
+:class:`FaultError`, ``stop`` pauses the process until SIGCONT.
 """
 
 from __future__ import annotations
@@ -36,12 +23,12 @@ VARIABLE = "DSTREAMS_FAULTS"
 
 
 class FaultError(RuntimeError):
-    """A fault that was asked for."""
+    """A fault that ``DSTREAMS_FAULTS`` requested."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at a step, in one batch or the first: ``kill9``, ``raise`` or ``stop``."""
+    """An action at a step, ``kill9``, ``raise`` or ``stop``, in one batch; None for the first."""
 
     batch_id: int | None
     action: str
@@ -55,8 +42,8 @@ def parse(text: str) -> dict[str, Fault]:
         step, _, batch = place.partition("@")
         if action not in ("kill9", "raise", "stop") or (batch and not batch.isdigit()):
             raise ValueError(
-                f"{VARIABLE} has {part!r}; write step@batch:action, the action being kill9, raise "
-                "or stop"
+                f"{VARIABLE}: invalid part, got {part!r}; write step@batch:action, with kill9, "
+                "raise or stop as the action"
             )
         faults[step] = Fault(int(batch) if batch else None, action)
     return faults
@@ -66,31 +53,31 @@ _faults: dict[str, Fault] = parse(os.environ.get(VARIABLE, ""))
 _watchers: list[Callable[[str], object]] = []
 
 
-def watch(tell: Callable[[str], object]) -> Callable[[], None]:
-    """Call *tell* with each step before its fault, and return what ends that."""
-    _watchers.append(tell)
-    return lambda: _watchers.remove(tell)
+def watch(watcher: Callable[[str], object]) -> Callable[[], None]:
+    """Call *watcher* with each step before its fault; return a function that ends this."""
+    _watchers.append(watcher)
+    return lambda: _watchers.remove(watcher)
 
 
 def fault(step: str, batch_id: int | None = None, faults: Mapping[str, Fault] = _faults) -> None:
-    """Fail at *step* if that was asked for."""
-    for tell in _watchers:
-        tell(step)
+    """Fail at *step* if a fault was requested there."""
+    for watcher in _watchers:
+        watcher(step)
     if not faults:
         return
-    asked = faults.get(step)
-    if asked is None or asked.batch_id not in (None, batch_id):
+    requested = faults.get(step)
+    if requested is None or requested.batch_id not in (None, batch_id):
         return
     if faults is _faults:
         del _faults[step]  # once
-    if asked.action == "raise":
+    if requested.action == "raise":
         raise FaultError(f"fault at {step} of batch {batch_id}")
-    os.kill(os.getpid(), signal.SIGKILL if asked.action == "kill9" else signal.SIGSTOP)
+    os.kill(os.getpid(), signal.SIGKILL if requested.action == "kill9" else signal.SIGSTOP)
 
 
 @contextmanager
 def steps(name: str, batch_id: int) -> Iterator[None]:
-    """Come to the step ``<name>.start`` before the block, and to ``<name>.done`` after it."""
+    """Reach the step ``<name>.start`` before the block, and ``<name>.done`` after it."""
     fault(f"{name}.start", batch_id)
     yield
     fault(f"{name}.done", batch_id)

@@ -1,8 +1,8 @@
-"""Which settings are secret: neither written to a checkpoint nor printed; also within texts.
+"""Redaction of secrets in settings and messages: secrets are neither stored nor printed.
 
-Spark's own rule counts: ``spark.redaction.regex`` searches names and values. Variables for
-executors (``API_KEY``, ``DB_PASS``) and passwords in URLs and options escape it, so they are added
-here. A value of ``true`` or ``false`` is no secret.
+Spark's own rule applies: ``spark.redaction.regex`` searches names and values. It misses variables
+for executors (``API_KEY``, ``DB_PASS``) and passwords in URLs and options, so they are added here.
+The values ``true`` and ``false`` are not secret.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from checkpoint import without_secrets
 
 REGEX_KEY = "spark.redaction.regex"
 DEFAULT_REGEX = "(?i)secret|password|token|access[.]?key|credential"
-"""Where ``spark.redaction.regex`` is not set, as in Spark 4.3; that of 3.5 finds less."""
+"""The default of ``spark.redaction.regex`` in Spark 4.3; the default of 3.5 matches less."""
 
 REDACTED = "*********(redacted)"
-"""What stands in the place of a secret, as in Spark."""
+"""The mark that replaces a secret, as in Spark."""
 
 _NAME_IN_TEXT = re.compile(
     DEFAULT_REGEX + r"|passphrase|passwd|(?<!by)pass(?![a-z])|(?<![a-z])pwd|\.sas\."
@@ -25,12 +25,12 @@ _NAME_IN_TEXT = re.compile(
     r"|(?<![a-z])(auth|authorization)(?![a-z])|user[._-]?info|(?<![a-z])sig(nature)?$"
 )
 _NAME = re.compile(_NAME_IN_TEXT.pattern + r"|key$")
-"""Of settings alone: the key in what an error says is that of a record."""
+"""Only for settings: in an error message, the key is that of a record."""
 _ASSIGNED = re.compile(r"([\w.-]+)[\"']?\s*[=:]")
 """Names in a value, such as ``-Dname=`` or ``name=`` or ``"name":``."""
 USER_IN_URL = re.compile(r"://[^/\s]*:\S*@")
 _NAMED = re.compile(r"(?<![\w.-])(--?)?([\w.-]*\w)([\"']?)(\s*(?:=|:|->|,|\s)\s*)")
-"""A name in a text, the quote behind it, and what is between it and its value."""
+"""A name in a text, the quotation mark after it, and the separator before its value."""
 _OPEN = r"[\[(]?(?:[bBuU](?=[\"']))?"
 _SECRET_VALUE = re.compile(_OPEN + r"(?:\"[^\"]*\"|'[^']*'|[^\s\"'&][^\s\"&]*|[\"']\S*)")
 _VALUE = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|[^\s\"',;&)\]}]+")
@@ -46,7 +46,7 @@ _SCHEMES = ("bearer", "basic")
 
 
 def secret_settings(settings: Mapping[str, str]) -> Callable[[str, str], bool]:
-    """Return the function that says whether a setting, by its name and value, is secret."""
+    """Return a function of name and value that returns whether a setting is secret."""
     of_spark = _compiled(settings.get(REGEX_KEY, DEFAULT_REGEX))
 
     def is_secret(name: str, value: str) -> bool:
@@ -64,7 +64,7 @@ def secret_settings(settings: Mapping[str, str]) -> Callable[[str, str], bool]:
 
 
 def redacted(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return settings in the order of their names, with a mark in the place of secrets."""
+    """Return settings sorted by name, with secrets replaced by a mark."""
     is_secret = secret_settings(settings)
     return {
         name: REDACTED if is_secret(name, value) else value
@@ -73,23 +73,23 @@ def redacted(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Rule:
-    """What ``spark.redaction.regex`` says in this process."""
+    """The value of ``spark.redaction.regex`` in this process."""
 
     of_spark = re.compile(DEFAULT_REGEX)
 
 
 def mask_by(settings: Mapping[str, str]) -> None:
-    """Let ``spark.redaction.regex`` of *settings* count in :func:`masked`, in this process."""
+    """Apply ``spark.redaction.regex`` of *settings* in :func:`masked`, in this process."""
     _Rule.of_spark = _compiled(settings.get(REGEX_KEY, DEFAULT_REGEX))
 
 
 def masked(text: str) -> str:
-    """Return what is told of an error without the secrets in it.
+    """Return an error message with its secrets masked.
 
-    These are what URLs have of them, private keys, cookies, and named values by the rule of
+    Masks secrets in URLs, private keys, cookies, and values whose name is secret by the rule of
     settings: ``password=x``, ``password: x``, ``'password': b'x'``, ``--password x``. A value ends
-    with its quotation mark, else at a space. What a record holds is none as long as nothing says
-    so, and neither is what a sentence says, as in "the password is x".
+    at its closing quotation mark, or at a space. Data of records without such a name is not masked,
+    nor are sentences such as "the password is x".
 
     >>> masked("no user in host=db password='a b', key=7, {'token': 'x'}, s3://me:pw@bucket")
     "no user in host=db password=***, key=7, {'token': ***}, s3://me:***@bucket"
@@ -110,7 +110,7 @@ def masked(text: str) -> str:
 
 
 def _value(text: str, found: re.Match[str]) -> tuple[str, bool]:
-    """Return the value of a name, empty for none, and whether it is to be hidden."""
+    """Return the value of a name, empty if it has none, and whether to mask it."""
     flag, name, quote, between = found.groups()
     sign = between.strip()
     if not _is_sign(sign, flag, quote):
@@ -137,14 +137,14 @@ def _is_hidden_by(rule: re.Pattern[str], value: str) -> bool:
 
 
 def _is_sign(sign: str, flag: str | None, quote: str) -> bool:
-    """Return whether a value follows: after a comma only in quotes, after a space for a flag."""
+    """Return whether a value follows: after a comma only if quoted, after a space only a flag's."""
     if sign == ",":
         return bool(quote)
     return bool(sign) or flag == "--"
 
 
 def _compiled(regex: str) -> re.Pattern[str]:
-    """Compile a regex of Java; what only Java understands hides every setting."""
+    """Compile a Java regex; if Python cannot, return one that hides every setting."""
     try:
         return re.compile(regex)
     except re.error:

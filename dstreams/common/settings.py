@@ -1,33 +1,242 @@
-"""Settings of streams, read once from the SparkConf and frozen.
+"""Declaring, parsing and checking settings and options; the settings of streams.
 
-Keys of Spark Streaming keep their name, unit and default (``spark.streaming.*``). All others begin
-with ``spark.dstreams.``, because Spark drops keys that do not begin with ``spark.``.
+A setting is a field of a class derived from :class:`Configuration`: its key, the kind of its value,
+and its default as a user would write it. An option of a source or sink has a name and a kind. Keys
+of Spark Streaming keep their name, unit and default (``spark.streaming.*``). All others begin with
+``spark.dstreams.``, because Spark drops keys that do not begin with ``spark.``.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import math
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
-from dstreams.common.configuration import (
-    COUNT,
-    FLAG,
-    NAMES,
-    PATH,
-    RATE,
-    TEXT,
-    Configuration,
-    Kind,
-    amount,
-    choice,
-    duration,
-    setting,
-    similar,
-    whole_number,
-)
+from dstreams.common.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
+
+C = TypeVar("C", bound="Configuration")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of values: the rule for messages, a test of values, and a parser of texts.
+
+    A text is invalid if *parse* raises a ValueError or returns a value that is not allowed.
+    Messages do not show secret values. *unit* is the unit of a bare number, for the documentation.
+    """
+
+    rule: str
+    allows: Callable[[Any], bool]
+    parse: Callable[[str], Any] = str
+    is_secret: bool = False
+    unit: str = ""
+
+    def read(self, text: str, name: str) -> Any:
+        """Return the value of the setting or option *name* from its text."""
+        try:
+            value = self.parse(text)
+        except ValueError:
+            raise self._refused(text, name) from None
+        if value is None or self.allows(value):
+            return value
+        raise self._refused(text, name)
+
+    def require(self, value: Any, name: str) -> Any:
+        """Return *value*, which a program passed as *name*, if it is allowed."""
+        if not self.allows(value):
+            raise self._refused(value, name)
+        return value
+
+    def of(self, value: Any, name: str) -> Any:
+        """Return *value*, parsed if it is a text."""
+        return self.read(value, name) if isinstance(value, str) else self.require(value, name)
+
+    def _refused(self, value: object, name: str) -> InvalidStreamError:
+        shown = "not allowed" if self.is_secret else repr(value)
+        return InvalidStreamError(f"{name} is {shown}; use {self.rule}")
+
+
+def choice(*allowed: str) -> Kind:
+    """One of several words, case-insensitive."""
+    found = {word.lower(): word for word in allowed}
+    rule = f"one of {', '.join(allowed)}"
+    return Kind(rule, allowed.__contains__, lambda text: found.get(text.strip().lower(), text))
+
+
+def _bytes(text: str) -> int | str:
+    found = re.fullmatch(r"(-?\d+) *([kmgtp]?)b?", text.strip().lower())
+    return text if found is None else int(found[1]) << 10 * "bkmgtp".index(found[2] or "b")
+
+
+BYTES = Kind(
+    "a number of bytes, or of a unit such as 10MB; -1 for none",
+    lambda value: isinstance(value, int) and value >= -1,
+    _bytes,
+    unit="bytes",
+)
+
+
+def whole_number(least: int) -> Kind:
+    """A whole number of at least *least*."""
+
+    def allows(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+    return Kind(f"a whole number of at least {least}", allows, int)
+
+
+def amount(rule: str, allows: Callable[[float], bool]) -> Kind:
+    """A finite number that *allows* accepts."""
+
+    def is_allowed(value: Any) -> bool:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return is_number and math.isfinite(value) and allows(value)
+
+    return Kind(rule, is_allowed, float)
+
+
+def duration(default_unit: str = "", least_ms: int = 1) -> Kind:
+    """A duration in milliseconds; as text in words, or a bare number of *default_unit*."""
+    rule = f"a duration of at least {least_ms} ms, such as '10s' or '1 hour 30 minutes'"
+
+    def parse(text: str) -> int:
+        return parse_duration_ms(text, default_unit=default_unit)
+
+    return Kind(rule, whole_number(least_ms).allows, parse, unit=default_unit)
+
+
+def _rate(text: str) -> int | None:
+    """Return None, no limit, for zero and less, as in Spark."""
+    number = int(text)
+    return number if number > 0 else None
+
+
+COUNT = whole_number(1)
+RATE = Kind(COUNT.rule, COUNT.allows, _rate, unit="records a second")
+FLAG = Kind(
+    "one of true, false",
+    lambda value: isinstance(value, bool),
+    lambda text: {"true": True, "false": False}.get(text.strip().lower(), text),
+)
+TEXT = Kind(
+    "a text that is not empty", lambda value: isinstance(value, str) and bool(value.strip())
+)
+PATH = Kind("a path or a URL", TEXT.allows)
+SEPARATOR = Kind(
+    "one ASCII character other than a quotation mark or a line end",
+    lambda sep: isinstance(sep, str) and len(sep) == 1 and sep.isascii() and sep not in '"\r\n',
+)
+NAMES = Kind(
+    "names separated by commas",
+    lambda value: isinstance(value, tuple),
+    lambda text: tuple(name.strip() for name in text.split(",") if name.strip()),
+)
+
+
+def setting(
+    key: str, kind: Kind, default: str | None = None, also: str | None = None, unit: str = ""
+) -> Any:
+    """Return the field of a setting.
+
+    *default* is as a user would write it; *also* is another key, read if *key* is not set; *unit*
+    is the unit of a number. A secret is not printed with the settings.
+    """
+    value = None if default is None else kind.read(default, key)
+    return dataclasses.field(
+        default=value,
+        repr=not kind.is_secret,
+        metadata={
+            "key": key,
+            "kind": kind,
+            "default": default,
+            "also": also,
+            "unit": unit or kind.unit,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Base of settings: frozen, checked, and read from the pairs of a SparkConf."""
+
+    without_choice: ClassVar[Mapping[str, tuple[str | None, str]]] = {}
+    """Keys that accept one value only: that value (None if none), and the reason."""
+
+    def __post_init__(self) -> None:
+        for name, declared in self.declared().items():
+            value = getattr(self, name)
+            if value is not None or declared["default"] is not None:
+                declared["kind"].require(value, name)
+
+    @classmethod
+    def declared(cls) -> dict[str, Mapping[str, Any]]:
+        """Return the metadata of each setting, by the name of its field."""
+        known = dataclasses.fields(cls)
+        return {field.name: field.metadata for field in known if "key" in field.metadata}
+
+    @classmethod
+    def defaults(cls) -> dict[str, str | None]:
+        """Return the defaults of the settings, as a user would write them, by key."""
+        return {declared["key"]: declared["default"] for declared in cls.declared().values()}
+
+    @classmethod
+    def from_conf(cls: type[C], conf: Mapping[str, str]) -> C:
+        """Read the settings from the pairs of a SparkConf; other keys are ignored."""
+        for key, (only, why) in cls.without_choice.items():
+            if key in conf and conf[key].strip() != only:
+                raise InvalidStreamError(f"{key} is {conf[key]!r}, but {why}; remove the setting")
+        values = {}
+        for name, declared in cls.declared().items():
+            key = declared["key"]
+            text = conf.get(key, conf.get(declared["also"]))
+            if text is not None:
+                values[name] = declared["kind"].read(text, key)
+        return cls(**values)
+
+    def without_secrets(self: C) -> C:
+        """Return these settings without their secrets, for storage."""
+        declared = self.declared().items()
+        return self.replace(**{name: None for name, each in declared if each["kind"].is_secret})
+
+    def replace(self: C, **changes: Any) -> C:
+        """Return these settings with *changes*, by field name."""
+        return dataclasses.replace(self, **changes)
+
+
+def read_options(given: Mapping[str, Any], kinds: Mapping[str, Kind], what: str) -> dict[str, Any]:
+    """Return the values of options by name; names are case-insensitive.
+
+    *kinds* has all options of *what*, a source or sink as named in messages.
+    """
+    names = {name.lower(): name for name in kinds}
+    options = {}
+    for key, value in given.items():
+        name = names.get(key.lower()) if isinstance(key, str) else None
+        if name is None:
+            there_are = f"there are {', '.join(kinds)}"
+            raise InvalidStreamError(
+                f"{what} has no option {key!r}; {similar(key, kinds)}{there_are}"
+            )
+        if value is not None:
+            text = os.fspath(value) if isinstance(value, os.PathLike) else value
+            options[name] = kinds[name].of(text, f"{name} of {what}")
+    return options
+
+
+def similar(key: object, known: Iterable[str]) -> str:
+    """Return ``did you mean ...? `` with the known name closest to *key*, or an empty text."""
+    near = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(str(key).lower(), near, 1, cutoff=0.8)
+    return f"did you mean {near[found[0]]}? " if found else ""
+
+
+# The settings of streams ----------------------------------------------------------------------
 
 OnFailure = Literal["continue", "stop"]
 StateValues = Literal["data", "pickle"]
@@ -39,7 +248,7 @@ IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
 """Key of the setting that allows input files to disappear."""
 
 STATE_LOCAL_ENCRYPTED = "spark.dstreams.state.localEncrypted"
-"""Key of the setting that declares the disks of local state copies to be encrypted."""
+"""Key of the setting that declares local disks to be encrypted."""
 
 UI_ENABLED = "spark.dstreams.ui.enabled"
 """Key of the setting that enables the live page."""
@@ -111,13 +320,14 @@ class Settings(StateSettings):
             ``pickle``: any object.
         state_local_directory: directory on each host for copies of stored state, private to this
             user (``spark.dstreams.state.localDirectory``). Each partition needs 4 MiB or more.
-            None: below the directory for temporary files; these copies are deleted from the
-            driver's host when the stream or query stops. In a configured directory, copies are kept
-            for the next start, for at most seven days.
-        state_local_encrypted: whether the operating system encrypts that directory and the
-            directory for temporary files on each host (``spark.dstreams.state.localEncrypted``).
-            Required for stored state if spark.io.encryption.enabled is set, because Spark does not
-            encrypt files of Python workers.
+            None: below the directory for temporary files of each host (``TMPDIR`` of its
+            processes); these copies are deleted from the driver's host when the stream or query
+            stops. In a configured directory, copies are kept for the next start, for at most seven
+            days.
+        state_local_encrypted: whether the operating system encrypts that directory, the directory
+            for temporary files and Spark's local directories on each host
+            (``spark.dstreams.state.localEncrypted``). Required if spark.io.encryption.enabled is
+            set, because Spark does not encrypt files of Python workers.
         state_checksums: maintain a checksum of each partition of stored state across batches, which
             detects a damaged replica before it is published (``spark.dstreams.state.checksums``).
         map_with_state_timeouts: when ``mapWithState`` checks for timed-out keys
@@ -126,6 +336,9 @@ class Settings(StateSettings):
         skip_initial_keys: do not call the function of ``flatMapGroupsWithState`` for keys that have
             an initial state and no value in the first batch
             (``spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys``).
+        history_batches: number of batches that the checkpoint keeps in addition to those that a
+            restart may need, for replays and rewinds (``spark.dstreams.history.batches``). Sources
+            keep their own history: files must stay, and topics need the retention.
         catch_up: how a restart handles the batches whose time passed while no driver was running
             (``spark.dstreams.recovery.catchUp``). ``all``: run them one by one, as Spark does;
             ``merge``: run one batch instead, with the input of all; ``skip``: the same, but sources
@@ -168,9 +381,6 @@ class Settings(StateSettings):
             ``receiver_max_rate`` (``spark.streaming.backpressure.initialRate``).
         pid_minimum: minimum rate in records per second under backpressure
             (``spark.streaming.backpressure.pid.minRate``).
-        shows_console_progress: show the progress of a restart in the last line of the terminal
-            (``spark.dstreams.showConsoleProgress``); without a terminal, progress is logged. On
-            under ``dstreams run`` unless ``--quiet`` is given.
         retained_batches: number of batches that ``status()`` and ``recentProgress`` cover
             (``spark.streaming.ui.retainedBatches``). With very many partitions, older batches have
             no offsets, so that all of them fit in 25 MB.
@@ -215,6 +425,7 @@ class Settings(StateSettings):
     catch_up: CatchUp = setting(
         "spark.dstreams.recovery.catchUp", choice("all", "merge", "skip"), "all"
     )
+    history_batches: int = setting("spark.dstreams.history.batches", whole_number(0), "0")
     window_inverse: WindowInverse = setting(
         "spark.dstreams.window.inverse", choice("pyspark", "scala"), "pyspark"
     )
@@ -246,7 +457,6 @@ class Settings(StateSettings):
     pid_minimum: float = setting(
         "spark.streaming.backpressure.pid.minRate", _ABOVE_0, "100", unit="records a second"
     )
-    shows_console_progress: bool = setting("spark.dstreams.showConsoleProgress", FLAG, "false")
     retained_batches: int = setting(
         "spark.streaming.ui.retainedBatches", COUNT, "1000", unit="batches"
     )
@@ -302,11 +512,7 @@ class Settings(StateSettings):
 
     @classmethod
     def refuse_unknown(cls, keys: Iterable[str]) -> None:
-        """Refuse keys that begin with ``spark.dstreams.`` and are not settings.
-
-        Raises:
-            InvalidStreamError: for the first such key.
-        """
+        """Refuse keys that begin with ``spark.dstreams.`` and are not settings."""
         for key in keys:
             if key.startswith("spark.dstreams.") and key not in cls.defaults():
                 hint = (

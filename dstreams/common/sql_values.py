@@ -8,7 +8,7 @@
 >>> len({normalized(float("nan")), normalized(float("nan"))})
 1
 
-The same holds inside tuples and lists. Blocks follow this order in :mod:`dstreams.arrow.orders`.
+The same holds inside tuples and lists. Blocks follow this order in :mod:`dstreams.arrow.groups`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numbers import Integral, Number, Real
 from typing import Any
 
 _NONE = (0,)
-_NAN = (1, inf, 1)  # behind (1, inf), and in no order with (1, text)
+_NAN = (1, inf, 1)  # after (1, inf), and not comparable with (1, text)
 _NOT_NAN = frozenset((int, str, bool, bytes, date, datetime, timedelta))
 _ONE_NAN = float("nan")
 _EXACT = frozenset((int, float))
@@ -28,11 +28,7 @@ _DECIMALS = Context(prec=38)
 
 
 def is_before(first: Any, second: Any) -> bool:
-    """Return whether a value comes before another one.
-
-    Raises:
-        TypeError: the values have no order.
-    """
+    """Return whether a value comes before another one; TypeError if they have no order."""
     kind = type(first)
     if kind is type(second):
         if kind in _NOT_NAN:
@@ -43,10 +39,7 @@ def is_before(first: Any, second: Any) -> bool:
 
 
 def sort_key(value: Any) -> Any:
-    """Return a key by which Python sorts values in this order.
-
-    A class of the user keeps the order that it defines.
-    """
+    """Return a key by which Python sorts values in this order; user classes keep their own."""
     if value is None:
         return _NONE
     kind: Any = type(value)
@@ -60,9 +53,9 @@ def sort_key(value: Any) -> Any:
 
 
 def add(total: Any, value: Any) -> Any:
-    """Return a sum with a value more; None is the sum of no values.
+    """Return *total*, None if there were no values yet, plus a value.
 
-    Numbers of NumPy, which may have few bits, are added as Python's, decimals to 38 digits.
+    NumPy numbers, which may have few bits, are added as Python numbers, decimals to 38 digits.
     """
     if type(value) in _EXACT and type(total) in _EXACT:
         return total + value
@@ -77,14 +70,14 @@ def add(total: Any, value: Any) -> Any:
 
 
 def mean(sum_of_values: Any, count: int) -> Any:
-    """Return a sum divided by how many values it has."""
+    """Return the sum of *count* values divided by their number."""
     if isinstance(sum_of_values, Decimal):
         return _DECIMALS.divide(sum_of_values, Decimal(count))
     return sum_of_values / count
 
 
 def normalized(value: Any) -> Any:
-    """Return the value to look up in a set: with one NaN, and 0.0 for -0.0, also inside tuples."""
+    """Return the value to look up in a set: one NaN, and 0.0 for -0.0, also inside tuples."""
     kind: Any = type(value)
     if kind in _NOT_NAN:
         return value
@@ -99,16 +92,13 @@ def normalized(value: Any) -> Any:
 
 
 def all_normalized(values: set[Any]) -> set[Any]:
-    """Return a set of values that are normalized in their own processes, with one NaN again.
-
-    Each NaN that is unpickled, from the state or a shuffle, is another object.
-    """
+    """Return a set of values that other processes normalized; unpickled NaNs are new objects."""
     return values if _NOT_NAN.issuperset(map(type, values)) else set(map(normalized, values))
 
 
 def _is_nan(value: Any) -> bool:
     if isinstance(value, Decimal):
-        return value.is_nan()  # of a signaling one any comparison fails
+        return value.is_nan()  # comparing a signaling NaN raises
     return isinstance(value, Number) and bool(value != value)  # noqa: PLR0124
 
 

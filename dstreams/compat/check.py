@@ -20,7 +20,7 @@ from typing import TypeGuard
 
 from dstreams.common.settings import Settings
 from dstreams.compat import check_names as names
-from dstreams.compat.check_names import ANSWERS, MODULES, PACKAGE, SAME, Answer, Kind
+from dstreams.compat.check_names import ANSWERS, MODULES, PACKAGE, Consequence, Kind
 from dstreams.context import StreamingContext
 from dstreams.dstream.dstream import DStream
 
@@ -57,21 +57,13 @@ class _String(ast.Constant):
 
 @dataclass(frozen=True)
 class Finding:
-    """A use of a name.
+    """A use of a name."""
 
-    Args:
-        path: the file.
-        line: number of the line.
-        code: the line itself.
-        name: a key of the tables, or another name.
-        answer: what it means.
-    """
-
-    path: str
-    line: int
-    code: str
-    name: str
-    answer: Answer
+    path: str  # the file
+    line: int  # number of the line
+    code: str  # the line itself
+    name: str  # a key of the tables, or another name
+    answer: Consequence  # what it means
 
 
 @dataclass(frozen=True)
@@ -175,7 +167,7 @@ class _Walk:
             elif _is_string(node) and id(node) not in self._documentation:
                 yield from self._string(node.value, node)
 
-    def _finding(self, name: str, answer: Answer, node: ast.AST) -> Finding:
+    def _finding(self, name: str, answer: Consequence, node: ast.AST) -> Finding:
         line: int = getattr(node, "lineno", 1)
         code = self._lines[line - 1].strip() if line <= len(self._lines) else ""
         return Finding(self._path, line, code, name, answer)
@@ -251,7 +243,7 @@ class _Walk:
         name = f"{owner or named}.{node.attr}"
         if name in ANSWERS:
             yield self._finding(name, ANSWERS[name], node)
-        elif owner in _CLASSES and name not in SAME and not hasattr(_CLASSES[owner], node.attr):
+        elif owner in _CLASSES and not hasattr(_CLASSES[owner], node.attr):
             yield self._finding(name, names.UNKNOWN, node)
         elif source.endswith("org.apache.spark.streaming"):
             yield self._finding("org.apache.spark.streaming", names.NO_JVM_CLASS, node)
@@ -272,7 +264,7 @@ class _Walk:
             if key in Settings.without_choice:
                 only, why = Settings.without_choice[key]
                 what = f"Only the value {only} is accepted: {why}." if only else f"Refused: {why}."
-                yield self._finding(key, Answer("change", what, "Remove the setting."), node)
+                yield self._finding(key, Consequence("change", what, "Remove the setting."), node)
             elif key not in Settings.defaults():
                 yield self._finding(key, names.NO_EFFECT, node)
         for pattern, answer in ((_JAR, names.NO_JAR), (_JVM_CLASS, names.NO_JVM_CLASS)):
@@ -299,13 +291,13 @@ def as_json(checked: Checked, paths: Sequence[str]) -> str:
     return json.dumps(result, indent=2) + "\n"
 
 
-def report(checked: Checked, paths: Sequence[str]) -> str:
+def report_text(checked: Checked, paths: Sequence[str]) -> str:
     """Return the result as text: a verdict, the findings by what to do, and the next commands."""
     lines = [*_wrapped(_verdict(checked)), ""]
     for path, reason in checked.unreadable:
         lines += [*_wrapped(f"{path}: cannot be read: {reason}"), ""]
     for kind, title in _TITLES.items():
-        groups: dict[Answer, list[Finding]] = {}
+        groups: dict[Consequence, list[Finding]] = {}
         for finding in checked.findings:
             if finding.answer.kind == kind:
                 groups.setdefault(finding.answer, []).append(finding)
@@ -331,7 +323,7 @@ def _verdict(checked: Checked) -> str:
     return f"Runs as it is. {rest[:1].upper()}{rest[1:]}, none requires a change."
 
 
-def _described(groups: dict[Answer, list[Finding]]) -> Iterator[str]:
+def _described(groups: dict[Consequence, list[Finding]]) -> Iterator[str]:
     for answer, findings in groups.items():
         yield from _wrapped(", ".join(dict.fromkeys(finding.name for finding in findings)), 2)
         yield from _wrapped(f"{answer.what} {answer.fix}".strip(), 4)

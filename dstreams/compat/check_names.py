@@ -1,8 +1,7 @@
-"""What ``dstreams check`` says about the names of ``pyspark.streaming``.
+"""The answers of ``dstreams check`` for the names of ``pyspark.streaming``.
 
-Keys are ``Class.member`` or names of functions. Names that behave as in Spark are in :data:`SAME`.
-A test compares the tables with the installed PySpark, with dstreams and with the documented
-differences.
+Keys are ``Class.member`` or names of functions. A test compares the tables with the installed
+PySpark, with dstreams and with the documented differences.
 """
 
 from __future__ import annotations
@@ -14,32 +13,26 @@ from typing import Literal
 PACKAGE = "pyspark.streaming"
 
 Kind = Literal["change", "set", "differs"]
+"""Does not run; needs a setting; runs, but behaves differently in some case."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a use of a name means for the program.
-
-    Args:
-        kind: ``change``: does not run; ``set``: needs a setting; ``differs``: runs, but behaves
-            differently in some case.
-        what: the difference, or what is missing.
-        fix: what to do; empty if nothing.
-        rows: prefixes of the rows in the table of differences that describe it in full.
-    """
+class Consequence:
+    """The consequence of a use of a name."""
 
     kind: Kind
-    what: str
-    fix: str = ""
+    what: str  # the difference, or the missing feature
+    fix: str = ""  # what to do; empty if nothing
     rows: tuple[str, ...] = ()
+    """Prefixes of the rows in the table of differences that describe it in full."""
 
 
-def _differs(what: str, *rows: str, fix: str = "") -> Answer:
-    return Answer("differs", what, fix, rows)
+def _differs(what: str, *rows: str, fix: str = "") -> Consequence:
+    return Consequence("differs", what, fix, rows)
 
 
-def _change(what: str, fix: str, *rows: str) -> Answer:
-    return Answer("change", what, fix, rows)
+def _change(what: str, fix: str, *rows: str) -> Consequence:
+    return Consequence("change", what, fix, rows)
 
 
 MODULES: Mapping[str, tuple[str, ...]] = {
@@ -59,27 +52,6 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     f"{PACKAGE}.mqtt": ("MQTTUtils",),
 }
 """The names of each module in Spark 1.6 to 4.3."""
-
-SAME = frozenset(
-    [
-        *("StreamingContext", "DStream", "StreamingListener", "KafkaUtils", "Broker"),
-        *("OffsetRange", "TopicAndPartition", "KafkaMessageAndMetadata", "utf8_decoder"),
-        *("KinesisUtils", "InitialPositionInStream", "MetricsLevel", "rddToFileName"),
-        "KafkaRDD.offsetRanges",
-        *(f"StreamingContext.{name}" for name in ("addStreamingListener", "getActive")),
-        *(f"StreamingContext.{name}" for name in ("awaitTerminationOrTimeout", "remember")),
-        *(f"StreamingContext.{name}" for name in ("getActiveOrCreate", "sparkContext")),
-        *(f"DStream.{name}" for name in ("cache", "checkpoint", "cogroup", "combineByKey")),
-        *(f"DStream.{name}" for name in ("context", "countByValue", "filter", "flatMap", "glom")),
-        *(f"DStream.{name}" for name in ("groupByKey", "is_cached", "is_checkpointed", "map")),
-        *(f"DStream.{name}" for name in ("mapPartitions", "mapPartitionsWithIndex")),
-        *(f"DStream.{name}" for name in ("partitionBy", "pprint", "reduce", "reduceByKey")),
-        *(f"DStream.{name}" for name in ("repartition", "transformWith", "union")),
-        *(f"StreamingListener.{name}" for name in ("onBatchStarted", "onBatchSubmitted")),
-        "StreamingListener.onStreamingStarted",
-    ]
-)
-"""Names that behave as in Spark."""
 
 _PAIRS = _differs(
     "A record with three parts fails the batch; Spark drops the third part.",
@@ -116,7 +88,7 @@ _OUTPUT_NAMES = _differs(
     "Names of outputs in events",
 )
 
-ANSWERS: Mapping[str, Answer] = {
+ANSWERS: Mapping[str, Consequence] = {
     "StreamingContext.awaitTermination": _differs(
         "SIGTERM and Ctrl-C stop the stream cleanly, and the program continues after this call. "
         "After several failures the first one is raised.",
@@ -138,8 +110,9 @@ ANSWERS: Mapping[str, Answer] = {
         fix="Use a separate directory.",
     ),
     "StreamingContext.getOrCreate": _differs(
-        "A checkpoint of Spark cannot be resumed: the first run starts from scratch in a directory "
-        "of its own. Later restarts run exactly what was not committed.",
+        "A checkpoint of Spark is not resumed: StreamingContext.restore(directory, setup, "
+        "adopt=SPARK_CHECKPOINT) takes it over into another directory. Restarts run exactly what "
+        "was not committed.",
         "A restart",
         "A failed output, then a restart",
         "A damaged newest checkpoint file",
@@ -311,7 +284,7 @@ OLD_LEVEL = _differs(
     "PySpark removed it in 3.0. dstreams run provides it as the level without _SER.",
     fix="With new imports remove _SER.",
 )
-NO_BROKERS = Answer(
+NO_BROKERS = Consequence(
     "set",
     "The call may name only ZooKeeper, which Kafka no longer has.",
     "Name the brokers, in kafkaParams={'metadata.broker.list': 'HOST:PORT'} or with dstreams run "
@@ -339,23 +312,3 @@ NOT_REPLACED = _differs(
     "The sed command below does not change this import.",
     fix="Write import dstreams as streaming.",
 )
-
-WITHOUT_A_NAME = frozenset(
-    [
-        "`fileStream`, `receiverStream`, `socketStream`, `rateStream`",
-        "`saveToKafka`",
-        "`step()`, `getState()`",
-        "`latest()`, `show()`, `stateStore()`, `explain()`",
-        "`mapWithState` timeouts",
-        "A clock that is set back",
-        "A `StopIteration` in a function",
-        "`pprint`",
-        "`spark.streaming.concurrentJobs`",
-        "`spark.io.encryption.enabled` with `mapWithState`",
-        "`ssc.checkpoint(directory)`",
-        "`start()` of a stream that cannot run as it is defined",
-        "Backpressure after a start",
-        "A duration of 2.01 s",
-    ]
-)
-"""Rows of differences that no name in a program reveals."""

@@ -24,8 +24,7 @@ from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.graph.transformed import TransformedDStream
 from dstreams.kafka.decoders import utf8_decoder
 from dstreams.kafka.decoding import MakeRecords
-from dstreams.kafka.fetch import FetchConfig
-from dstreams.kafka.kafka_rdd import KafkaRDD
+from dstreams.kafka.fetch import FetchConfig, KafkaRDD
 from dstreams.kafka.kafka_source import KafkaSource
 from dstreams.kafka.offsets import OffsetRange, TopicPartition, is_offset
 from dstreams.kafka.parameters import BROKERS, COMMIT, GROUP, RESET, KafkaParameters

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstreams.kafka.decoders import utf8_decoder
+from dstreams.kafka.decoding import DecodedBlock, Messages
 from dstreams.kafka.offsets import OffsetRange
-from dstreams.kafka.records import DecodedBlock, Messages
 
 Decoder = Callable[[Any], Any]
 """Decodes a key or value, bytes or None."""

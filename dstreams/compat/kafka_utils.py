@@ -12,26 +12,28 @@ from pyspark import RDD, SparkContext
 from dstreams.arrow.decode_lines import LineFormat, decoder_of
 from dstreams.arrow.rows import BLOCK_ROWS
 from dstreams.arrow.schemas import BlockSchema, schema_of
-from dstreams.common.configuration import COUNT
-from dstreams.common.settings import Settings
+from dstreams.common.settings import COUNT, Settings
 from dstreams.compat.kafka24 import KafkaUtils24
 from dstreams.context import StreamingContext
 from dstreams.dstream import DStream
-from dstreams.dstream.block_dstream import BlockDStream, blocks_of
+from dstreams.dstream.block_dstream import BlockDStream, derived_blocks
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.node import InputDStream
-from dstreams.kafka.decoding import AsRecords, decoding_of, require_dead_letters
-from dstreams.kafka.fetch import FetchConfig
-from dstreams.kafka.kafka_rdd import KafkaRDD
+from dstreams.kafka.decoding import (
+    AsRecords,
+    ConsumerRecord,
+    DeadLetter,
+    decoding_of,
+    require_dead_letters,
+)
+from dstreams.kafka.fetch import FetchConfig, KafkaRDD
 from dstreams.kafka.kafka_source import KafkaSource
-from dstreams.kafka.offsets import OffsetRange
+from dstreams.kafka.offsets import OffsetRange, PerPartitionConfig
 from dstreams.kafka.parameters import KafkaParameters
-from dstreams.kafka.rates import PerPartitionConfig
 from dstreams.kafka.record_blocks import RecordsToBlocks, record_columns
-from dstreams.kafka.records import ConsumerRecord, DeadLetter
 from dstreams.kafka.strategies import ConsumerStrategy, LocationStrategy
 from dstreams.kafka.topics import Committed
-from dstreams.spark.bad_records import BAD_RECORDS, BadRecords
+from dstreams.spark.task_reports import BAD_RECORDS, BadRecords
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,7 +135,9 @@ class KafkaDStream(DStream[T]):
             BAD_RECORDS.of(mode, f"mode of {operation}"),
             blockRows,
         )
-        return blocks_of(self, operation, make, schema_of(_all_columns(values, more), operation))
+        return derived_blocks(
+            self, operation, make, schema_of(_all_columns(values, more), operation)
+        )
 
     @property
     def _source(self) -> KafkaSource:

@@ -1,4 +1,4 @@
-"""Kinesis: streams of it, by the names of ``pyspark.streaming.kinesis`` (Spark 2.4 to 4.3).
+"""Streams of Kinesis, with the API of ``pyspark.streaming.kinesis`` (Spark 2.4 to 4.3).
 
 Needs the package boto3: ``pip install 'dstreams[kinesis]'``.
 """
@@ -17,8 +17,8 @@ from dstreams.context import StreamingContext
 from dstreams.dstream import DStream
 from dstreams.errors import InvalidStreamError
 from dstreams.kafka.decoders import utf8_decoder
-from dstreams.kinesis.client import LATEST, TRIM_HORIZON, KinesisConnection
-from dstreams.kinesis.source import KinesisSource
+from dstreams.kinesis.kinesis_client import LATEST, TRIM_HORIZON, KinesisConnection
+from dstreams.kinesis.kinesis_source import KinesisSource
 
 __all__ = ["InitialPositionInStream", "KinesisUtils", "MetricsLevel", "utf8_decoder"]
 
@@ -26,14 +26,14 @@ _CREATE = "KinesisUtils.createStream"
 
 
 class InitialPositionInStream:
-    """Where a stream begins that has no checkpoint: at its tip, or at its oldest record."""
+    """The first position of a stream without a checkpoint: its tip, or its oldest record."""
 
     LATEST: ClassVar[int] = 0
     TRIM_HORIZON: ClassVar[int] = 1
 
 
 class MetricsLevel:
-    """What Amazon's library sends to CloudWatch; nothing is sent there here."""
+    """The metrics that Amazon's library sends to CloudWatch; dstreams sends none."""
 
     DETAILED: ClassVar[int] = 0
     SUMMARY: ClassVar[int] = 1
@@ -49,7 +49,7 @@ _PLACE_OF_METRICS_LEVEL = 7
 
 
 def _as_in_2_4(create: _CreateStream) -> _CreateStream:
-    """Take calls by position as Spark 2.4 has them, where the storage level comes first."""
+    """Accept positional arguments in the order of Spark 2.4, without *metricsLevel*."""
 
     @wraps(create)
     def called(*arguments: Any, **named: Any) -> Any:
@@ -62,7 +62,7 @@ def _as_in_2_4(create: _CreateStream) -> _CreateStream:
 
 
 class KinesisUtils:
-    """Makes streams of Kinesis."""
+    """Creates streams of Kinesis."""
 
     @staticmethod
     @_as_in_2_4
@@ -85,37 +85,37 @@ class KinesisUtils:
     ) -> DStream[Any]:
         """Create a stream of the records of a Kinesis stream.
 
-        The driver reads the shards, by boto3. What a batch has read stands in its begin record as
-        sequence numbers, and a restart reads the same from Kinesis again; so with a checkpoint
-        directory no record is lost and none counts twice, as long as Kinesis keeps it. Records that
-        the Kinesis Producer Library put together come one by one.
+        The driver reads the shards with boto3. The begin record of a batch has the sequence numbers
+        that it reads, and a restart reads the same records from Kinesis again: with a checkpoint
+        directory, no record is lost or counted twice while Kinesis retains it. Records aggregated
+        by the Kinesis Producer Library are returned one by one.
 
         Args:
             ssc: the streaming context.
-            kinesisAppName: has no effect: no table of this name is made in DynamoDB, because the
-                progress is in the checkpoint of the stream.
+            kinesisAppName: has no effect: DynamoDB is not used, as the checkpoint of the stream has
+                its progress.
             streamName: name of the Kinesis stream.
             endpointUrl: URL of the service, for example ``https://kinesis.us-east-1.amazonaws.com``.
             regionName: name of the region, for example ``us-east-1``.
-            initialPositionInStream: where to begin, unless there is a checkpoint: with the oldest
-                record (``InitialPositionInStream.TRIM_HORIZON``), or with what comes from now on
+            initialPositionInStream: the first position if there is no checkpoint: the oldest record
+                (``InitialPositionInStream.TRIM_HORIZON``) or only new ones
                 (``InitialPositionInStream.LATEST``).
             checkpointInterval: seconds. Has no effect: progress is durable with every batch.
-            metricsLevel: has no effect: nothing is sent to CloudWatch. Spark 2.4 has no such
-                parameter; a call by position may leave it out, as there.
-            storageLevel: has no effect, as with every receiver here.
-            awsAccessKeyId: id of an access key. None: boto3 finds one, in the environment, a
+            metricsLevel: has no effect: nothing is sent to CloudWatch. Spark 2.4 does not have this
+                parameter; positional arguments may omit it.
+            storageLevel: has no effect, as for every receiver.
+            awsAccessKeyId: id of an access key. None: boto3 finds one in the environment, a
                 profile or the role of the machine.
-            awsSecretKey: the access key. No checkpoint has it, as that of Spark has: after
-                ``getOrCreate`` boto3 has to find one, as without these parameters.
+            awsSecretKey: the access key. Unlike in Spark, it is not in the checkpoint: after
+                ``getOrCreate`` boto3 must find a key, as without these parameters.
             decoder: ``f(bytes) -> record``; ``lambda data: data`` for the bytes.
-            stsAssumeRoleArn: ARN of a role to take on by STS; then the session and the external id
-                are needed too. Its keys are made anew before they run out.
+            stsAssumeRoleArn: ARN of a role to assume with STS; requires the session name and the
+                external id. Its keys are renewed before they expire.
             stsSessionName: name of the session.
-            stsExternalId: what the role's trust policy asks for.
+            stsExternalId: the external id that the trust policy of the role requires.
 
         Raises:
-            InvalidStreamError: a parameter can be none of these.
+            InvalidStreamError: a parameter is invalid.
             EnvironmentNotReadyError: boto3 is not installed. Workers need it too, after a restart.
 
         Rate limits: ``spark.streaming.receiver.maxRate`` and backpressure.

@@ -1,9 +1,8 @@
-"""``pyspark.streaming`` as programs import it, made of the classes of dstreams.
+"""Replaces the modules of ``pyspark.streaming`` by the classes of dstreams.
 
-After :func:`install` every import of ``pyspark.streaming`` in this process, and of its modules in
-:data:`NAMES`, gives the names of dstreams; of Spark's own streaming nothing is loaded. Workers are
-other processes, and are left alone: what a function there imports under this name is Spark's own,
-if the installed PySpark has it.
+After :func:`install`, every import of ``pyspark.streaming`` in this process, and of its modules in
+:data:`NAMES`, returns the names of dstreams; nothing of Spark's own streaming is loaded. Workers
+are other processes, where these imports are still those of the installed PySpark.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
     f"{PACKAGE}.listener": {"StreamingListener": StreamingListener},
     f"{PACKAGE}.util": {"rddToFileName": rddToFileName},
 }
-"""What each module has for programs; the package also has its modules, as attributes."""
+"""The public names of each module; the package also has its modules as attributes."""
 
 _UNLISTED: Mapping[str, Mapping[str, Any]] = {
     f"{PACKAGE}.kafka": {"KafkaDStream": kafka.KafkaDStream24, "KafkaRDD": kafka.KafkaRDD24},
 }
-"""What modules have beside, for who asks for it by name."""
+"""Further names, which ``import *`` does not import."""
 
 OLD_LEVELS: Mapping[str, StorageLevel] = {
     "MEMORY_ONLY_SER": StorageLevel.MEMORY_ONLY,
@@ -67,12 +66,12 @@ OLD_LEVELS: Mapping[str, StorageLevel] = {
     "MEMORY_AND_DISK_SER": StorageLevel.MEMORY_AND_DISK,
     "MEMORY_AND_DISK_SER_2": StorageLevel.MEMORY_AND_DISK_2,
 }
-"""Storage levels of PySpark up to 2.4, which were other names of these."""
+"""Storage levels of PySpark up to 2.4, and the levels that they were aliases of."""
 
 _ELSEWHERE = {
     "flume": (
-        "Spark removed it in 3.0; let Flume's Kafka sink write to a topic and read that by "
-        f"{PACKAGE}.kafka, or read it by a dstreams.Receiver of your own in ssc.receiverStream"
+        "Spark removed it in 3.0; let Flume's Kafka sink write to a topic and read that with "
+        f"{PACKAGE}.kafka, or read Flume with your own dstreams.Receiver in ssc.receiverStream"
     ),
 }
 
@@ -80,10 +79,10 @@ logger = logging.getLogger(__name__)
 
 
 def install() -> None:
-    """Make every later import of ``pyspark.streaming`` one of dstreams.
+    """Make every later import of ``pyspark.streaming`` return the names of dstreams.
 
-    Modules of it that were imported before are replaced, and a warning says so: what was taken from
-    them until now stays Spark's.
+    Replaces modules that were imported before, with a warning: names already imported from them
+    remain Spark's.
     """
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
@@ -92,8 +91,8 @@ def install() -> None:
         del sys.modules[name]
     if before:
         logger.warning(
-            "%s was imported before dstreams took its place: what was taken from it stays Spark's "
-            "own; import it after dstreams has been started",
+            "%s was imported before dstreams replaced it; names already imported from it remain "
+            "Spark's own: import it later",
             PACKAGE,
         )
     for name in NAMES:
@@ -102,14 +101,14 @@ def install() -> None:
 
 
 def _add_old_levels() -> None:
-    """Give the storage levels that PySpark has no more, by which programs persist streams."""
+    """Add the storage levels that PySpark no longer has."""
     for name, level in OLD_LEVELS.items():
         if not hasattr(StorageLevel, name):
             setattr(StorageLevel, name, level)
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules in :data:`NAMES`, and says of others below the package what to do."""
+    """Finds the modules in :data:`NAMES`; for others of the package the error says what to do."""
 
     def find_spec(
         self,
@@ -132,7 +131,7 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         names = NAMES[module.__name__]
-        module.__doc__ = f"Stands for Spark's {module.__name__}: the names are those of dstreams."
+        module.__doc__ = f"Replaces Spark's {module.__name__} by names of dstreams."
         more = _UNLISTED.get(module.__name__, {})
         module.__dict__.update(names, **more, __all__=list(names))
 
@@ -151,5 +150,5 @@ def _is_ours(name: str) -> bool:
 def _missing(fullname: str) -> str:
     module = fullname.removeprefix(f"{PACKAGE}.")
     has = ", ".join(name.removeprefix(f"{PACKAGE}.") for name in list(NAMES)[1:])
-    why = _ELSEWHERE.get(module, f"of {PACKAGE} it has {has}")
+    why = _ELSEWHERE.get(module, f"its modules of {PACKAGE} are {has}")
     return f"dstreams has no {fullname}: {why}"

@@ -1,4 +1,4 @@
-"""BlockDStream: the public face of a stream of Arrow blocks."""
+"""BlockDStream, the public class of streams of Arrow blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dstreams.graph.state import StateDStream
 from dstreams.graph.windowed import WindowedDStream, WindowTimes
 from dstreams.sinks.text_files import EncodedFilesWriter
 from dstreams.spark.blocks import Side
-from dstreams.spark.totals import count_all
+from dstreams.spark.reduction import count_all
 from dstreams.state.group_state import OutputMode
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import RDD
 
-    from dstreams.arrow.aggregates.by_key import AggregatesByKey
+    from dstreams.arrow.aggregates.aggregates_by_key import AggregatesByKey
     from dstreams.arrow.aggregates.functions import ColumnAggregate
-    from dstreams.arrow.grouping import GroupedValues
+    from dstreams.arrow.key_numbers import GroupedValues
     from dstreams.context import StreamingContext
     from dstreams.spark.partitioner import StablePartitioner
 
@@ -58,23 +58,23 @@ BlockStateFunc: TypeAlias = (
 """``f(keys, values, state) -> (state, output)`` over blocks."""
 
 BlockFormName: TypeAlias = Literal["arrow", "pandas", "polars"]
-"""As what a function takes and returns blocks."""
+"""The type of the blocks that a function takes and returns."""
 
 
 def block_stream(
     parent: DStream[Any], operation: str, task: BlockTask, schema: pa.Schema | None
 ) -> BlockDStream:
-    """Return the stream of the blocks that *task* makes of each partition of *parent*."""
-    return blocks_of(parent, operation, partial(blocks_rdd, task=task), schema)
+    """Return a stream of the blocks that *task* makes from each partition of *parent*."""
+    return derived_blocks(parent, operation, partial(blocks_rdd, task=task), schema)
 
 
-def blocks_of(
+def derived_blocks(
     parent: DStream[Any],
     operation: str,
     make: Callable[[RDD[Any]], RDD[pa.RecordBatch]],
     schema: pa.Schema | None,
 ) -> BlockDStream:
-    """Return the stream of the blocks of which *make* makes the RDD of a batch."""
+    """Return a stream of the blocks in ``make(rdd)`` for each batch."""
     made = parent._transformed(operation, make)
     return BlockDStream(made._node, parent._ssc, schema)
 
@@ -82,11 +82,11 @@ def blocks_of(
 class BlockDStream(DStream["pa.RecordBatch"]):
     """A stream whose elements are Arrow blocks: ``pyarrow.RecordBatch``, many records each.
 
-    :meth:`DStream.toBlocks` makes it. How many records a block has is nobody's promise; no block is
-    empty. What has no method here works on the blocks as elements: ``map(f)`` calls f for a block.
+    :meth:`DStream.toBlocks` creates it. Blocks are not empty; their sizes are undefined. Methods
+    inherited from :class:`DStream` treat blocks as elements: ``map(f)`` calls f with a block.
 
     Attributes:
-        schema: the columns of the blocks, None where the function that makes them decides.
+        schema: the columns of the blocks; None if the function that makes them decides.
     """
 
     def __init__(self, node: Node, ssc: StreamingContext, schema: pa.Schema | None) -> None:
@@ -99,21 +99,21 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         schema: BlockSchema | None = None,
         form: BlockFormName = "arrow",
     ) -> BlockDStream:
-        """Return the stream of ``f(block)`` for each block; f may return an empty one.
+        """Return a stream of ``f(block)`` for each block; f may return an empty one.
 
         Args:
-            f: ``block -> block``: a ``pyarrow.RecordBatch``, or by *form* a DataFrame. For a block
-                of Arrow it may return a ``pyarrow.Table`` as well.
-            schema: columns of what f returns, as for :meth:`DStream.toBlocks`; None: f decides.
-                Values are not converted; pandas' columns become Arrow's by it.
+            f: ``block -> block``: a ``pyarrow.RecordBatch``, or a DataFrame as *form* says. With
+                form ``"arrow"`` it may also return a ``pyarrow.Table``.
+            schema: columns of the result, as in :meth:`DStream.toBlocks`; None: f decides. Values
+                are not converted, except that pandas columns become Arrow columns of these types.
             form: ``"arrow"``, ``"pandas"`` or ``"polars"``, which must be installed.
 
         Raises:
-            InvalidStreamError: *f* takes another number of arguments, *schema* is none, or *form*
-                is unknown.
-            EnvironmentNotReadyError: the library of *form* is not installed.
-            UserFunctionError: in a batch, where f fails, returns no block, or one of another
-                schema, or a null where none may be; the first such row is named.
+            InvalidStreamError: if *f* takes other arguments, *schema* is not a schema, or *form* is
+                unknown.
+            EnvironmentNotReadyError: if the library of *form* is not installed.
+            UserFunctionError: in a batch, if f fails or does not return a block, or the block has
+                another schema or a null in a column without nulls; names the first such row.
 
         >>> columns = {"word": str, "number": int}
         >>> def first_column(block):
@@ -129,30 +129,30 @@ class BlockDStream(DStream["pa.RecordBatch"]):
     def mapInArrow(
         self, func: Callable[[Iterator[Any]], Iterable[Any]], schema: BlockSchema
     ) -> BlockDStream:
-        """Return the blocks of ``func(iterator over the blocks of a partition)``.
+        """Return a stream of the blocks of ``func(iterator over the blocks of a partition)``.
 
         Args:
             func: ``iterator of pyarrow.RecordBatch -> iterator of pyarrow.RecordBatch``.
-            schema: columns of what it yields, as for :meth:`DStream.toBlocks`.
+            schema: columns of the result, as in :meth:`DStream.toBlocks`.
 
         Raises:
-            As :meth:`mapBlocks`.
+            The errors of :meth:`mapBlocks`.
 
-        Semantics: ``DataFrame.mapInArrow`` of PySpark (4.3), without the conversion of types.
+        Semantics: ``DataFrame.mapInArrow`` of PySpark (4.3), without type conversion.
         """
         return self._map_iterator("mapInArrow", func, BlockForm.ARROW, schema)
 
     def mapInPandas(
         self, func: Callable[[Iterator[Any]], Iterable[Any]], schema: BlockSchema
     ) -> BlockDStream:
-        """Return the blocks of ``func(iterator over the DataFrames of a partition)``.
+        """Return a stream of the blocks of ``func(iterator over the DataFrames of a partition)``.
 
         Args:
             func: ``iterator of pandas.DataFrame -> iterator of pandas.DataFrame``.
-            schema: columns of what it yields, as for :meth:`DStream.toBlocks`.
+            schema: columns of the result, as in :meth:`DStream.toBlocks`.
 
         Raises:
-            As :meth:`mapBlocks`.
+            The errors of :meth:`mapBlocks`.
 
         Semantics: ``DataFrame.mapInPandas`` of PySpark (4.3).
         """
@@ -171,14 +171,14 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         return block_stream(self, operation, task, columns)
 
     def toRows(self, recordClass: type[U] | None = None) -> DStream[U]:
-        """Return the records of the blocks: tuples, or instances of a class of records.
+        """Return a stream of the records of the blocks: tuples, or instances of *recordClass*.
 
         Args:
-            recordClass: a dataclass or NamedTuple whose fields are columns; the blocks may have
-                others. None: tuples of all columns in order.
+            recordClass: a dataclass or NamedTuple whose fields are columns; other columns are
+                ignored. None: tuples of all columns in order.
 
         Raises:
-            InvalidStreamError: *recordClass* is no such class.
+            InvalidStreamError: if *recordClass* is not such a class.
         """
         operation = self._operation("toRows")
         if recordClass is not None and not is_record_class(recordClass):
@@ -197,36 +197,36 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         state: BlockSchema,
         uid: str | None = None,
     ) -> BlockStateDStream:
-        """Return the stream of the state of every key, updated by each batch, in blocks.
+        """Return a stream of the state of every key, updated by each batch, in blocks.
 
-        The function is called once for each partition in every batch, with all of its keys. It runs
-        on numbers, texts and times as columns; nothing is called for a key or a record.
+        The function is called once per partition in every batch, with all of its keys as columns;
+        no function is called per key or record.
 
         Args:
             updateFunc: ``f(keys, values, state) -> state``. *keys* is a ``pyarrow.RecordBatch`` of
-                the key columns, each key once; *values* the records of the batch behind them
+                the key columns, each key once; *values* the batch's records of these keys
                 (:class:`~dstreams.arrow.GroupedValues`); *state* a RecordBatch of the state
-                columns, aligned with the keys, with nulls where a key has no state yet. It returns
-                the same for the state after the batch; a key whose columns are all null is dropped.
+                columns, aligned with the keys, with nulls for keys without a state. Returns the
+                same for the state after the batch; a key whose columns are all null is dropped.
             numPartitions: partitions of the state. None: the default parallelism.
-            initial: keys and state to begin with, each key once: a table with columns of both.
+            initial: initial keys and state, each key once: a table with the columns of both.
             key: the column or columns of the key: numbers, texts, bytes or times.
-            state: columns of the state, as for :meth:`DStream.toBlocks`.
-            uid: name under which the state is kept, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: one from its place.
+            state: columns of the state, as in :meth:`DStream.toBlocks`.
+            uid: name under which the state is stored, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: derived from its position.
 
         Returns:
-            Stream of blocks with the columns of the key and of the state, one RDD for each batch
-            once there is a state. It is persisted, serialized in memory, and needs a checkpoint
+            Stream of blocks with the columns of the key and of the state, one RDD per batch once
+            there is a state. It is persisted, serialized in memory, and needs a checkpoint
             directory.
 
         Raises:
-            InvalidStreamError: the blocks have no declared schema, a key column is missing or of a
-                type that is no key, or an argument is not what it should be.
-            UserFunctionError: in a batch, where the function fails, or returns another number of
-                rows, another order of the keys, another schema, or a null where none may be.
+            InvalidStreamError: if the blocks have no declared schema, a key column is missing or
+                has a type that cannot be a key, or an argument is invalid.
+            UserFunctionError: in a batch, if the function fails or returns another number of rows,
+                another order of the keys, another schema, or a null in a column without nulls.
 
-        State: one row for each key until the function drops it; each batch costs all of them.
+        State: one row per key until the function drops it; each batch processes all of them.
         Semantics: :meth:`DStream.updateStateByKey`, a block at a time.
         """
         operation = self._operation(
@@ -247,36 +247,32 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         output: BlockSchema,
         uid: str | None = None,
     ) -> MapStateBlocksDStream:
-        """Return what a function says of the keys of each batch, which have a state, in blocks.
+        """Return a stream of the output of a function of the batch and its keys' states, in blocks.
 
-        The function is called once for each partition of a batch, with the keys that have records.
+        The function is called once per partition of a batch, with the keys that have records.
 
         Args:
-            f: ``f(keys, values, state) -> (state, output)``, as for :meth:`updateStateByKey`;
+            f: ``f(keys, values, state) -> (state, output)``, as in :meth:`updateStateByKey`;
                 *output* is a RecordBatch of any length, or None.
-            numPartitions: partitions of the state. None: the default parallelism.
-            initial: keys and state to begin with, each key once: a table with columns of both.
-            key: the column or columns of the key: numbers, texts, bytes or times.
-            state: columns of the state, as for :meth:`DStream.toBlocks`.
-            output: columns of the output, likewise.
-            uid: name under which the state is kept. None: one from its place.
+            output: columns of the output, as in :meth:`DStream.toBlocks`. The other arguments are
+                those of :meth:`updateStateByKey`.
 
         Returns:
-            Stream of the blocks of output; its ``stateSnapshots()`` are the states of all keys.
+            Stream of the output blocks. Its ``stateSnapshots()`` has the states of all keys.
 
         Raises:
-            As :meth:`updateStateByKey`.
+            The errors of :meth:`updateStateByKey`.
 
-        State: one row for each key until the function drops it. A batch costs a copy of all of
-            them, and calls for those that it touches.
+        State: one row per key until the function drops it. A batch copies all of them and calls the
+            function for those with records.
         """
         operation = self._operation(
             "mapStateBlocks", f, "f(keys, values, state) -> (state, output)", 3
         )
         made = self._with_block_state(operation, f, numPartitions, initial, key, state, output, uid)
         columns = schema_of(output, operation)
-        said = block_stream(made, operation, OfSide(Side.OUTPUT), columns)
-        return MapStateBlocksDStream(said._node, self._ssc, columns, made)
+        output_blocks = block_stream(made, operation, OfSide(Side.OUTPUT), columns)
+        return MapStateBlocksDStream(output_blocks._node, self._ssc, columns, made)
 
     def _with_block_state(
         self,
@@ -308,28 +304,27 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         numPartitions: int | None = None,
         **aggregates: ColumnAggregate,
     ) -> BlockDStream:
-        """Return the aggregates of each key in every batch, in blocks.
+        """Return a stream of the aggregates of each key in every batch, in blocks.
 
-        Rows are aggregated where they are, one row for each key of 131,072 records is shuffled, and
-        these are merged.
+        Records are aggregated before the shuffle, which moves one row per key and 131,072 records.
 
         Args:
             key: the column or columns of the key: numbers, texts, bytes or times.
             numPartitions: partitions of the result. None: the default parallelism.
-            aggregates: of :mod:`dstreams.arrow.aggregates`, by the name of their column of the
-            result.
+            aggregates: aggregates of :mod:`dstreams.arrow.aggregates`, by the name of the result
+                column.
 
         Returns:
-            Stream of blocks with the columns of the key and of the results, a row for each key.
+            Stream of blocks with the columns of the key and of the results, one row per key.
 
         Raises:
-            InvalidStreamError: the blocks have no declared schema, a column is missing, of a type
-                that is no key or that an aggregate cannot use, or two columns have one name.
-            UserFunctionError: in a batch, where a sum leaves the range of its type; the key and the
-                column are named.
+            InvalidStreamError: if the blocks have no declared schema, a column is missing or has a
+                type that cannot be a key or be aggregated, or two columns have the same name.
+            UserFunctionError: in a batch, if a sum overflows its type; names the key and the
+                column.
 
-        Nulls count for nothing, as in SQL; NaN is greater than all numbers, as in Spark. Columns
-        of dictionaries come back as their values.
+        Nulls are ignored, as in SQL; NaN is greater than all numbers, as in Spark. Dictionary
+        columns are returned as their values.
 
         >>> from dstreams.arrow.aggregates import Count, Sum
         >>> def totals(pairs):
@@ -351,24 +346,22 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         numPartitions: int | None = None,
         **aggregates: ColumnAggregate,
     ) -> BlockDStream:
-        """Return the aggregates of each key in every window, in blocks.
+        """Return a stream of the aggregates of each key in every window, in blocks.
 
-        The records of a batch are aggregated and shuffled once; what is kept of them, a row for
-        each key, is persisted, and is merged for each window that the batch is in.
+        The records of a batch are aggregated and shuffled once. The result, one row per key, is
+        persisted and merged into each window that contains the batch.
 
         Args:
-            key: as of :meth:`aggregateByKey`.
             windowDuration: seconds.
-            slideDuration: seconds; None: this stream's slide.
-            numPartitions: partitions of the result. None: the default parallelism.
-            aggregates: as of :meth:`aggregateByKey`.
+            slideDuration: seconds; None: this stream's slide. The other arguments are those of
+                :meth:`aggregateByKey`.
 
         Returns:
-            Stream of blocks, as of :meth:`aggregateByKey`, one RDD for each window. A key is there
-            while a record of it is in the window.
+            Stream of blocks as in :meth:`aggregateByKey`, one RDD per window, with the keys that
+            have records in the window.
 
         Raises:
-            As :meth:`aggregateByKey`.
+            The errors of :meth:`aggregateByKey`.
 
         >>> from dstreams.arrow.aggregates import Max
         >>> def highest(pairs):
@@ -377,7 +370,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         >>> run([[("a", 1)], [("b", 2)], [("a", 0)]], highest)
         [[('a', 1)], [('a', 1), ('b', 2)], [('a', 0), ('b', 2)]]
         """
-        from dstreams.arrow.aggregates.by_key import merged_rdd  # noqa: PLC0415 - needs numpy
+        from dstreams.arrow.aggregates.aggregates_by_key import merged_rdd  # noqa: PLC0415 - needs numpy
 
         operation = self._operation("aggregateByKeyAndWindow")
         of_keys, partitioner = self._aggregates(operation, key, aggregates, numPartitions)
@@ -400,29 +393,28 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         uid: str | None = None,
         **aggregates: ColumnAggregate,
     ) -> AggregateStateDStream:
-        """Return the running aggregates of each key over all batches, in blocks.
+        """Return a stream of the running aggregates of each key over all batches, in blocks.
 
         Args:
-            key: as of :meth:`aggregateByKey`.
+            key: as in :meth:`aggregateByKey`.
             numPartitions: partitions of the state. None: the default parallelism.
-            filterFunc: called after each batch with a block of the results of all keys of a
-                partition: ``f(block) -> pyarrow array of truth values``. A key for which it is
-                false or null is dropped from the state.
-            outputMode: ``"complete"``: the result has all keys; ``"update"``: it has those keys
-                that have records in the batch.
-            uid: name under which the state is kept, so that a changed program finds it
-                (:meth:`StreamingContext.restore`). None: one from its place.
-            aggregates: as of :meth:`aggregateByKey`.
+            filterFunc: ``f(block) -> pyarrow array of truth values``, called after each batch with
+                the results of all keys of a partition. Keys with false or null are dropped from the
+                state.
+            outputMode: ``"complete"``: the result has all keys; ``"update"``: the keys with records
+                in the batch.
+            uid: as in :meth:`updateStateByKey`.
+            aggregates: as in :meth:`aggregateByKey`.
 
         Returns:
-            Stream of blocks with the columns of the key and of the results;
-            its ``stateSnapshots()`` are those of all keys. It needs a checkpoint directory.
+            Stream of blocks with the columns of the key and of the results. Its
+            ``stateSnapshots()`` has all keys. It needs a checkpoint directory.
 
         Raises:
-            As :meth:`aggregateByKey`.
+            The errors of :meth:`aggregateByKey`.
 
-        State: one row of partial columns for each key until *filterFunc* drops it. A batch costs a
-            copy of all of them, and merges those that have records; all, with a *filterFunc*.
+        State: one row of partial aggregates per key until *filterFunc* drops it. A batch copies all
+            of them and merges those with records; with a *filterFunc*, all.
 
         >>> from dstreams.arrow.aggregates import Mean
         >>> def means(pairs):
@@ -431,7 +423,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         >>> run([[("a", 1)], [("b", 2)], [("a", 2)]], means)
         [[('a', 1.0)], [('a', 1.0), ('b', 2.0)], [('a', 1.5), ('b', 2.0)]]
         """
-        from dstreams.arrow.aggregates.by_key import (  # noqa: PLC0415 - needs numpy
+        from dstreams.arrow.aggregates.aggregates_by_key import (  # noqa: PLC0415 - needs numpy
             MergedState,
             StateResults,
             partials_rdd,
@@ -459,8 +451,8 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         state = BlockDStream(node, self._ssc, None)._named(uid)
         every = block_stream(state, operation, StateResults(of_keys), of_keys.results)
         if is_update:
-            said = block_stream(state, operation, OfSide(Side.OUTPUT), of_keys.results)
-            return AggregateStateDStream(said._node, state, every)
+            output_blocks = block_stream(state, operation, OfSide(Side.OUTPUT), of_keys.results)
+            return AggregateStateDStream(output_blocks._node, state, every)
         return AggregateStateDStream(every._node, state, every)
 
     def _aggregates(
@@ -470,7 +462,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         aggregates: Mapping[str, ColumnAggregate],
         numPartitions: int | None,
     ) -> tuple[AggregatesByKey, StablePartitioner]:
-        from dstreams.arrow.aggregates.by_key import AggregatesByKey  # noqa: PLC0415 - needs numpy
+        from dstreams.arrow.aggregates.aggregates_by_key import AggregatesByKey  # noqa: PLC0415 - needs numpy
 
         self._ssc._require_initialized("transformations cannot be added")
         count = self._require_partitions(numPartitions, operation)
@@ -485,7 +477,7 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         *,
         final: bool,
     ) -> DStream[Any]:
-        from dstreams.arrow.aggregates.by_key import merged_rdd, partials_rdd  # noqa: PLC0415
+        from dstreams.arrow.aggregates.aggregates_by_key import merged_rdd, partials_rdd  # noqa: PLC0415
 
         def merged(rdd: RDD[Any]) -> RDD[Any]:
             return merged_rdd(partials_rdd(rdd, of_keys), of_keys, partitioner, final)
@@ -497,21 +489,21 @@ class BlockDStream(DStream["pa.RecordBatch"]):
     ) -> None:
         """Write each RDD as a directory of Parquet files named ``prefix-TIME_IN_MS[.suffix]``.
 
-        The directory appears when it is complete, or not at all, and a batch that runs again after
-        a crash changes nothing in it: the promise, and the errors, of
-        :meth:`DStream.saveAsTextFiles`. A partition is one file, ``part-....parquet``.
+        Directories have the delivery guarantee and the errors of :meth:`DStream.saveAsTextFiles`.
+        A partition is one file, ``part-....parquet``.
 
         Args:
-            prefix: path up to the dash, in a directory that all workers share; or a URL of fsspec's
-                that can create a file only if it is absent (s3, gs, abfs). There a directory is
-                complete when it has a ``_SUCCESS``, which names what counts.
-            suffix: what follows the time after a dot. None: nothing.
+            prefix: path or URL up to the dash, in a directory that all workers share, or in an
+                object store (s3, gs, abfs). There a directory is complete when it contains
+                ``_SUCCESS``, which lists the valid files.
+            suffix: appended after the time and a dot. None: nothing.
             compression: ``"none"``, ``"snappy"``, ``"gzip"``, ``"brotli"``, ``"lz4"``, ``"zstd"``.
 
         Raises:
-            InvalidStreamError: *prefix* or *suffix* is no string, *compression* is unknown.
-            StreamLifecycleError: the context has started.
-            UserFunctionError: in a batch, where the blocks of a file are of several schemas.
+            InvalidStreamError: if *prefix* or *suffix* is not a string, or *compression* is
+                unknown.
+            StreamLifecycleError: if the context has started.
+            UserFunctionError: in a batch, if the blocks of a file have different schemas.
         """
         self._save("saveAsParquetFiles", ParquetFile, ".parquet", prefix, suffix, compression)
 
@@ -520,16 +512,15 @@ class BlockDStream(DStream["pa.RecordBatch"]):
     ) -> None:
         """Write each RDD as a directory of Arrow files named ``prefix-TIME_IN_MS[.suffix]``.
 
-        A file is one of Arrow's IPC format, which is Feather's second version:
-        ``pyarrow.ipc.open_file`` and ``polars.read_ipc`` read it.
+        Files have Arrow's IPC format (Feather version 2): read them with ``pyarrow.ipc.open_file``
+        or ``polars.read_ipc``.
 
         Args:
-            prefix: as of :meth:`saveAsParquetFiles`.
-            suffix: what follows the time after a dot. None: nothing.
-            compression: ``"none"``, ``"lz4"`` or ``"zstd"``.
+            compression: ``"none"``, ``"lz4"`` or ``"zstd"``. The other arguments are those of
+                :meth:`saveAsParquetFiles`.
 
         Raises:
-            As :meth:`saveAsParquetFiles`.
+            The errors of :meth:`saveAsParquetFiles`.
         """
         self._save("saveAsArrowFiles", ArrowFile, ".arrow", prefix, suffix, compression)
 
@@ -549,35 +540,35 @@ class BlockDStream(DStream["pa.RecordBatch"]):
         self._output(operation, writer, writer.promise)
 
     def count(self) -> DStream[int]:
-        """Return the number of records in all blocks of each batch."""
+        """Return a stream with the number of records in all blocks of each batch."""
         return self._transformed(
             self._operation("count"), partial(count_all, size=attrgetter("num_rows"))
         )
 
 
 class BlockStateDStream(BlockDStream):
-    """The state of ``updateStateByKey`` over blocks: a row for each key."""
+    """The state stream of ``updateStateByKey`` over blocks, one row per key."""
 
     def stateSnapshots(self) -> BlockDStream:
-        """Return the stream of the states of every key, after each batch: this one."""
+        """Return the stream of the states of every key after each batch: this stream."""
         return self
 
     def stateStore(self, batchTime: datetime | float | None = None) -> RDD[pa.RecordBatch]:
-        """Return the state as an RDD of blocks, for a look from a notebook.
+        """Return the state as an RDD of blocks, for example in a notebook.
 
         Args:
-            batchTime: the batch after which the state is wanted, as of
+            batchTime: return the state after this batch, as in
                 :meth:`UpdateStateDStream.stateStore`. None: the newest.
 
         Raises:
-            InvalidStreamError: the state after that batch is not remembered, or was never there.
-            StreamLifecycleError: the context does not run, or no batch has made a state yet.
+            InvalidStreamError: if the state after that batch is not remembered or never existed.
+            StreamLifecycleError: if the context is not running, or no batch has made a state yet.
         """
         return state_rdd(self, batchTime)
 
 
 class MapStateBlocksDStream(BlockDStream):
-    """What the function of ``mapStateBlocks`` says of each batch."""
+    """The output of ``mapStateBlocks``, with access to the state."""
 
     def __init__(
         self, node: Node, ssc: StreamingContext, schema: pa.Schema, state: BlockStateDStream
@@ -586,13 +577,13 @@ class MapStateBlocksDStream(BlockDStream):
         self._state = state
 
     def stateSnapshots(self) -> BlockDStream:
-        """Return the stream of the states of every key, after each batch."""
+        """Return a stream of the states of every key after each batch."""
         operation = self._operation("stateSnapshots")
         return block_stream(self._state, operation, OfSide(Side.STATE), self._state.schema)
 
 
 class AggregateStateDStream(BlockDStream):
-    """The results of ``aggregateStateByKey``: of all keys, or of those with records."""
+    """The results of ``aggregateStateByKey``, of all keys or of those with records."""
 
     def __init__(self, node: Node, state: BlockDStream, every: BlockDStream) -> None:
         super().__init__(node, every._ssc, every.schema)
@@ -600,10 +591,10 @@ class AggregateStateDStream(BlockDStream):
         self._every = every
 
     def stateSnapshots(self) -> BlockDStream:
-        """Return the stream of the results of every key, after each batch."""
+        """Return the stream of the results of every key after each batch."""
         return self._every
 
     def checkpoint(self, interval: float) -> AggregateStateDStream:
-        """Set how often the state is written to the checkpoint; *interval* is in seconds."""
+        """Make the state durable every *interval* seconds."""
         self._state.checkpoint(interval)
         return self

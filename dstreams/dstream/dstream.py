@@ -7,7 +7,17 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from operator import add, iadd, itemgetter, sub
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NoReturn,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 from pyspark import RDD, StorageLevel
 from pyspark.rdd import portable_hash
@@ -24,22 +34,20 @@ from dstreams.common.callables import (
     require_function,
     require_picklable,
 )
-from dstreams.common.configuration import COUNT
 from dstreams.common.durations import batch_datetime, batch_time_ms, require_duration_ms
+from dstreams.common.settings import COUNT
 from dstreams.errors import InvalidStreamError, StreamLifecycleError
 from dstreams.graph.node import Node, OutputOperation
 from dstreams.graph.plan import StreamOptions
-from dstreams.graph.state import SnapshotDStream, StateDStream, StateStoreDStream
+from dstreams.graph.state import LateDStream, SnapshotDStream, StateDStream, StateStoreDStream
 from dstreams.graph.transformed import ReducedDStream, TransformFunc
 from dstreams.graph.windowed import ReducedWindowedDStream, WindowedDStream, WindowTimes
 from dstreams.kafka.kafka_sink import KafkaSink
 from dstreams.kafka.output_commits import DEFAULT_TOPIC
 from dstreams.sinks.console import ConsolePrinter
 from dstreams.sinks.foreach import ForeachBatch
-from dstreams.sinks.output_batch import BatchSink, OutputBatch
-from dstreams.sinks.promise import DeliveryGuarantee
+from dstreams.sinks.output_batch import BatchSink, DeliveryGuarantee, OutputBatch
 from dstreams.sinks.text_files import TextFilesWriter
-from dstreams.spark.bad_records import BAD_RECORDS, BadRecords
 from dstreams.spark.blocks import Side
 from dstreams.spark.by_key import (
     Combiner,
@@ -64,19 +72,31 @@ from dstreams.spark.element_tasks import (
 )
 from dstreams.spark.failures import function_of
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.reduction import Reduction, UserFunction
+from dstreams.spark.partitions import spread
+from dstreams.spark.reduction import Reduction, UserFunction, count_all, reduce_all
+from dstreams.spark.rejected_records import (
+    ON_ERROR,
+    Attempt,
+    OnError,
+    RejectedRecord,
+    Task,
+    rejections,
+    results,
+)
 from dstreams.spark.shuffle import BlockPairsRDD, shuffle_pairs
-from dstreams.spark.spread import spread
-from dstreams.spark.totals import count_all, reduce_all
+from dstreams.spark.task_reports import BAD_RECORDS, BadRecords, LeftOut, TaskReports
 from dstreams.spark.window_step import WindowFunctions
 from dstreams.state.flat_map_groups import TIMEOUTS, EventClock, FlatMapGroups, OneRow
 from dstreams.state.group_state import GroupState, OutputMode
 from dstreams.state.input_processor import GroupFunction
-from dstreams.state.map_with_state import MapRecords
-from dstreams.state.state_spec import StateSpec, initial_states
+from dstreams.state.map_with_state import MapRecords, StateSpec, initial_states
+from dstreams.state.stateful_processor import TIMERS, Columns, TimeMode
+from dstreams.state.transform_groups import TransformGroups, defined
 from dstreams.state.update_function import UpdateFunction
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from dstreams.context import StreamingContext
     from dstreams.dstream.block_dstream import (
         BlockDStream,
@@ -101,6 +121,15 @@ Self = TypeVar("Self", bound="DStream[Any]")
 PartitionFunc: TypeAlias = "Callable[[K], int] | StablePartitioner | None"
 """A function of the key, or a partitioner; None for the stable hash."""
 
+_INSTEAD = {
+    **dict.fromkeys(("collect", "first", "take"), "foreachRDD(f), or latest() after a batch"),
+    **dict.fromkeys(("distinct", "sortBy", "sortByKey"), "transform(f) for operations of RDDs"),
+    "foreach": "foreachRDD(f)",
+    "groupBy": "groupByKey() on pairs of key and value",
+    "print": "pprint()",
+}
+"""Methods of Scala's streams, RDDs and datasets, and their counterparts here."""
+
 _SLIDES_OF_INVERSE = 5
 """Minimum slides per window for using the inverse function, as in pyspark.streaming."""
 
@@ -115,9 +144,12 @@ class DStream(Generic[T_co]):
     checkers follow through a pipeline.
 
     If a stream has no RDD in a batch, its outputs are not called, and streams derived from that
-    batch alone have no RDD either. *numPartitions* None always means the default parallelism of the
-    SparkContext. *partitionFunc* is ``key -> int`` or a :class:`~dstreams.StablePartitioner`; None
-    means :func:`~dstreams.stable_hash`.
+    batch alone have no RDD either.
+
+    *numPartitions* is the number of partitions of each RDD or of the state; None means the default
+    parallelism of the SparkContext. *partitionFunc* is ``key -> int`` or a
+    :class:`~dstreams.StablePartitioner`; None means :func:`~dstreams.stable_hash`. Two streams that
+    are combined must have the same context and slide duration.
 
     **Windows.** A window at time t covers (t - windowDuration, t]; the first windows are shorter.
     *windowDuration* and *slideDuration* are in seconds and must be positive multiples of this
@@ -129,16 +161,18 @@ class DStream(Generic[T_co]):
     ``spark.dstreams.window.inverse=scala`` the inverse function is always used, as in Scala
     (org.apache.spark.streaming.dstream.ReducedWindowedDStream, 4.3).
 
-    **Stored state** is used by ``mapWithState``, ``flatMapGroupsWithState`` and
-    ``mapGroupsWithState``. The cost of a batch depends on the keys it touches, not on the size of
-    the state. Changes are written and synced before any output runs. It needs a checkpoint
-    directory. States and keys are plain data (numbers, text, bytes, dates, and tuples, lists, sets
-    and dicts of these) or instances of data classes that the program refers to (dataclasses, attrs
-    classes, named tuples, enums, Rows; see :meth:`~dstreams.StreamingContext.stateClasses` for
-    others), unless ``spark.dstreams.state.values`` is ``pickle``.
+    **Stored state** is used by ``mapWithState``, ``flatMapGroupsWithState``,
+    ``mapGroupsWithState`` and ``transformWithState``. The cost of a batch depends on the keys it
+    touches, not on the size of the state. Changes are written and synced before any output runs. It
+    needs a checkpoint directory. States and keys are plain data (numbers, text, bytes, dates, and
+    tuples, lists, sets and dicts of these) or instances of data classes that the program refers to
+    (dataclasses, attrs classes, named tuples, enums, Rows; see
+    :meth:`~dstreams.StreamingContext.stateClasses` for others), unless
+    ``spark.dstreams.state.values`` is ``pickle``.
 
     Invalid durations, functions, partitions and other arguments raise InvalidStreamError when the
-    stream is defined.
+    stream is defined. Methods that define or change a stream or an output raise
+    StreamLifecycleError after the context has started.
 
     In the examples, ``run(batches, operation)`` is :func:`dstreams.testing.run_batches` with a
     SparkContext ``spark`` and each batch of the result sorted; ``ssc`` is a context with one batch
@@ -156,12 +190,20 @@ class DStream(Generic[T_co]):
     def __init__(self, node: Node, ssc: StreamingContext) -> None:
         self._node = node
         self._ssc = ssc
+        self._attempts: DStream[Any] | None = None
 
     def __repr__(self) -> str:
         return f"DStream({self._node.operation})"
 
     def _repr_html_(self) -> str:
         return self._ssc._picture(self._node)
+
+    if not TYPE_CHECKING:  # a type checker finds wrong names by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            remedy = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}{remedy}"
+            raise AttributeError(text, name=name, obj=self)
 
     def context(self) -> StreamingContext:
         """Return the StreamingContext of this stream."""
@@ -175,34 +217,90 @@ class DStream(Generic[T_co]):
         """
         return self._transformed(self._operation("count"), count_all)
 
-    def filter(self, f: Callable[[T_co], Any]) -> DStream[T_co]:
+    def filter(self, f: Callable[[T_co], Any], *, onError: OnError = "fail") -> DStream[T_co]:
         """Return a stream of the elements x for which ``f(x)`` is true.
+
+        *onError* as of :meth:`map`.
 
         >>> run([[1, 2, 3], [5]], lambda numbers: numbers.filter(lambda x: x > 1))
         [[2, 3], [5]]
         """
         operation = self._operation("filter", f, "f(x) -> bool")
-        return self._each(operation, Filter(f, function_of(f, operation)))
+        return self._each(operation, Filter(f, function_of(f, operation)), on_error=onError)
 
     def flatMap(
-        self, f: Callable[[T_co], Iterable[U]], preservesPartitioning: bool = False
+        self,
+        f: Callable[[T_co], Iterable[U]],
+        preservesPartitioning: bool = False,
+        *,
+        onError: OnError = "fail",
     ) -> DStream[U]:
         """Return a stream of all elements of ``f(x)`` for each element x.
+
+        *onError* as of :meth:`map`; an element whose iteration fails has no results.
 
         >>> run([["to be", "or"]], lambda lines: lines.flatMap(str.split))
         [['be', 'or', 'to']]
         """
         operation = self._operation("flatMap", f, "f(x) -> iterable of y")
-        return self._each(operation, FlatMap(f, function_of(f, operation)), preservesPartitioning)
+        task = FlatMap(f, function_of(f, operation))
+        return self._each(operation, task, preservesPartitioning, onError)
 
-    def map(self, f: Callable[[T_co], U], preservesPartitioning: bool = False) -> DStream[U]:
+    def map(
+        self,
+        f: Callable[[T_co], U],
+        preservesPartitioning: bool = False,
+        *,
+        onError: OnError = "fail",
+    ) -> DStream[U]:
         """Return a stream of ``f(x)`` for each element x.
+
+        Args:
+            onError: an element for which *f* raises an exception: ``fail`` fails the batch,
+                ``skip`` skips the element, and counts it in the log and in the batch's ``inputs``;
+                see :meth:`rejected`.
 
         >>> run([[1, 2], []], lambda numbers: numbers.map(lambda x: 10 * x))
         [[10, 20], []]
         """
         operation = self._operation("map", f, "f(x) -> y")
-        return self._each(operation, Map(f, function_of(f, operation)), preservesPartitioning)
+        task = Map(f, function_of(f, operation))
+        return self._each(operation, task, preservesPartitioning, onError)
+
+    def rejected(self) -> DStream[RejectedRecord]:
+        """Return the stream of the elements that this operation has skipped.
+
+        They are those for which a function has failed with ``onError="skip"`` or, behind
+        ``flatMapGroupsWithState``, ``mapGroupsWithState`` and ``transformWithState`` with timers of
+        event time, the pairs that were dropped as late. To find late pairs, the batch computes
+        these pairs again.
+
+        The results of the operation are then persisted, in memory and on disk, so that the function
+        runs once for each element. The outputs of both streams belong to one batch: if they write
+        exactly once, an element is in one of them once, provided that the function fails for the
+        same elements when the batch runs again.
+
+        Raises:
+            InvalidStreamError: this stream is not the result of such an operation.
+
+        >>> def parse(batches):
+        ...     return batches.map(int, onError="skip").rejected().map(lambda bad: bad[1:3])
+        >>> run([["1", "x"]], parse)
+        [[("ValueError: invalid literal for int() with base 10: 'x'", 'x')]]
+        """
+        operation, node = self._operation("rejected"), self._node
+        if isinstance(node, StateStoreDStream) and node.event_time_of_late is not None:
+            return self._derived(LateDStream(node, node.event_time_of_late, operation))
+        if self._attempts is None:
+            raise InvalidStreamError(
+                f"{self._node.operation} skips no elements; call rejected() on the stream that "
+                "map, flatMap, filter, mapValues or flatMapValues returns with onError='skip', or "
+                "that a function with state and timers of event time returns"
+            )
+        attempts = self._attempts
+        if not attempts.is_cached:
+            attempts.persist(StorageLevel.MEMORY_AND_DISK)
+        return attempts._each(operation, rejections, keeps_partitioning=False)
 
     def mapPartitions(
         self, f: Callable[[Iterator[T_co]], Iterable[U]], preservesPartitioning: bool = False
@@ -256,8 +354,6 @@ class DStream(Generic[T_co]):
 
         Args:
             func: ``(v, w) -> x``, associative and commutative.
-            numPartitions: partitions of each RDD.
-            partitionFunc: as in :meth:`updateStateByKey`.
 
         >>> run([[("a", 1), ("b", 5), ("a", 2)], []], lambda pairs: pairs.reduceByKey(max))
         [[('a', 2), ('b', 5)], []]
@@ -284,8 +380,6 @@ class DStream(Generic[T_co]):
             createCombiner: ``v -> c``, for the first value of a key in a partition.
             mergeValue: ``(c, v) -> c``.
             mergeCombiners: ``(c, d) -> c``, across partitions.
-            numPartitions: partitions of each RDD.
-            partitionFunc: as in :meth:`updateStateByKey`.
 
         >>> def as_list(v):
         ...     return [v]
@@ -362,7 +456,6 @@ class DStream(Generic[T_co]):
         Raises:
             InvalidStreamError: if *func* takes other arguments, or is a sink with the name of
                 another one.
-            StreamLifecycleError: if the context has started.
 
         >>> def show(time, rdd):
         ...     print(time.second % 60, rdd.collect())
@@ -381,10 +474,6 @@ class DStream(Generic[T_co]):
     def pprint(self, num: int = 10) -> None:
         """Print the first *num* elements of each RDD, in one job.
 
-        Raises:
-            InvalidStreamError: if *num* is not a positive integer.
-            StreamLifecycleError: if the context has started.
-
         >>> ssc.queueStream([[1, 2, 3]]).pprint(2)
         >>> batches = ssc.step()
         -------------------------------------------
@@ -397,25 +486,29 @@ class DStream(Generic[T_co]):
         """
         self._output("pprint", ConsolePrinter(num), ConsolePrinter.promise)
 
-    def mapValues(self: DStream[tuple[K, V]], f: Callable[[V], U]) -> DStream[tuple[K, U]]:
-        """Return a stream of ``(k, f(v))``, keeping the partitioning.
+    def mapValues(
+        self: DStream[tuple[K, V]], f: Callable[[V], U], *, onError: OnError = "fail"
+    ) -> DStream[tuple[K, U]]:
+        """Return a stream of ``(k, f(v))``, keeping the partitioning; *onError* as of :meth:`map`.
 
         >>> run([[("a", 1)]], lambda pairs: pairs.mapValues(lambda v: v + 1))
         [[('a', 2)]]
         """
         operation = self._operation("mapValues", f, "f(v) -> w")
-        return self._each(operation, MapValues(f, operation))
+        return self._each(operation, MapValues(f, operation), on_error=onError)
 
     def flatMapValues(
-        self: DStream[tuple[K, V]], f: Callable[[V], Iterable[U]]
+        self: DStream[tuple[K, V]], f: Callable[[V], Iterable[U]], *, onError: OnError = "fail"
     ) -> DStream[tuple[K, U]]:
         """Return a stream of ``(k, w)`` for each w in ``f(v)``, keeping the partitioning.
+
+        *onError* as of :meth:`flatMap`.
 
         >>> run([[("a", 2), ("b", 0)]], lambda pairs: pairs.flatMapValues(range))
         [[('a', 0), ('a', 1)]]
         """
         operation = self._operation("flatMapValues", f, "f(v) -> iterable of w")
-        return self._each(operation, FlatMapValues(f, operation))
+        return self._each(operation, FlatMapValues(f, operation), on_error=onError)
 
     def glom(self) -> DStream[list[T_co]]:
         """Return a stream of lists, one per partition.
@@ -431,10 +524,6 @@ class DStream(Generic[T_co]):
 
     def persist(self: Self, storageLevel: StorageLevel = StorageLevel.MEMORY_ONLY) -> Self:
         """Persist the RDDs of this stream at a storage level.
-
-        Raises:
-            InvalidStreamError: if *storageLevel* is not a StorageLevel.
-            StreamLifecycleError: if the context has started.
 
         >>> from pyspark import StorageLevel
         >>> numbers = ssc.queueStream([[1, 2]]).persist(StorageLevel.MEMORY_AND_DISK)
@@ -461,10 +550,6 @@ class DStream(Generic[T_co]):
             interval: seconds, a multiple of this stream's slide (checked at start). The default
                 for stateful streams is the smallest multiple of the slide that is at least 10
                 seconds; for stored state it is ten slides.
-
-        Raises:
-            InvalidStreamError: if *interval* is not a positive duration.
-            StreamLifecycleError: if the context has started.
 
         A storage level that was already set is kept.
         """
@@ -493,10 +578,6 @@ class DStream(Generic[T_co]):
         partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, Iterable[V]]]:
         """Return a stream of pairs (key, iterable of the values of the batch, in any order).
-
-        Args:
-            numPartitions: partitions of each RDD.
-            partitionFunc: as in :meth:`updateStateByKey`.
 
         >>> run([[("a", 1), ("a", 2)]], lambda pairs: pairs.groupByKey().mapValues(sorted))
         [[('a', [1, 2])]]
@@ -593,13 +674,9 @@ class DStream(Generic[T_co]):
         the valid files.
 
         Args:
-            prefix: path or URL up to the dash, on a Hadoop file system or an fsspec file system
-                that can create a file only if it is absent (s3, gs, abfs).
+            prefix: path or URL up to the dash, on a Hadoop file system or in an object store (s3,
+                gs, abfs).
             suffix: appended after the time and a dot. None: nothing.
-
-        Raises:
-            InvalidStreamError: if *prefix* or *suffix* is not a string.
-            StreamLifecycleError: if the context has started.
 
         >>> ssc.queueStream([["to be"]]).saveAsTextFiles(directory + "/lines", "txt")
         >>> batches = ssc.step()
@@ -645,7 +722,6 @@ class DStream(Generic[T_co]):
         Raises:
             InvalidStreamError: if an argument or parameter is invalid, or another sink of this
                 stream has the same name.
-            StreamLifecycleError: if the context has started.
 
         >>> ssc.queueStream([[("a", "1")]]).saveToKafka(
         ...     "letters", {"bootstrap.servers": "localhost:9092"})
@@ -736,9 +812,6 @@ class DStream(Generic[T_co]):
     def union(self, other: DStream[U]) -> DStream[T_co | U]:
         """Return a stream of the elements of this stream followed by those of *other*.
 
-        Raises:
-            InvalidStreamError: if *other* has a different context or slide duration.
-
         >>> run([[1], []], lambda a, b: a.union(b), [[2], [3]])
         [[1, 2], [3]]
         """
@@ -755,8 +828,6 @@ class DStream(Generic[T_co]):
 
         Args:
             other: stream of pairs with the same slide duration.
-            numPartitions: partitions of each RDD.
-            partitionFunc: as in :meth:`updateStateByKey`.
 
         >>> def lists(sides):
         ...     return [list(side) for side in sides]
@@ -780,8 +851,6 @@ class DStream(Generic[T_co]):
 
         Args:
             other: stream of pairs with the same slide duration.
-            numPartitions: partitions of each RDD.
-            partitionFunc: as in :meth:`updateStateByKey`.
 
         >>> run([[("a", 1), ("b", 2)]], lambda a, b: a.join(b), [[("a", 3)]])
         [[('a', (1, 3))]]
@@ -1070,12 +1139,10 @@ class DStream(Generic[T_co]):
                 ``invFunc(func(x, y), y) == x``. None: each window is reduced from scratch.
             windowDuration: seconds.
             slideDuration: seconds.
-            numPartitions: partitions of each resulting RDD.
             filterFunc: ``((key, value)) -> bool``; with *invFunc*, called for every pair of the
                 result and drops those that fail. For windows of five slides or more a dropped pair
                 is also removed from the state, so later windows start without it. Ignored without
                 *invFunc*, as in Spark, with a warning; use :meth:`filter` instead.
-            partitionFunc: as in :meth:`updateStateByKey`.
             uid: name under which the state of a window that uses *invFunc* is stored, so that a
                 changed program finds it (:meth:`StreamingContext.restore`). None: derived from its
                 position.
@@ -1172,11 +1239,8 @@ class DStream(Generic[T_co]):
                 ``"iterator"``: ``f(iterator of (key, values, state)) -> iterator of (key, state)``.
                 *values* is a new list in undefined order, empty if there are no new values; *state*
                 is None if the key has none. Both may be changed in place.
-            numPartitions: partitions of the state. None: the default parallelism.
             initialRDD: initial pairs of key and state, each key once; an RDD or a collection. Used
                 in the first batch with an RDD.
-            partitionFunc: ``key -> int``, or a :class:`~dstreams.StablePartitioner`. None:
-                :func:`~dstreams.stable_hash`.
             preservePartitioning: whether the state keeps the partitioning of its input. False lets
                 ``"iterator"`` functions change keys, and shuffles the whole state in every batch.
             form: calling convention of *updateFunc*.
@@ -1184,9 +1248,9 @@ class DStream(Generic[T_co]):
                 (:meth:`StreamingContext.restore`). None: derived from its position.
 
         Returns:
-            Stream of ``(key, state)``, one RDD per batch once there is a state. It is persisted,
-            serialized in memory, and needs a checkpoint directory. Its ``stateStore()`` gives
-            notebooks access to the state.
+            Stream of ``(key, state)``, one RDD per batch once there is a state. It is persisted as
+            serialized blocks, in memory and on disk, and needs a checkpoint directory. Its
+            ``stateStore()`` gives notebooks access to the state.
 
         Raises:
             InvalidStreamError: if the function does not match *form* or cannot be sent to workers,
@@ -1287,8 +1351,6 @@ class DStream(Generic[T_co]):
                 previous batches.
             initialState: initial pairs of key and state, each key once; the function is called for
                 these keys in the first batch.
-            numPartitions: partitions of the state. None: the default parallelism.
-            partitionFunc: as in :meth:`updateStateByKey`.
             keepTimer: keep a timer that a call with values does not set again. False: the call
                 removes it, as in Spark.
             uid: as in :meth:`updateStateByKey`.
@@ -1311,11 +1373,7 @@ class DStream(Generic[T_co]):
         """
         shape = "f(key, values, state) -> rows"
         operation = self._operation("flatMapGroupsWithState", f, shape, 3)
-        if outputMode not in (OutputMode.Append.value, OutputMode.Update.value):
-            raise InvalidStreamError(
-                f"outputMode of {operation} is {outputMode!r}; the output mode of the function "
-                "should be append or update"
-            )
+        _require_output_mode(outputMode, operation)
         clock = EventClock.checked(eventTime, watermark, timeout, operation)
         partitioner = self._partitioner(numPartitions, partitionFunc, operation)
         groups = self._groups(f, f, timeout, clock, operation, keepTimer)
@@ -1352,6 +1410,83 @@ class DStream(Generic[T_co]):
         partitioner = self._partitioner(numPartitions, partitionFunc, operation)
         groups = self._groups(f, OneRow(f), timeout, clock, operation, keepTimer)
         return self._with_stored_state(groups, partitioner, initialState, operation, uid, clock)
+
+    def transformWithState(
+        self: DStream[tuple[K, V]],
+        statefulProcessor: Any,
+        outputStructType: StructType | str | None = None,
+        outputMode: str = "append",
+        timeMode: str = "none",
+        initialState: RDD[tuple[K, Any]] | Iterable[tuple[K, Any]] | None = None,
+        *,
+        eventTime: Callable[[V], datetime | int | None] | None = None,
+        watermark: float | None = None,
+        numPartitions: int | None = None,
+        partitionFunc: PartitionFunc[K] = None,
+        uid: str | None = None,
+    ) -> TransformWithStateDStream:
+        """Return the rows of a stateful processor, with state variables and timers per key.
+
+        The processor is one of ``transformWithState`` of queries, or of Spark. Its rows are the
+        values of the key; a dict reaches it as a Row. A key that is a tuple reaches it as it is,
+        any other key as a tuple of one part. A batch costs what it uses: an append to a large list
+        the appended rows, a change of a large map the entries that change.
+
+        Args:
+            statefulProcessor: a :class:`~dstreams.StatefulProcessor`, or one of
+                ``pyspark.sql.streaming``; it handles the keys with values in a batch, then the
+                timers that are due.
+            outputStructType: the columns of output rows, a StructType or DDL text. Rows then are
+                Rows with these names, and their types are checked. None: rows may be any objects.
+            outputMode: ``"append"`` or ``"update"``; the meaning of the rows.
+            timeMode: ``"none"``; ``"processingTime"``: timers and TTLs follow the batch time; or
+                ``"eventTime"``: timers follow the watermark. Values whose event time is not later
+                than the watermark are then late and dropped.
+            initialState: pairs of key and row for ``handleInitialState`` in the first batch; a key
+                may occur several times.
+            eventTime: as in :meth:`flatMapGroupsWithState`, like all other arguments.
+
+        Raises:
+            InvalidStreamError: an argument is invalid, or the processor's ``init`` fails, which
+                runs once here.
+
+        State: an entry for each row and timer, until the processor removes it or it expires.
+        Semantics: pyspark.sql.GroupedData.transformWithState (4.3); the processing time is the
+        batch time.
+
+        >>> from dstreams import StatefulProcessor
+        >>> class Count(StatefulProcessor):
+        ...     def init(self, handle):
+        ...         self.count = handle.getValueState("count", "count long")
+        ...
+        ...     def handleInputRows(self, key, rows, timerValues):
+        ...         (count,) = self.count.get() or (0,)
+        ...         self.count.update((count + len(list(rows)),))
+        ...         yield key[0], *self.count.get()
+        >>> batches = [[("a", 1), ("b", 1), ("a", 1)], [("b", 1)]]
+        >>> run(batches, lambda pairs: pairs.transformWithState(Count()))
+        [[('a', 2), ('b', 1)], [('b', 2)]]
+        """
+        operation = self._operation("transformWithState")
+        where = f"{type(statefulProcessor).__name__} of {operation}"
+        _require_output_mode(outputMode, operation)
+        time_mode = TimeMode.of(timeMode)
+        clock = EventClock.checked(eventTime, watermark, time_mode.value, operation, "timeMode")
+        variables, deleted = defined(statefulProcessor, time_mode, where)
+        groups = TransformGroups(
+            processor=statefulProcessor,
+            where=where,
+            timeMode=time_mode,
+            variables=variables,
+            deleted=deleted,
+            output=None if outputStructType is None else Columns.of(outputStructType, where),
+            are_pairs=True,
+            reports_next_timeout=False,
+            event_time=None if clock is None else clock.event_time,
+        )
+        partitioner = self._partitioner(numPartitions, partitionFunc, operation)
+        node = self._stored_state(groups, partitioner, initialState, operation, clock)
+        return TransformWithStateDStream(node, self._ssc)._named(uid)
 
     def _groups(
         self,
@@ -1401,26 +1536,26 @@ class DStream(Generic[T_co]):
     def _each(
         self,
         operation: str,
-        task: Callable[[int, Iterator[Any]], Iterable[Any]],
+        task: Task,
         keeps_partitioning: bool = True,
+        on_error: OnError = "fail",
     ) -> DStream[Any]:
         """Return a stream of the results of *task* for each partition."""
-        return self._transformed(
-            operation, lambda rdd: rdd.mapPartitionsWithIndex(task, keeps_partitioning)
-        )
+        if ON_ERROR.require(on_error, f"onError of {operation}") == "fail":
+            return self._transformed(
+                operation, lambda rdd: rdd.mapPartitionsWithIndex(task, keeps_partitioning)
+            )
+        attempt = partial(_attempted, task, operation, keeps_partitioning)
+        attempts = self._ssc._combine((self,), attempt, operation)
+        done = attempts._each(operation, results)
+        done._attempts = attempts
+        return done
 
     def _require_partitions(self, numPartitions: int | None, operation: str) -> int:
         if numPartitions is None:
             return self._ssc.sparkContext.defaultParallelism
-        if isinstance(numPartitions, bool) or not isinstance(numPartitions, int):
-            raise InvalidStreamError(
-                f"numPartitions of {operation} must be an integer, got {numPartitions!r}"
-            )
-        if numPartitions < 1:
-            raise InvalidStreamError(
-                f"numPartitions of {operation} must be at least 1, got {numPartitions}"
-            )
-        return numPartitions
+        count: int = COUNT.require(numPartitions, f"numPartitions of {operation}")
+        return count
 
     def _joined(
         self,
@@ -1513,16 +1648,27 @@ class DStream(Generic[T_co]):
         uid: str | None,
         clock: EventClock | None = None,
     ) -> MapWithStateDStream:
+        node = self._stored_state(function, partitioner, initial, operation, clock)
+        return MapWithStateDStream(node, self._ssc)._named(uid)
+
+    def _stored_state(
+        self,
+        function: MapRecords | FlatMapGroups | TransformGroups,
+        partitioner: StablePartitioner,
+        initial: RDD[Any] | Iterable[tuple[Any, Any]] | None,
+        operation: str,
+        clock: EventClock | None,
+    ) -> StateStoreDStream:
         self._ssc._require_initialized("transformations cannot be added")
-        node = StateStoreDStream(
+        spark, each_once = self._ssc.sparkContext, not isinstance(function, TransformGroups)
+        return StateStoreDStream(
             parent=self._node,
             function=function,
             partitioner=partitioner,
-            initial=initial_states(initial, self._ssc.sparkContext, operation),
+            initial=initial_states(initial, spark, operation, each_once=each_once),
             operation=operation,
             delay_ms=None if clock is None else clock.delay_ms,
         )
-        return MapWithStateDStream(node, self._ssc)._named(uid)
 
     def _output_to(self, name: str, sink: BatchSink) -> None:
         """Add a sink unless another one has the same identity."""
@@ -1581,21 +1727,8 @@ class UpdateStateDStream(DStream[tuple[K, S]]):
         return state_rdd(self, batchTime).map(_without_timeout)
 
 
-class MapWithStateDStream(DStream[Any]):
-    """The results of ``mapWithState`` or ``flatMapGroupsWithState``, with access to the state.
-
-    Semantics: org.apache.spark.streaming.dstream.MapWithStateDStream (4.3).
-    """
-
-    def stateSnapshots(self) -> DStream[tuple[Any, Any]]:
-        """Return a stream of (key, state) of every key after each batch.
-
-        Each batch reads the whole state.
-        """
-        if not isinstance(self._node, StateStoreDStream):
-            raise InvalidStreamError(f"{self._node.operation} has no stored state")
-        operation = self._operation("stateSnapshots")
-        return self._derived(SnapshotDStream(self._node, itemgetter(0), operation))
+class StoredStateDStream(DStream[Any]):
+    """The results of a function over stored state, with access to the state."""
 
     def stateStore(
         self, batchTime: datetime | float | None = None
@@ -1631,7 +1764,45 @@ class MapWithStateDStream(DStream[Any]):
             raise StreamLifecycleError(
                 f"{self._node.operation} has no state yet, or the context has stopped"
             )
-        return entries.map(_state_and_timeout)
+        return entries.map(self._shown)
+
+    @staticmethod
+    def _shown(entry: tuple[Any, Any, int | None]) -> tuple[Any, Any, int | None]:
+        """Return (key, state, timeout) of a stored row, whose first field is the state."""
+        key, row, timeout_ms = entry
+        return key, row[0], timeout_ms
+
+
+class MapWithStateDStream(StoredStateDStream):
+    """The results of ``mapWithState`` or ``flatMapGroupsWithState``, with access to the state.
+
+    Semantics: org.apache.spark.streaming.dstream.MapWithStateDStream (4.3).
+    """
+
+    def stateSnapshots(self) -> DStream[tuple[Any, Any]]:
+        """Return a stream of (key, state) of every key after each batch.
+
+        Each batch reads the whole state.
+        """
+        if not isinstance(self._node, StateStoreDStream):
+            raise InvalidStreamError(f"{self._node.operation} has no stored state")
+        operation = self._operation("stateSnapshots")
+        return self._derived(SnapshotDStream(self._node, itemgetter(0), operation))
+
+
+class TransformWithStateDStream(StoredStateDStream):
+    """The rows of a stateful processor, with access to the state.
+
+    ``stateStore()`` has an entry for each value, list element, map entry and timer; its key is
+    ``(name of the state variable, key of the pair, ...)``, as
+    :mod:`dstreams.state.stateful_processor` says.
+    """
+
+    @staticmethod
+    def _shown(entry: tuple[Any, Any, int | None]) -> tuple[Any, Any, int | None]:
+        """Return (key, row, timeout); a row with a timeout is stored with its expiry."""
+        key, row, timeout_ms = entry
+        return key, row if timeout_ms is None or key[0] == TIMERS else row[0], timeout_ms
 
 
 def state_rdd(stream: DStream[T], batchTime: datetime | float | None) -> RDD[T]:
@@ -1658,6 +1829,16 @@ def _timed(func: Callable[..., RDD[Any] | None]) -> TransformFunc:
     return lambda time_ms, rdds: func(batch_datetime(time_ms), *rdds)
 
 
+def _attempted(
+    task: Task, operation: str, keeps_partitioning: bool, time_ms: int, rdds: tuple[RDD[Any], ...]
+) -> RDD[Any]:
+    reports: TaskReports[LeftOut] = TaskReports(rdds[0].context)
+    attempt = Attempt(task, operation, time_ms, reports.task)
+    rows = rdds[0].mapPartitionsWithIndex(attempt, keeps_partitioning)
+    rows.left_out = reports  # type: ignore[attr-defined]
+    return rows
+
+
 def _untimed(func: Callable[..., RDD[Any] | None]) -> TransformFunc:
     return lambda _, rdds: func(*rdds)
 
@@ -1667,7 +1848,9 @@ def _without_timeout(pair: tuple[Any, Any]) -> tuple[Any, Any, None]:
     return key, state, None
 
 
-def _state_and_timeout(entry: tuple[Any, Any, int | None]) -> tuple[Any, Any, int | None]:
-    """Return (key, state, timeout) of a stored row, whose first field is the state."""
-    key, row, timeout_ms = entry
-    return key, row[0], timeout_ms
+def _require_output_mode(mode: str, operation: str) -> None:
+    if mode not in (OutputMode.Append.value, OutputMode.Update.value):
+        raise InvalidStreamError(
+            f"outputMode of {operation} is {mode!r}; the output mode of the function should be "
+            "append or update"
+        )

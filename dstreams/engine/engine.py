@@ -7,20 +7,17 @@ both run the same batch: ``engine.runner.run(engine.planner.plan_batch())``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dstreams.common.clock import Clock
 from dstreams.common.durations import batch_datetime
 from dstreams.engine.batch import Batch
-from dstreams.engine.batch_inputs import BatchInputs
-from dstreams.engine.committer import BatchCommitter
+from dstreams.engine.committer import BatchCommitter, RddSnapshots
 from dstreams.engine.garbage_collector import BatchCleanUp, GarbageCollector
-from dstreams.engine.input_offsets import InputOffsets
+from dstreams.engine.inputs import BatchInputs, InputOffsets
 from dstreams.engine.planner import BatchPlanner
 from dstreams.engine.rate_control import RateControl
-from dstreams.engine.rdd_snapshots import RddSnapshots
-from dstreams.engine.restart_progress import RestartProgress
 from dstreams.engine.stream_batch import BatchRunner
 from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.graph.generated_rdds import GeneratedRdds
@@ -41,12 +38,10 @@ Records = Mapping[str, "int | None"]
 
 @dataclass(frozen=True)
 class UnfinishedWork:
-    """Batches and records that a stream left behind when it stopped.
+    """Batches that were planned and did not finish, and records, when a stream stopped.
 
-    Args:
-        batch_times_ms: times of the batches that were planned and did not finish.
-        lost: records that no later run can read.
-        again: records that the next start from the checkpoint reads again.
+    No later run can read the *lost* records; the next start reads those *again* from the
+    checkpoint.
     """
 
     batch_times_ms: tuple[int, ...] = ()
@@ -83,8 +78,8 @@ def _counts_text(records: Records) -> str:
 class Engine:
     """Plans, runs, commits and cleans up after the batches of one frozen graph.
 
-    *tell* receives every event. Without a checkpoint directory there is neither *checkpoint* nor
-    committer; a new stream has no *restart*.
+    *notify* receives every event. Without a checkpoint directory there is neither *checkpoint* nor
+    committer.
     """
 
     def __init__(
@@ -94,18 +89,19 @@ class Engine:
         readers: Mapping[InputDStream, SourceReader],
         checkpoint: StreamCheckpoint | None,
         clock: Clock,
-        tell: EventHandler,
+        notify: EventHandler,
         stream_id: str,
         *,
         stops_on_failure: bool,
         rates: RateControl | None = None,
-        restart: RestartProgress | None = None,
+        on_close: Callable[[], None] = lambda: None,
+        history_ms: int = 0,
     ) -> None:
         self.plan = plan
         self.rdds = rdds
         self.readers = readers
         self.rates = rates
-        self.restart = restart
+        self._on_close = on_close
         self.stream_id = stream_id
         self.checkpoint = checkpoint
         self.clock = clock
@@ -120,16 +116,26 @@ class Engine:
             0 if checkpoint is None else checkpoint.plan.last_ms or 0,
         )
         inputs = BatchInputs(plan, rdds, readers, self.offsets)
-        self.planner = BatchPlanner(plan, readers, self.offsets, checkpoint, clock, tell, stream_id)
+        self.planner = BatchPlanner(
+            plan, readers, self.offsets, checkpoint, clock, notify, stream_id
+        )
         self.runner = BatchRunner(
             plan,
             rdds,
             inputs,
             self.planner.begun,
             self.committer,
-            BatchCleanUp(plan, rdds, inputs, self.offsets, self.committer, self.garbage_collector),
+            BatchCleanUp(
+                plan,
+                rdds,
+                inputs,
+                self.offsets,
+                self.committer,
+                self.garbage_collector,
+                history_ms,
+            ),
             clock,
-            tell,
+            notify,
             stops_on_failure,
         )
 
@@ -147,8 +153,8 @@ class Engine:
     def unfinished_work(self, batches: Sequence[Batch], *, resumable: bool) -> UnfinishedWork:
         """Return what is left behind when no batch runs any more; call before :meth:`close`.
 
-        *batches* were planned and did not finish. *resumable* says whether a later start can find
-        the graph.
+        *batches* were planned and did not finish. *resumable* says whether a later start finds the
+        graph.
         """
         resumable = resumable and all(
             stream.source.restart_refusal is None for stream in self.plan.inputs
@@ -165,11 +171,7 @@ class Engine:
         return UnfinishedWork(tuple(batch.time_ms for batch in batches), lost, again)
 
     def checkpoint_now(self) -> None:
-        """Write a snapshot of the last batch's state, due or not.
-
-        Raises:
-            Exception: it could not be computed, written or committed; nothing is lost.
-        """
+        """Write a snapshot of the last batch's state, due or not; nothing is lost if that fails."""
         if self.committer is not None:
             self.committer.commit_last_state()
 
@@ -190,10 +192,10 @@ class Engine:
 
         *in_order* says that the streams were stopped and have not failed.
         """
-        if self.restart is not None:
-            self.restart.close()
+        self._on_close()
         self.garbage_collector.close()
         close_all(self.readers.values())
+        self.rdds.release()
         self.rdds.clear()
         if self.checkpoint is None:
             return

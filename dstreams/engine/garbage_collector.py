@@ -10,9 +10,8 @@ from functools import partial
 from itertools import chain
 
 from dstreams.engine.batch import Batch
-from dstreams.engine.batch_inputs import BatchInputs
 from dstreams.engine.committer import BatchCommitter
-from dstreams.engine.input_offsets import InputOffsets
+from dstreams.engine.inputs import BatchInputs, InputOffsets
 from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.graph.generated_rdds import GeneratedRdds
 from dstreams.graph.plan import Plan
@@ -86,7 +85,10 @@ def _run(after: str, clean_up: CleanUp) -> None:
 
 @dataclass(eq=False)
 class BatchCleanUp:
-    """Cleans up after the batches of a stream: memory at once, files in the garbage collector."""
+    """Cleans up after the batches of a stream: memory at once, files in the garbage collector.
+
+    Batches of the last *history_ms* are kept even if no restart needs them.
+    """
 
     plan: Plan
     rdds: GeneratedRdds
@@ -94,6 +96,7 @@ class BatchCleanUp:
     offsets: InputOffsets
     committer: BatchCommitter | None
     garbage_collector: GarbageCollector
+    history_ms: int = 0
     _deleted_abandoned: bool = field(default=False, init=False)
 
     def after(self, batch: Batch) -> None:
@@ -120,7 +123,8 @@ class BatchCleanUp:
         since = snapshots.required_since(time_ms)
         oldest_ms = snapshots.oldest_needed_ms(time_ms, since)
         inputs = (since[node] for node in self.plan.inputs if node in since)
-        oldest_input_ms = min(chain(inputs, [time_ms])) + 1
+        oldest_ms = min(oldest_ms, time_ms - self.history_ms)
+        oldest_input_ms = min(chain(inputs, [time_ms - self.history_ms])) + 1
         snapshots.discard_before(oldest_ms)
         retire = partial(self._retire, committer.checkpoint, oldest_ms, oldest_input_ms)
         self.garbage_collector.post(after, retire)

@@ -15,9 +15,11 @@ from dstreams.graph.plan import Plan
 from dstreams.graph.state import StateStoreDStream
 from dstreams.monitoring.display import format_duration, one_line
 from dstreams.monitoring.graph_drawing import graph_text
-from dstreams.monitoring.state_jobs import SnapshotState, StateAccess, StateJobs, StoredState
+from dstreams.monitoring.state_queries import ReadableState, SnapshotState, StateQueries
 from dstreams.monitoring.status import DURABLE_INPUT, DURABLE_STORE, GraphNode, NodeKind
-from dstreams.sinks.promise import WITHOUT_CHECKPOINT, DeliveryGuarantee
+from dstreams.sinks.output_batch import WITHOUT_CHECKPOINT, DeliveryGuarantee
+from dstreams.state.processor_states import StateOfProcessor
+from dstreams.state.transform_groups import TransformGroups
 
 _WIDTH = 92
 
@@ -156,22 +158,27 @@ def _entry(uid: str, operation: str, facts: str) -> list[str]:
 # State ---------------------------------------------------------------------------------------
 
 
-def state_access(engine: Engine) -> StateAccess | None:
+def state_access(engine: Engine) -> StateQueries | None:
     """Return access to the states of a stream, None if it has none.
 
     They are those of the last committed batch; without a checkpoint directory, of the last batch.
     """
     plan = engine.plan
     in_store = plan.in_state_store()
-    states: dict[str, SnapshotState | StoredState] = {
+    states: dict[str, SnapshotState | ReadableState] = {
         plan.nodes[node].uid: SnapshotState(partial(_newest, engine, node))
         for node in plan.stateful()
         if node not in in_store
     }
     for node in in_store:
         uid = plan.nodes[node].uid
-        states[uid] = StoredState(uid, engine.rdds.states, partial(_committed_ms, engine))
-    return StateJobs(states) if states else None
+        committed, own = partial(_committed_ms, engine), None
+        if isinstance(node.function, TransformGroups):
+            own = StateOfProcessor.of(node.function)
+        states[uid] = ReadableState(
+            uid, engine.rdds.states, committed, partitioner=node.partitioner, own=own
+        )
+    return StateQueries(states) if states else None
 
 
 def _newest(engine: Engine, node: Node) -> tuple[int, RDD[Any]] | None:

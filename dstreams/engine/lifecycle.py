@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 from pyspark import SparkContext
 
 from dstreams.common.callables import call_site
-from dstreams.common.clock import Clock
+from dstreams.common.clock import Clock, wait_in_steps
 from dstreams.common.settings import Settings
-from dstreams.common.waiting import wait_in_steps
 from dstreams.engine.engine import Engine
 from dstreams.engine.scheduler import Scheduler
 from dstreams.engine.signals import FailureWatchdog, SignalStop, interruptible
@@ -23,8 +22,8 @@ from dstreams.monitoring.events import BatchInfo, StreamingStarted
 from dstreams.monitoring.listener_bus import ListenerBus
 from dstreams.monitoring.monitor import Monitor
 from dstreams.monitoring.registry import registry
-from dstreams.spark.context import require_running
 from dstreams.spark.job_watch import JobWatch, watched
+from dstreams.spark.spark_context import require_running
 
 logger = logging.getLogger(__name__)
 
@@ -183,17 +182,14 @@ class StreamRunner:
                 timeout,
             )
         if self._error is not None:
-            # The program may do something else now, unless it was asked to end.
+            # The program may continue now, unless it is ending.
             self._was_awaited = self._error is self._incomplete
             self.failure.seen()
             raise self._error
         return self.state is StreamingContextState.STOPPED
 
     def report(self, error: BaseException, fatal: bool = False) -> None:
-        """Let ``awaitTermination`` raise *error*, unless there was an earlier one.
-
-        If it is *fatal*, the context counts as failed when it ends.
-        """
+        """Let ``awaitTermination`` raise the first *error*; a *fatal* one fails the context."""
         with self._ended:
             if self._error is None:
                 self._error = error
@@ -337,26 +333,26 @@ class StreamRunner:
             return False  # the signal is for the program, which does not wait any more
         graceful = self._settings.stop_gracefully_on_shutdown
         second = "; a second signal stops them at once" if graceful else ""
-        logger.warning("asked to end by a signal, stopping the streams%s", second)
+        logger.warning("stopping the streams because of a signal%s", second)
         self._stop_for_good()
         return self._was_awaited
 
     def _stop_in_start(self) -> bool:
         """Let a signal that comes before the streams run end the process."""
         logger.warning(
-            "asked to end by a signal while the streams were starting; the process ends, and the "
-            "next start resumes from the checkpoint"
+            "ending the process because of a signal while the streams were starting; the next "
+            "start resumes from the checkpoint"
         )
         return False
 
     def _stop_at_once_on_signal(self) -> None:
         """Turn a graceful stop into a stop at once, on a second signal."""
         if self.scheduler is not None:
-            logger.warning("asked to end by a second signal, stopping the streams at once")
-            self.scheduler.request_stop(abandon=True, why="a second signal asked to end at once")
+            logger.warning("stopping the streams at once because of a second signal")
+            self.scheduler.request_stop(abandon=True, why="a second signal stopped it at once")
 
     def _stop_at_exit(self) -> None:
-        logger.info("the program has ended, stopping the streams")
+        logger.info("stopping the streams because the program has ended")
         self._stop_for_good()
 
     def _stop_for_good(self) -> None:

@@ -10,7 +10,7 @@ from checkpoint import BeginRecord, CheckpointError, new_attempt
 from dstreams.common.clock import Clock
 from dstreams.common.faults import fault
 from dstreams.engine.batch import Batch, InputFailure
-from dstreams.engine.input_offsets import InputOffsets, planned_before
+from dstreams.engine.inputs import InputOffsets, planned_before
 from dstreams.engine.stream_checkpoint import AFTER, StreamCheckpoint, gap_before
 from dstreams.graph.node import InputDStream
 from dstreams.graph.plan import Plan
@@ -36,13 +36,13 @@ class BatchPlanner:
         offsets: InputOffsets,
         checkpoint: StreamCheckpoint | None,
         clock: Clock,
-        tell: EventHandler,
+        notify: EventHandler,
         stream_id: str,
     ) -> None:
         self.begun = BegunBatches(plan, stream_id)
         self.missed_until_ms = plan.zero_ms
         self.names = _names(readers)
-        self.tell = tell
+        self.notify = notify
         self._plan = plan
         self._readers = readers
         self._offsets = offsets
@@ -91,10 +91,7 @@ class BatchPlanner:
         return len(self._in_flight) + (due_ms - last_ms) // self._plan.batch_ms, due_ms
 
     def plan_batch(self) -> Batch:
-        """Fix the input of the next batch and write its begin record.
-
-        If a source fails, so does the batch.
-        """
+        """Fix the input of the next batch and write its begin record; a failed source fails it."""
         time_ms, last_ms = self.next_time_ms, self._last_ms
         self._last_ms = time_ms
         batch_id = self.begun.number(time_ms)
@@ -119,7 +116,7 @@ class BatchPlanner:
                 batch = self._begin(batch)
         batch = replace(batch, planning_ms=timer.phases_ms())
         self.begun.add(time_ms, batch.after_ms)
-        self.tell(BatchSubmitted(batch.pending()))
+        self.notify(BatchSubmitted(batch.pending()))
         return batch
 
     def _batch_token(self, begun: BeginRecord | None) -> str:
@@ -145,10 +142,7 @@ class BatchPlanner:
     def _plan_input(
         self, stream: InputDStream, reader: SourceReader, time_ms: int, begun: BeginRecord | None
     ) -> PlannedInput:
-        """Plan the input after the last offset.
-
-        A batch that runs again reads the same input, and nothing of inputs that were added since.
-        """
+        """Plan the input after the last offset; a batch that runs again reads the same input."""
         uid = self._plan.input_uids[stream]
         if begun is None:
             return reader.plan(self._offsets.newest(uid), time_ms)
@@ -160,10 +154,7 @@ class BatchPlanner:
         return PlannedInput(time_ms, end, end)
 
     def _begin(self, batch: Batch) -> Batch:
-        """Write the begin record. If that fails, neither this batch nor any later one may run.
-
-        Only a restart finds out whether the record exists.
-        """
+        """Write the begin record; if that fails, no batch may run until a restart has read it."""
         if self._checkpoint is None:
             return batch
         if self._begin_failure is not None:

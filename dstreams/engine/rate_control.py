@@ -13,23 +13,14 @@ from dstreams.sources.source import SourceReader
 
 logger = logging.getLogger(__name__)
 
-_PROPORTIONAL, _INTEGRAL, _DERIVED = 1.0, 0.2, 0.0
-"""Weights of the PID estimator: Spark's defaults."""
-
 
 class PidEstimator:
-    """Estimates the rate at which records can be processed, as a PID controller.
+    """A PID controller that estimates the rate at which records can be processed.
 
-    Args:
-        batch_ms: batch duration in milliseconds.
-        proportional: weight of the error: the last estimate less the rate just measured.
-        integral: weight of the error summed up: what waits, as a rate that would work it off in a
-            batch.
-        derived: weight of the change of the error, per second.
-        minimum: records a second; no estimate is below.
-
-    Raises:
-        InvalidStreamError: a weight is negative, or *batch_ms* or *minimum* not positive.
+    The defaults are Spark's. Rates are in records per second; *minimum* is the lowest estimate.
+    *proportional* is the weight of the error (the last estimate minus the rate just measured),
+    *integral* that of the accumulated error (the backlog, as the rate that would process it in one
+    batch), *derived* that of the change of the error per second.
 
     Semantics: Spark's PIDRateEstimator.
     """
@@ -60,22 +51,15 @@ class PidEstimator:
     def compute(
         self, completed_ms: int, records: int, processing_ms: int, scheduling_ms: int
     ) -> float | None:
-        """Take the measurements of a batch and return the new estimate.
+        """Return the new estimate from the measurements of a batch, which ended at *completed_ms*.
 
-        Args:
-            completed_ms: clock when the batch had run.
-            records: how many it processed.
-            processing_ms: how long that took.
-            scheduling_ms: how long the batch had waited.
-
-        Returns:
-            Records a second. None when the batch tells nothing: it is no newer than one before, or
-            had no records or no time; and after the first, which gives something to compare with.
+        Return None after the first batch, and after a batch that had no records, took no time, or
+        did not end later than an earlier one.
         """
         if records <= 0 or processing_ms <= 0:
             return None
         if completed_ms <= self._latest_ms:
-            # Batches end one after another: before the last one only by a clock that was set back.
+            # Batches end one after another, so the clock was set back.
             self._latest_ms = completed_ms
             return None
         measured = records / processing_ms * 1000
@@ -98,19 +82,14 @@ class PidEstimator:
 
 
 class RateControl:
-    """Sets the rate of each source that can be limited, at first and after each batch.
+    """Sets the rate limit of each source that can be limited, now and after each batch.
 
-    The first batch of a process with records sets no limit, and the delay that it leaves behind
-    does not count as long as it shrinks. The limit of a receiver is never above
-    ``spark.streaming.receiver.maxRate``, the first batch included.
-
-    Args:
-        sources: the readers that can be limited, by input stream id.
-        settings: settings of the streaming context.
-        batch_ms: batch duration in milliseconds.
+    The first batch with records of a process sets no limit: it pays for imports, workers and
+    caches. The delay that it causes is not counted while it shrinks. The limit of a receiver is
+    never above ``spark.streaming.receiver.maxRate``.
 
     Attributes:
-        limits: records a second that each source may give now, by input stream id.
+        limits: current limits in records per second, by input stream id.
     """
 
     def __init__(
@@ -126,35 +105,21 @@ class RateControl:
             for stream_id, source in sources.items()
         }
         self._is_adaptive = settings.backpressure
-        self._initial_rate = settings.backpressure_initial_rate if settings.backpressure else None
         self._estimators = {
-            stream_id: PidEstimator(
-                batch_ms,
-                _PROPORTIONAL,
-                _INTEGRAL,
-                _DERIVED,
-                settings.pid_minimum,
-            )
-            for stream_id in sources
+            stream_id: PidEstimator(batch_ms, minimum=settings.pid_minimum) for stream_id in sources
         }
         self._left_ms: dict[int, int] = {}
         self._primed: set[int] = set()
-
-    def begin(self) -> None:
-        """Set the limits of the first batch, before the readers start."""
-        for stream_id, source in self._sources.items():
-            both = (self._initial_rate, self._max_rates[stream_id])
+        initial = settings.backpressure_initial_rate if settings.backpressure else None
+        for stream_id, source in sources.items():
+            both = (initial, self._max_rates[stream_id])
             limits = [rate for rate in both if rate is not None]
             if limits:
                 source.update_rate(min(limits))
                 self.limits[stream_id] = min(limits)
 
     def observe(self, event: Event) -> None:
-        """Set new limits after a batch that went well; other events change nothing.
-
-        One that failed, or in which no output ran, says nothing about how fast records are
-        processed.
-        """
+        """Set new limits after a batch that succeeded; other events change nothing."""
         if (
             self._is_adaptive
             and isinstance(event, BatchCompleted)
@@ -169,8 +134,6 @@ class RateControl:
         if records <= 0 or processing_ms <= 0:
             return
         if stream_id not in self._left_ms:
-            # The first batch of a process pays for its start: imports, workers, caches. Neither its
-            # speed nor the delay that it leaves to others, while that shrinks, says anything.
             self._left_ms[stream_id] = batch.total_delay_ms
             return
         left_ms = min(self._left_ms[stream_id], batch.scheduling_delay_ms)
@@ -189,29 +152,14 @@ class RateControl:
                 self._sources[stream_id].update_rate(rate)
                 self.limits[stream_id] = rate
             except Exception:
-                logger.warning(
-                    "the rate of stream %d could not be set to %d records/s",
-                    stream_id,
-                    rate,
-                    exc_info=True,
-                )
+                message = "failed to set the rate of stream %d to %d records/s"
+                logger.warning(message, stream_id, rate, exc_info=True)
 
 
 def limit_rates(
     readers: Mapping[InputDStream, SourceReader], settings: Settings, batch_ms: int
 ) -> RateControl:
-    """Limit the first batch of readers that can be limited; return what limits the next ones.
-
-    Args:
-        readers: opened, not started.
-        settings: settings of the streaming context.
-        batch_ms: batch duration in milliseconds.
-    """
-    sources = {
-        stream.stream_id: reader
-        for stream, reader in readers.items()
-        if reader.rate_limit != "none"
-    }
-    control = RateControl(sources, settings, batch_ms)
-    control.begin()
-    return control
+    """Set the limits of the first batch of opened readers; return the control of later ones."""
+    limitable = (each for each in readers.items() if each[1].rate_limit != "none")
+    sources = {stream.stream_id: reader for stream, reader in limitable}
+    return RateControl(sources, settings, batch_ms)

@@ -78,10 +78,12 @@ class BatchTimer:
 class Scheduler:
     """Runs an engine in real time. After the start, only the scheduler's threads use the engine.
 
-    Args:
-        report: called with each error and whether it is fatal, on one of the scheduler's threads.
-        failed: called after *report* when the scheduler itself has failed.
-        finished: called when the last batch has run, on the thread that ran it.
+    *report* receives each error and whether it is fatal, *failed* is called after it if the
+    scheduler itself failed, and *finished* after the last batch, on the thread that ran it.
+
+    Attributes:
+        is_graceful: True after the request for a graceful stop.
+        why_abandoned: why batches were abandoned or the running one was cancelled; empty if none.
     """
 
     def __init__(
@@ -111,8 +113,8 @@ class Scheduler:
         self._abandoned = threading.Event()
         self._cancelling = threading.Lock()
         self._postponing = threading.Event()
-        self._is_graceful = False
-        self._why = ""
+        self.is_graceful = False
+        self.why_abandoned = ""
         self._unfinished: dict[int, Batch] = {}
         self._running_ms: int | None = None
         self._recent_ms: deque[int] = deque(maxlen=_RECENT)
@@ -136,21 +138,11 @@ class Scheduler:
         return threading.current_thread() in (self._runner, self._generator)
 
     @property
-    def is_graceful(self) -> bool:
-        """True after the request for a graceful stop."""
-        return self._is_graceful
-
-    @property
     def unfinished(self) -> tuple[Batch, ...]:
         """The batches that were planned and have not finished."""
         return tuple(self._unfinished.values())
 
-    @property
-    def why_abandoned(self) -> str:
-        """Why batches were abandoned or the running one was cancelled; empty if none was."""
-        return self._why
-
-    def request_stop(self, *, abandon: bool, why: str = "it was asked to stop at once") -> None:
+    def request_stop(self, *, abandon: bool, why: str = "an immediate stop was requested") -> None:
         """Plan no more batches; with *abandon*, do not start the waiting ones either.
 
         Otherwise everything that was received is processed, if necessary in one last batch. Batches
@@ -158,20 +150,20 @@ class Scheduler:
         record is lost. The first *why* is the reason in messages.
         """
         if abandon:
-            self._why = self._why or why
+            self.why_abandoned = self.why_abandoned or why
             self._abandoned.set()
         elif not self._stopping.is_set() and self._can_postpone():
-            self._why = "missed batches are left to the next start"
+            self.why_abandoned = "missed batches are left to the next start"
             self._postponing.set()
             logger.warning(
                 "the streams stop after the running batch; %s (%s=merge makes one batch of them)",
-                self._why,
+                self.why_abandoned,
                 _MISSED_BATCHES,
             )
         else:
-            if not (self._is_graceful or self._abandoned.is_set() or self._postponing.is_set()):
+            if not (self.is_graceful or self._abandoned.is_set() or self._postponing.is_set()):
                 self._warn_of_wait()
-            self._is_graceful = not self._postponing.is_set()
+            self.is_graceful = not self._postponing.is_set()
         self._stopping.set()
 
     def _can_postpone(self) -> bool:
@@ -214,7 +206,7 @@ class Scheduler:
     def join(self, timeout_s: float) -> None:
         """Wait for the last batch; cancel its jobs after *timeout_s*, two seconds if abandoned."""
         if not self._wait_for_end(timeout_s) and not self._saving.is_set():
-            self.request_stop(abandon=True, why=f"its {timeout_s:g} s were up")
+            self.request_stop(abandon=True, why=f"it timed out after {timeout_s:g} s")
             self._cancelled.set()
             self._cancel(self._saving)
         if self._saving.is_set() and not self._ended.wait(_SAVE_S):
@@ -337,11 +329,7 @@ class Scheduler:
         return None
 
     def _judge(self, result: BatchResult) -> bool:
-        """Report a failure, and stop the stream if necessary.
-
-        Returns:
-            Whether the batch has finished, so that a restart does not run it again.
-        """
+        """Report a failure, stop the stream if necessary; return whether the batch has finished."""
         info, error = result.info, result.error
         logger.info(
             "batch at %d ms %s: waited %d ms, ran %d ms",

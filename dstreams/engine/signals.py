@@ -57,13 +57,10 @@ def _is_main_thread() -> bool:
 class SignalStop:
     """Stops a stream on SIGTERM or SIGINT.
 
-    The first signal calls *stop*. If that stops gracefully, which may take long, the second one
-    calls *hasten* and the third one is not caught; without *hasten* the second one is not caught.
-
-    Args:
-        stop: stops the stream; returns True if the program waits for its end and then continues,
-            False if the signal has to be delivered again to end it.
-        hasten: makes *stop* return soon.
+    The first signal calls *stop*, which returns True if the program waits for the end of the stream
+    and then continues, and False if the signal must be delivered again to end it. If *stop* is
+    graceful and may take long, the second signal calls *hasten* and the third one is not caught;
+    without *hasten* the second one is not caught.
     """
 
     def __init__(self, stop: Callable[[], bool], hasten: Callable[[], None] | None = None) -> None:

@@ -12,13 +12,11 @@ from pyspark import RDD
 from dstreams.common.clock import Clock
 from dstreams.common.durations import batch_name
 from dstreams.common.faults import FaultError, fault, steps
-from dstreams.engine.batch import Batch, BatchResult
-from dstreams.engine.batch_inputs import BatchInputs
-from dstreams.engine.batch_run import BatchRun
-from dstreams.engine.committer import BatchCommitter
+from dstreams.engine.batch import Batch, BatchResult, BatchRun
+from dstreams.engine.committer import BatchCommitter, RddSnapshot
 from dstreams.engine.garbage_collector import BatchCleanUp
+from dstreams.engine.inputs import BatchInputs
 from dstreams.engine.planner import BegunBatches
-from dstreams.engine.rdd_snapshots import RddSnapshot
 from dstreams.errors import (
     BatchFailedError,
     DurabilityError,
@@ -45,9 +43,6 @@ from dstreams.spark.job_labels import begin_stream_batch, label_jobs, labelled_j
 from dstreams.spark.job_watch import watched
 from dstreams.spark.state_version import NO_EVENT_TIME
 
-_FENCE_CHECK_MS = 500
-"""The fence is checked again before an output that starts later than that after the last check."""
-
 
 @dataclass(eq=False)
 class BatchRunner:
@@ -66,7 +61,7 @@ class BatchRunner:
     committer: BatchCommitter | None
     clean_up: BatchCleanUp
     clock: Clock
-    tell: EventHandler
+    notify: EventHandler
     stops_on_failure: bool
     open_gaps: list[tuple[int, int]] = field(default_factory=list)
     ran_ms: int = 0
@@ -79,8 +74,7 @@ class BatchRunner:
     ) -> BatchResult:
         """Run a batch from its input to its commit; its error is in the result.
 
-        Once *is_cancelled* returns True, nothing more of the batch starts. *cancelled_by* is the
-        reason for messages.
+        Once *is_cancelled* returns True, nothing more of the batch starts; *cancelled_by* says why.
         """
         spark = self.rdds.spark
         name = batch_name(batch.time_ms, batch.batch_id)
@@ -110,16 +104,18 @@ class StreamBatchRun(BatchRun):
         cancelled_by: str,
     ) -> None:
         timer = PhaseTimer(batch.planning_ms)
-        super().__init__(runner.rdds.spark, runner.clock, runner.tell, batch.batch_id, timer)
+        committer = runner.committer
+        fence = None if committer is None else committer.checkpoint.fence
+        spark = runner.rdds.spark
+        super().__init__(spark, runner.clock, runner.notify, batch.batch_id, timer, fence)
         self._runner = runner
         self._plan = runner.plan
         self._rdds = runner.rdds
-        self._committer = runner.committer
+        self._committer = committer
         self._batch = batch
         self._is_cancelled = is_cancelled
         self._cancelled_by = cancelled_by
         self._error: BatchFailedError | None = None
-        self._fence_checked_ms = 0
         self._may_run_outputs = True
         self._unmade: set[int] = set()
         self._failed_by_itself = False
@@ -133,7 +129,7 @@ class StreamBatchRun(BatchRun):
     def run(self) -> BatchResult:
         """Run the batch to its end."""
         started_ms = self.clock.now_ms()
-        self.tell(BatchStarted(self._batch.pending(started_ms)))
+        self.notify(BatchStarted(self._batch.pending(started_ms)))
         try:
             self.run_steps()
         except _BatchEndedError:
@@ -147,7 +143,7 @@ class StreamBatchRun(BatchRun):
         info = self._info(started_ms)
         if self._error is not None:
             self._error.batch_infos = (info,)
-        self.tell(BatchCompleted(info))
+        self.notify(BatchCompleted(info))
         if self._needs_clean_up:
             with steps("clean", self.batch_id):
                 if not self._runner.open_gaps:  # a state needs everything since before the gap
@@ -188,14 +184,11 @@ class StreamBatchRun(BatchRun):
     def run_outputs(self) -> None:
         """Run the outputs, unless the batch ends."""
         jobs = self._jobs or {}
-        if jobs and not self._must_end():
-            self._check_fence()
         for output_id, (output, rdd) in jobs.items():
             if self._must_end():
                 break
             fault("out.start", self.batch_id)
-            if self.clock.now_ms() - self._fence_checked_ms >= _FENCE_CHECK_MS:
-                self._check_fence()
+            self._check_fence()
             if not self._must_end():
                 with self.timer.phase("addBatch"):
                     self._run_output(output_id, output, rdd)
@@ -240,10 +233,7 @@ class StreamBatchRun(BatchRun):
             self._fail_state("making the state of earlier batches", error)
 
     def _make_stored_state(self) -> None:
-        """Make every version in the state store once, before any output.
-
-        State RDDs are made with the outputs; here, those of earlier batches that failed.
-        """
+        """Make the versions in the state store, and state RDDs of earlier batches that failed."""
         for node in self._plan.stateful():
             where = f"making the state of {node.operation}"
             if isinstance(node, StateStoreDStream):
@@ -264,10 +254,7 @@ class StreamBatchRun(BatchRun):
         self._fail(where, error, _kind_of(error))
 
     def _make_output_rdds(self) -> None:
-        """Make the RDD of each output. If one fails, no output of the batch runs.
-
-        Outputs still run if others lack input files of an earlier batch.
-        """
+        """Make the RDDs of outputs. If one fails, none runs, unless it lacks earlier input."""
         jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
         time_ms = self._batch.time_ms
         for output_id, output in enumerate(self._plan.outputs):
@@ -302,11 +289,8 @@ class StreamBatchRun(BatchRun):
     # Outputs ---------------------------------------------------------------------------------
 
     def _check_fence(self) -> None:
-        """Keep a driver that was replaced while it was paused from running outputs."""
         try:
-            if self._committer is not None:
-                self._committer.checkpoint.require_newest()
-            self._fence_checked_ms = self.clock.now_ms()
+            self.require_newest()
         except Exception as error:
             self._fail("beginning its outputs", error, DurabilityError)
 
@@ -352,10 +336,8 @@ class StreamBatchRun(BatchRun):
     def _fail(
         self, where: str, error: Exception, kind: type[BatchFailedError] = BatchFailedError
     ) -> None:
-        """Keep the first error of the batch, or one of the storage.
-
-        An error in a batch that is being cancelled may be due to that.
-        """
+        """Keep the first error of the batch, or one of the storage."""
+        # An error in a batch that is being cancelled may be due to that.
         self._failed_by_itself |= kind is DurabilityError or not self._is_cancelled()
         self._spark_ended = self._spark_ended or not jvm.is_running(self.spark)
         if self._error is None or kind is DurabilityError:

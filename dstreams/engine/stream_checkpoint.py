@@ -15,11 +15,14 @@ A crash is harmless at every point. A drill can end the driver at each *step*
                   out.done
     commit        commit.start     one record names the files of all operators; it is created only
                   commit.done      if absent, and files that no record names do not count
+    fence check                    the commit counts: it is reported, and sources are notified
     clean up      clean.start      files that no restart and no later batch needs are deleted
                   clean.done
 
-Apart from files, a batch makes four requests to storage: the two records, and a fence check before
-its outputs and after its commit.
+Apart from files, a batch makes four requests to storage: the two records and the two fence checks.
+Its outputs wait for the records only. The checks run in the background
+(:mod:`checkpoint.log.fencing`): the first one while state is made, the second one while a query
+plans and begins its next batch. A stream waits for the second one before it reports the batch.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from checkpoint import (
     CommitRecord,
     ConcurrentWriterError,
     DriverProcess,
+    FenceChecks,
     Files,
     InputPast,
     InputSnapshots,
@@ -50,7 +54,7 @@ from checkpoint import (
 )
 from checkpoint.state_store import StreamRetention
 from dstreams.common.faults import fault, steps
-from dstreams.engine.input_offsets import InputOffsets
+from dstreams.engine.inputs import InputOffsets
 from dstreams.spark.stable_hash import STABLE_HASH_NAME
 
 logger = logging.getLogger(__name__)
@@ -86,6 +90,8 @@ class StreamCheckpoint:
         newest_ms: time of the newest batch that was begun or committed, 0 if no batch was.
         newest_id: number of the newest batch that was begun, -1 if no batch was.
         graph: the graph snapshot that begin records refer to, None without one.
+        fence: checks whether another driver has taken over: one starts with the takeover, and one
+            with each commit.
     """
 
     def __init__(
@@ -93,8 +99,10 @@ class StreamCheckpoint:
     ) -> None:
         self.owned = owned
         self.stream_id = stream_id
+        self.epoch = owned.epoch
         self.files: Files = owned.lease.files
         self.plan: RecoveryPlan = owned.plan
+        self.fence = FenceChecks(owned.lease)
         self.commits = owned.commits
         self.commits.operators = operators
         begun = self.plan.begins
@@ -102,7 +110,7 @@ class StreamCheckpoint:
         self.newest_id = max((record.batch_id for record in begun.values()), default=-1)
         self.graph: RecordId | None = None
         self._begins = owned.begins
-        self._inputs = InputSnapshots(owned.lease, stream_id, self.plan)
+        self._inputs = InputSnapshots(owned, stream_id)
         self._retention = StreamRetention(owned)
 
     @classmethod
@@ -119,22 +127,16 @@ class StreamCheckpoint:
         """Take a stream over: from now on, anything the previous driver writes is ignored.
 
         Records that were *found* before are not read again. *facts* describe this driver to people,
-        in addition to its versions.
-
-        Raises:
-            ConcurrentWriterError: another driver is taking it over.
-            CheckpointError: it cannot be written, or what a restart needs is missing or damaged.
+        in addition to its versions. Another driver may have taken it over in the meantime: wait for
+        the fence before anything depends on it.
         """
         versions = {"python": platform.python_version(), "pyspark": pyspark.__version__}
         driver = DriverProcess.of_this_process(now_ms, {**versions, **(facts or {})})
         owned = take_over(files, stream_id, driver, found)
         fault("rec.fence")
-        return cls(owned, stream_id, operators)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of this driver."""
-        return self.owned.epoch
+        checkpoint = cls(owned, stream_id, operators)
+        checkpoint.fence.start()
+        return checkpoint
 
     def time_of_next(self, now_ms: int) -> int:
         """Return now, or the time after the newest batch if the clock is not later."""
@@ -150,13 +152,10 @@ class StreamCheckpoint:
         facts: Mapping[str, object] | None = None,
         token: str | None = None,
     ) -> BeginRecord:
-        """Write the begin record of a batch, before anything is read.
+        """Write the begin record of a batch, before anything is read; without it, it must not run.
 
         *token* is the original one of a batch that runs again, empty if no output needs one, None
         for a new one; the other arguments are fields of the record.
-
-        Raises:
-            CheckpointError: it could not be written; the batch must not run.
         """
         with steps("begin", batch_id):
             record = BeginRecord(
@@ -172,17 +171,13 @@ class StreamCheckpoint:
                 beginning=new_attempt() if token is None else token,
             )
             self._begins.begin(record)
+            self.owned.ahead.forget()  # the start is over
             self.newest_ms = max(self.newest_ms, time_ms)
             self.newest_id = max(self.newest_id, batch_id)
         return record
 
     def require_newest(self) -> None:
-        """Check the fence.
-
-        Raises:
-            ConcurrentWriterError: another driver has taken over.
-            CheckpointError: the storage does not answer.
-        """
+        """Check the fence now: raise ConcurrentWriterError if another driver has taken over."""
         self.owned.lease.check()
 
     def commit(
@@ -197,14 +192,11 @@ class StreamCheckpoint:
         failed_outputs: Collection[str] = (),
         facts: Mapping[str, object] | None = None,
     ) -> str:
-        """Write the commit record of a batch; the arguments are its fields.
+        """Write the commit record of a batch; if that fails, no batch may run after it.
 
-        Returns:
-            A message about the outputs that failed, and how to run them again; empty if none did.
-
-        Raises:
-            ConcurrentWriterError: another driver has taken over.
-            CheckpointError: it could not be written; no batch may run after it.
+        Wait for the fence before anything depends on the commit. The arguments are fields of the
+        record. Return a message about the outputs that failed, and how to run them again; empty if
+        none did.
         """
         with steps("commit", batch_id):
             record = CommitRecord(
@@ -221,6 +213,7 @@ class StreamCheckpoint:
                 facts=facts or {},
             )
             committed = self.commits.commit(record)
+        self.fence.start()
         return self._failed_outputs(committed) if failed_outputs else ""
 
     def _failed_outputs(self, record: CommitRecord) -> str:
@@ -240,21 +233,17 @@ class StreamCheckpoint:
         )
 
     def past(self, uid: str) -> InputPast:
-        """Return what earlier runs have read of an input.
-
-        Raises:
-            CheckpointError: the records of it are lost.
-        """
+        """Return what earlier runs have read of an input."""
         return self._inputs.past(uid)
 
     def begin_inputs(self, offsets: InputOffsets, first_ms: int = 0) -> None:
-        """Write where new inputs begin; *first_ms* is a time before the first batch.
-
-        Raises:
-            CheckpointError: what earlier runs have read is lost, or it could not be written.
-        """
+        """Write where new inputs begin; *first_ms* is a time before the first batch."""
         last_ms = first_ms if self.plan.last_ms is None else self.plan.last_ms
         self._inputs.begin(offsets.history_readers, last_ms, offsets.snapshot)
+
+    def write_inputs(self, upto_ms: int, inputs: Mapping[str, Mapping[str, object]]) -> None:
+        """Write what batches up to a time have read, by uid of the input."""
+        self._inputs.write(upto_ms, inputs)
 
     def expect_snapshots(self) -> None:
         """Let retention look for snapshots of state that tasks have written."""
@@ -269,11 +258,8 @@ class StreamCheckpoint:
         """Delete files that no restart and no later batch can need; on any thread.
 
         State since *oldest_needed_ms* and input since *oldest_input_ms* stay. Offsets in deleted
-        begin records are written to a snapshot first.
-
-        Raises:
-            CheckpointError: something could not be read or deleted, or a newer driver has taken
-                over, and nothing was deleted.
+        begin records are written to a snapshot first. Nothing is deleted if a newer driver has
+        taken over.
         """
 
         def retire_inputs(upto_ms: int, batches: int) -> RecordId | None:
@@ -287,6 +273,10 @@ class StreamCheckpoint:
             oldest_needed_ms, oldest_input_ms, retire_inputs if offsets.history_readers else None
         ):
             logger.warning("failed to delete %s, which will be retried later", name)
+
+    def oldest_begun_ms(self) -> int:
+        """Return the time of the oldest begin record, 0 without one; this lists storage."""
+        return min((found.time_ms for found in self._begins.all_ids()), default=0)
 
     def release(self) -> None:
         """Record that this driver has stopped, unless it was replaced; never raises."""

@@ -7,10 +7,12 @@ earlier batches (:meth:`GeneratedRdds.make`). Nodes only read what was computed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from operator import itemgetter
 from threading import RLock
 from typing import Any, NamedTuple
 
+from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 
 from dstreams.graph.node import InputDStream, Node
@@ -35,8 +37,8 @@ class FailedNode(NamedTuple):
 class GeneratedRdds:
     """Computes each RDD once, persists it as planned, and evicts it when no batch can need it.
 
-    One thread computes; others may read meanwhile. A batch that ran before this process is computed
-    again if a window reads it and its input was put.
+    One thread computes; others may read meanwhile. The RDDs of a batch of an earlier process are
+    computed again when a window needs them; the restart puts the input of that batch here.
     """
 
     def __init__(
@@ -89,20 +91,17 @@ class GeneratedRdds:
             return None if self._is_in_gap(node, time_ms) else self._rdds[node].get(time_ms)
 
     def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
-        """Return the RDD of a stateful node one slide earlier; nothing is computed.
-
-        Unlike :meth:`get` it finds the state that was carried over a gap.
-        """
+        """Return the RDD of a stateful node one slide earlier, also if carried over a gap."""
         with self._lock:
             return self._rdds[node].get(time_ms - node.slide_ms)
 
     # Computed by the batch -------------------------------------------------------------------
 
     def make(self, nodes: Iterable[Node], time_ms: int) -> None:
-        """Compute the RDDs of *nodes* at a batch time, and everything that they need before that.
+        """Compute the RDDs of *nodes* at a batch time and everything that they need, in order.
 
-        Oldest first, parents first. A node that fails, and those that need it, have a
-        :meth:`failure`, and are tried again after :meth:`retry_failed`.
+        A node that fails, and those that need it, have a :meth:`failure` until
+        :meth:`retry_failed`.
         """
         self._make((node, time_ms) for node in nodes)
 
@@ -290,13 +289,23 @@ class GeneratedRdds:
             for node, planned in self._plan.nodes.items():
                 upto_ms = time_ms - planned.remember_ms
                 if self._states is not None and isinstance(node, StateStoreDStream):
-                    self._states.forget(planned.uid, upto_ms)
+                    self._states.evict(planned.uid, upto_ms)
                 known = self._rdds[node]
                 for old_ms in [old_ms for old_ms in known if old_ms <= upto_ms]:
                     self._release(node, known.pop(old_ms))
                 for cell in tuple(self._missing_inputs):
                     if cell[0] is node and cell[1] <= upto_ms:
                         del self._missing_inputs[cell]
+
+    def release(self) -> None:
+        """Unpersist what was persisted here; no effect after Spark has stopped."""
+        if not self._unpersist:
+            return
+        with self._lock, suppress(Py4JError, OSError, AttributeError):
+            for _, rdd in self._persisted_here:
+                rdd.unpersist()
+            if self._states is not None:
+                self._states.release()
 
     def clear(self) -> None:
         """Drop everything without a call to Spark, which may have stopped."""

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD, SparkContext, StorageLevel
 
-from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import AT_LEAST_ONCE, DeliveryGuarantee
+from dstreams.sinks.output_batch import AT_LEAST_ONCE, DeliveryGuarantee, OutputBatch
 from dstreams.sources.source import Source
 from dstreams.state.state_versions import StateVersions
 
@@ -158,8 +157,7 @@ class InputDStream(Node):
 class OutputOperation:
     """A function that is called with each RDD of a stream.
 
-    *identity* distinguishes its batches from those of other outputs in the same place; None if
-    nothing needs to.
+    *identity* distinguishes its batches from those of other outputs in the same place, if needed.
     """
 
     parent: Node

@@ -135,10 +135,7 @@ NewestDurable = Callable[[Node, int], int]
 
 
 def depends_on_state_rdd(node: Node) -> bool:
-    """Return whether a parent, direct or not, has a state RDD, which needs batch after batch.
-
-    State in the state store does not: each of its versions is read from files.
-    """
+    """Return whether an ancestor has a state RDD, which needs every batch, unlike stored state."""
     stack, seen = list(node.parents), set(node.parents)
     while stack:
         parent = stack.pop()
@@ -188,7 +185,11 @@ class StreamGraph:
         plan = self.draft(zero_ms)
         for node, planned in plan.nodes.items():
             if planned.checkpoint_ms is not None:
-                self._require_directory(node, has_checkpoint_directory)
+                if not has_checkpoint_directory:
+                    raise InvalidStreamError(
+                        f"{node.operation} makes its state durable, but the checkpoint directory "
+                        "has not been set; set it with StreamingContext.checkpoint(directory)"
+                    )
                 self._require_checkpoint(node, planned.checkpoint_ms)
         uids: dict[Node, str] = {}
         uids.update(plan.input_uids.items())
@@ -197,10 +198,7 @@ class StreamGraph:
         return plan
 
     def draft(self, zero_ms: int = 0, *others: Node) -> Plan:
-        """Return the plan of the graph as far as it is defined; nothing is checked.
-
-        Of the streams that no output uses, it contains *others* and their ancestors.
-        """
+        """Return the plan of the graph so far, including *others*; nothing is checked."""
         order = self._parents_first(others)
         intervals = {node: self._checkpoint_ms(node) for node in order}
         remember = self._remember_ms(order, intervals)
@@ -277,13 +275,6 @@ class StreamGraph:
             return _DEFAULT_CHECKPOINT_SLIDES_IN_STORE * node.slide_ms
         return chosen
 
-    def _require_directory(self, node: Node, has_directory: bool) -> None:
-        if not has_directory:
-            raise InvalidStreamError(
-                f"{node.operation} makes its state durable, but the checkpoint directory has not "
-                "been set; set it with StreamingContext.checkpoint(directory)"
-            )
-
     def _require_checkpoint(self, node: Node, interval_ms: int) -> None:
         if interval_ms < node.slide_ms:
             raise InvalidStreamError(
@@ -308,8 +299,8 @@ class StreamGraph:
         """Return how long each node is kept: as long as it or one of its children needs it."""
         remember = {node: _least_remember_ms(node, intervals[node]) for node in order}
         for output in self.outputs:
-            asked = self.remember_ms or 0
-            remember[output.parent] = max(remember[output.parent], asked)
+            requested = self.remember_ms or 0
+            remember[output.parent] = max(remember[output.parent], requested)
         for node in reversed(order):
             needed = node.parents_remember_ms(remember[node])
             for parent in node.parents:

@@ -11,18 +11,24 @@ from pyspark import RDD, SparkContext, StorageLevel
 from dstreams.graph.node import STATE_STORAGE, ChildNode, Node, Previous
 from dstreams.spark.blocks import Side
 from dstreams.spark.cogroup import StateTask, cogroup_with_state, replay_batches
-from dstreams.spark.empty_partitions import empty_partitions
-from dstreams.spark.frame_layout import FrameLayout
 from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.partitions import empty_partitions
 from dstreams.spark.placed_pairs import state_inputs
-from dstreams.spark.shuffle import shuffle_pairs
+from dstreams.spark.rejected_records import LatePairs, LateRecords
+from dstreams.spark.shuffle import FrameLayout, shuffle_pairs
 from dstreams.spark.state_store_rdd import StoreFunction
 from dstreams.spark.state_version import StateVersion
 from dstreams.state.state_versions import StateUpdate
 
 
 class StateFunction(Protocol):
-    """A function over stored state, which makes the task of each batch."""
+    """A function over stored state, which makes the task of each batch.
+
+    *pair_key* returns the key of a pair from a key in the store; None if they are equal.
+    """
+
+    @property
+    def pair_key(self) -> Callable[[Any], Any] | None: ...
 
     def in_batch(self, time_ms: int, watermark_ms: int, is_checkpoint: bool) -> StoreFunction: ...
 
@@ -49,10 +55,10 @@ class StateDStream(ChildNode):
     previous     parent's RDD  state RDD
     ============ ============= =========================================================
     an RDD       an RDD        cogroup of both, then the update function
-    an RDD       none          update function over previous, each key with no new values
-    none         an RDD        the same as the first, with the initial RDD as previous;
-                               without an initial RDD every key's state is None
-    none         none          none; an initial RDD still waits
+    an RDD       no RDD        update function over previous, each key with no new values
+    no RDD       an RDD        as in the first row, with the initial RDD as previous; without
+                               an initial RDD, the state of every key is None
+    no RDD       no RDD        no RDD; the initial RDD is still unused
     ============ ============= =========================================================
 
     The update function is called for *every* key of the state in *every* batch. Only the parent's
@@ -95,7 +101,7 @@ class StateDStream(ChildNode):
     ) -> RDD[Any] | None:
         """Return the RDD after several batches of the parent, by time, computed in one stage.
 
-        Equal to :meth:`compute` for one time after the other; for a stream that preserves its
+        Equals :meth:`compute` for each time in turn; only for a stream that preserves its
         partitioning.
         """
         inputs: list[RDD[bytes] | None] = []
@@ -146,6 +152,14 @@ class StateStoreDStream(ChildNode):
     operation: str
     delay_ms: int | None = None
 
+    @property
+    def event_time_of_late(self) -> Callable[[Any], int | None] | None:
+        """The event time of a value, by which late ones are dropped; None if none is."""
+        if getattr(self.function.in_batch(0, 0, False), "lateWatermark", None) is None:
+            return None
+        found: Callable[[Any], int | None] | None = getattr(self.function, "event_time", None)
+        return found
+
     def compute(
         self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
     ) -> RDD[Any] | None:
@@ -169,6 +183,39 @@ class StateStoreDStream(ChildNode):
 
     def _blocks(self, pairs: RDD[Any], side: Side) -> RDD[bytes]:
         return shuffle_pairs(pairs, self.partitioner, side, self.operation, ordered=True)
+
+
+@dataclass(frozen=True, eq=False)
+class LateDStream(Node):
+    """The pairs that a stateful stream drops as late, as rejected records."""
+
+    stateful: StateStoreDStream
+    event_time: Callable[[Any], int | None]
+    operation: str
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.stateful, self.stateful.parent)
+
+    @property
+    def slide_ms(self) -> int:
+        return self.stateful.slide_ms
+
+    def compute(
+        self, time_ms: int, parents: Sequence[RDD[Any] | None], previous: Previous
+    ) -> RDD[Any] | None:
+        uid, states, pairs = previous.uid(self.stateful), previous.states, parents[1]
+        if states.at(uid, time_ms) is None:
+            raise LookupError(
+                f"{self.operation} cannot have an RDD at {time_ms} ms: its state was made by an "
+                "earlier run"
+            )
+        if pairs is None:
+            return None
+        before = states.at(uid, time_ms - self.slide_ms)
+        watermark_ms = 0 if before is None else max(before.watermark_ms, 0)
+        late = LateRecords(uid, watermark_ms, time_ms)
+        return pairs.mapPartitionsWithIndex(LatePairs(late, self.event_time))
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,10 +29,9 @@ from dstreams.common.durations import require_duration_ms, require_multiple
 from dstreams.graph.node import STATE_STORAGE, ChildNode, Node, Previous
 from dstreams.graph.transformed import ReducedDStream
 from dstreams.spark.blocks import Side
-from dstreams.spark.frame_layout import PAIR_FRAMES, FrameLayout
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.shuffle import BlockPairsRDD
-from dstreams.spark.union import unite
+from dstreams.spark.partitions import unite
+from dstreams.spark.shuffle import PAIR_FRAMES, BlockPairsRDD, FrameLayout
 from dstreams.spark.window_step import WindowFunctions, slide_window
 
 
@@ -130,8 +129,8 @@ class ReducedWindowedDStream(Node):
     key is in                  result
     ========================== ==========================================================
     previous                   previous, minus what left if any, plus what entered if any
-    what entered               what entered
-    what left, nothing else    nothing; by Scala's rule an error: the key was lost
+    only what entered          what entered
+    only what left             nothing; by Scala's rule an error: the key was lost
     ========================== ==========================================================
 
     The first window has no previous one: its result is what entered. A key stays in the result when
@@ -194,10 +193,7 @@ class ReducedWindowedDStream(Node):
     def over_gap(
         self, made_ms: int, time_ms: int, at: Callable[[Node, int], RDD[Any] | None]
     ) -> RDD[Any] | None:
-        """Return the RDD at *time_ms* made from that at *made_ms*, with no batch in between.
-
-        The batches in the gap count as empty: a key stays when all of its values have left.
-        """
+        """Return the RDD at *time_ms* from that at *made_ms*; batches between count as empty."""
         made = at(self, made_ms)
         own = _blocks(made)
         if made_ms == time_ms or own is None:

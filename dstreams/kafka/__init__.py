@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dstreams.common.lazy_names import lazy_names
+from dstreams.common.imports import lazy_names
 
 if TYPE_CHECKING:
     from dstreams.compat.kafka24 import Broker as Broker
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from dstreams.kafka.decoders import ProtobufDecoder as ProtobufDecoder
     from dstreams.kafka.decoders import Utf8Decoder as Utf8Decoder
     from dstreams.kafka.decoders import utf8_decoder as utf8_decoder
-    from dstreams.kafka.kafka_rdd import KafkaRDD as KafkaRDD
+    from dstreams.kafka.decoding import ConsumerRecord as ConsumerRecord
+    from dstreams.kafka.decoding import DeadLetter as DeadLetter
+    from dstreams.kafka.fetch import KafkaRDD as KafkaRDD
     from dstreams.kafka.kafka_sink import KafkaSink as KafkaSink
     from dstreams.kafka.offsets import OffsetRange as OffsetRange
+    from dstreams.kafka.offsets import PerPartitionConfig as PerPartitionConfig
     from dstreams.kafka.offsets import TopicPartition as TopicPartition
-    from dstreams.kafka.rates import PerPartitionConfig as PerPartitionConfig
-    from dstreams.kafka.records import ConsumerRecord as ConsumerRecord
-    from dstreams.kafka.records import DeadLetter as DeadLetter
     from dstreams.kafka.strategies import ConsumerStrategies as ConsumerStrategies
     from dstreams.kafka.strategies import ConsumerStrategy as ConsumerStrategy
     from dstreams.kafka.strategies import LocationStrategies as LocationStrategies
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
 _HOMES = {
     "AvroDecoder": "dstreams.kafka.avro",
     "Broker": "dstreams.compat.kafka24",
-    "ConsumerRecord": "dstreams.kafka.records",
+    "ConsumerRecord": "dstreams.kafka.decoding",
     "ConsumerStrategies": "dstreams.kafka.strategies",
     "ConsumerStrategy": "dstreams.kafka.strategies",
-    "DeadLetter": "dstreams.kafka.records",
+    "DeadLetter": "dstreams.kafka.decoding",
     "DecodeError": "dstreams.errors",
     "Decoder": "dstreams.kafka.decoders",
     "JsonDecoder": "dstreams.kafka.decoders",
     "KafkaDStream": "dstreams.compat.kafka_utils",
     "KafkaMessageAndMetadata": "dstreams.compat.kafka24_messages",
-    "KafkaRDD": "dstreams.kafka.kafka_rdd",
+    "KafkaRDD": "dstreams.kafka.fetch",
     "KafkaSink": "dstreams.kafka.kafka_sink",
     "KafkaUtils": "dstreams.compat.kafka_utils",
     "LocationStrategies": "dstreams.kafka.strategies",
     "LocationStrategy": "dstreams.kafka.strategies",
     "OffsetRange": "dstreams.kafka.offsets",
-    "PerPartitionConfig": "dstreams.kafka.rates",
+    "PerPartitionConfig": "dstreams.kafka.offsets",
     "ProtobufDecoder": "dstreams.kafka.decoders",
     "TopicAndPartition": "dstreams.compat.kafka24",
     "TopicPartition": "dstreams.kafka.offsets",

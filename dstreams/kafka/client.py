@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from dstreams.common.clock import Clock
-from dstreams.common.configuration import similar
+from dstreams.common.settings import similar
 from dstreams.errors import EnvironmentNotReadyError, SourceError
 
 logger = logging.getLogger(__name__)
@@ -193,9 +193,16 @@ def reason(error: BaseException) -> str:
 def refused(where: str, brokers: Any, error: Any) -> str:
     """Return the message for a client that the brokers reject."""
     return (
-        f"{where}: the brokers {brokers} refuse this client: {error.str()} ({error.name()}); check "
-        "security.protocol, sasl.* and ssl.* of its parameters"
+        f"{where}: the brokers {brokers} refuse this client: {reason_of(error)} of its parameters"
     )
+
+
+def reason_of(error: Any) -> str:
+    """Return why brokers reject a client, and which settings to check."""
+    text, settings = error.str(), "security.protocol, sasl.* and ssl.*"
+    if "certificate verify failed" in text:
+        settings = "ssl.ca.location"
+    return f"{text} ({error.name()}); check {settings}"
 
 
 def _code(error: BaseException) -> Any:

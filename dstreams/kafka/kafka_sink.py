@@ -16,6 +16,7 @@ from dstreams.kafka.parameters import ProducerParameters
 from dstreams.kafka.producers import ProducerRecord
 from dstreams.kafka.transactions import KafkaOutput
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
+from dstreams.spark.rejected_records import RejectedRecord
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SEVERAL = "kafka"
@@ -175,7 +176,8 @@ class RowsToRecords:
     """Converts the rows of a query, by the names of their fields.
 
     A row has the field value, and may have key, topic, headers and partition; other fields are
-    ignored. A str or bytes is a value, a pair without field names is a key and a value.
+    ignored. A str or bytes is a value, a pair without field names is a key and a value. The value
+    of a rejected record is JSON.
 
     Semantics: the sink ``kafka`` of Spark 4.3 (KafkaWriteTask).
 
@@ -208,6 +210,8 @@ class RowsToRecords:
     def _parts(self, row: Any) -> Mapping[str, Any]:
         if isinstance(row, (str, bytes)):
             return {"value": row}
+        if isinstance(row, RejectedRecord):
+            return {"value": row.to_json()}
         found: Mapping[str, Any] = {}
         if isinstance(row, Mapping):
             found = row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,13 @@ from checkpoint import INPUT_END
 from dstreams.errors import SourceError
 from dstreams.kafka import client
 from dstreams.kafka.decoding import MakeRecords
-from dstreams.kafka.fetch import FetchConfig, Rejected
-from dstreams.kafka.kafka_rdd import KafkaRDD, split
+from dstreams.kafka.fetch import FetchConfig, KafkaRDD, Rejected, split
 from dstreams.kafka.offsets import (
+    OfAllPartitions,
     OffsetRange,
     Offsets,
+    PartitionRates,
+    PerPartitionConfig,
     Position,
     TopicPartition,
     describe_ranges,
@@ -24,7 +26,6 @@ from dstreams.kafka.offsets import (
     ranges_between,
 )
 from dstreams.kafka.parameters import RESET, KafkaParameters
-from dstreams.kafka.rates import OfAllPartitions, PartitionRates, PerPartitionConfig
 from dstreams.kafka.topics import (
     EARLIEST,
     LATEST,
@@ -122,6 +123,8 @@ class KafkaReader(SourceReader):
         self._fetch: FetchConfig | None = None
         self._rejected: dict[int, TaskReports[Rejected]] = {}
         self._is_new = environment.newest is None
+        self._has_planned = False
+        self._ids_at_restart: Mapping[str, str] | None = None
         self._begin: Position | None = None
         self._expiry_checked_ms: int | None = None
         self._connection = client.ConnectionState(source.name, environment.clock)
@@ -182,6 +185,7 @@ class KafkaReader(SourceReader):
 
     def plan(self, start: Any, time_ms: int) -> PlannedInput:
         self._commit_waiting()
+        self._has_planned = True
         known = (self._begin if start is None else None) or Position.of_json(start)
         try:
             state = self.topics.state(known.offsets)
@@ -212,10 +216,10 @@ class KafkaReader(SourceReader):
         losses: list[str] = []
         begin: dict[TopicPartition, int] = {}
         for one, at in known.offsets.items():
-            end, known_id = state.ends.get(one), known.topic_ids.get(one.topic)
+            end = state.ends.get(one)
             if end is None:
                 losses.append(f"{one} was deleted, or is not selected any more, read up to {at}")
-            elif known_id is not None and state.ids.get(one.topic, known_id) != known_id:
+            elif known.is_of_old_topic(one.topic, state.ids):
                 losses.append(f"the topic of {one} was deleted and made again, read up to {at}")
             elif at > end:
                 losses.append(f"{one} ends at {end} and was read up to {at}")
@@ -267,7 +271,7 @@ class KafkaReader(SourceReader):
     def describe(self, planned: PlannedInput) -> InputDescription:
         """Describe a batch as Spark does, with the lag of each partition after it."""
         ranges = _ranges(planned)
-        lags = lags_of(planned)
+        lags = planned_lags(planned)
         metadata: dict[str, Any] = {"offsets": list(ranges)}
         if planned.description:  # no broker has answered
             return InputDescription(planned.description, metadata)
@@ -279,11 +283,49 @@ class KafkaReader(SourceReader):
     def read(self, planned: PlannedInput) -> KafkaRDD:
         self._fetch = self._fetch or self.fetch_config()
         ranges = _ranges(planned)
+        if not self._has_planned:
+            ranges = self._of_same_topics(ranges, planned)
         if self._source.least_partitions is not None:
             ranges = split(ranges, self._source.least_partitions)
         rdd = KafkaRDD(self._spark, ranges, self._fetch)
         self._rejected[planned.time_ms] = rdd.rejected
         return rdd
+
+    def require_records(self, plans: Sequence[PlannedInput]) -> None:
+        first: dict[TopicPartition, int] = {}
+        for planned in plans:
+            for one in self._of_same_topics(_ranges(planned), planned):
+                at = first.setdefault(one.topicPartition(), one.fromOffset)
+                first[one.topicPartition()] = min(at, one.fromOffset)
+        earliest = self.topics.offsets(dict.fromkeys(first, EARLIEST))
+        losses = [
+            f"{one} begins at {earliest[one]}, and offset {at} is needed"
+            for one, at in first.items()
+            if at < earliest[one]
+        ]
+        if losses:
+            raise SourceError(
+                f"{self._where}: records were deleted: {some_names(losses)}; begin with a later "
+                "batch, and raise the retention of the topic to keep more"
+            )
+
+    def _of_same_topics(
+        self, ranges: tuple[OffsetRange, ...], planned: PlannedInput
+    ) -> tuple[OffsetRange, ...]:
+        """Return the ranges of an earlier run without topics that were created again since."""
+        if self._ids_at_restart is None:
+            self._ids_at_restart = self.topics.state().ids
+        known, found = Position.of_json(planned.end), self._ids_at_restart
+        lost = {one.topic for one in ranges if known.is_of_old_topic(one.topic, found)}
+        losses = [
+            f"the topic of {one.topicPartition()} was deleted and made again, and the batch at "
+            f"{planned.time_ms} ms reads {one.fromOffset} to {one.untilOffset}"
+            for one in ranges
+            if one.topic in lost
+        ]
+        if losses:
+            self.report_loss(losses)
+        return tuple(one for one in ranges if one.topic not in lost)
 
     def after_batch_info(self, planned: PlannedInput) -> InputDescription:
         """Return the number of records that were skipped as undecodable."""
@@ -333,7 +375,7 @@ class KafkaReader(SourceReader):
         self.topics.close()
 
 
-def lags_of(planned: PlannedInput) -> dict[TopicPartition, int]:
+def planned_lags(planned: PlannedInput) -> dict[TopicPartition, int]:
     """Return the number of offsets that a batch leaves unread, of partitions where it is not 0."""
     return offsets_of_json(planned.facts.get(_LAG))
 

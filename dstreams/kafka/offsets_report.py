@@ -103,7 +103,7 @@ def ask_brokers(parameters: KafkaParameters, names: set[str]) -> BrokerOffsets:
     return BrokerOffsets(state.ids, first, state.ends)
 
 
-def lags_of(read: ReadInput, brokers: BrokerOffsets | None) -> Iterator[PartitionLag]:
+def partition_lags(read: ReadInput, brokers: BrokerOffsets | None) -> Iterator[PartitionLag]:
     """Yield the partitions of an input; without *brokers*, only their side of the checkpoint."""
     known = read.begun.offsets
     names = {one.topic for one in known}
@@ -126,9 +126,9 @@ def lags_of(read: ReadInput, brokers: BrokerOffsets | None) -> Iterator[Partitio
 def _problem(
     one: TopicPartition, begun: Position, committed: int | None, brokers: BrokerOffsets
 ) -> str | None:
-    known_id, found_id = begun.topic_ids.get(one.topic), brokers.ids.get(one.topic)
     end, first = brokers.end.get(one), brokers.first.get(one, 0)
-    if known_id is not None and found_id is not None and known_id != found_id:
+    if begun.is_of_old_topic(one.topic, brokers.ids):
+        known_id, found_id = begun.topic_ids[one.topic], brokers.ids[one.topic]
         return f"the topic was deleted and created again: its id was {known_id} and is {found_id}"
     if end is None:
         has_topic = any(other.topic == one.topic for other in brokers.end)
@@ -182,7 +182,7 @@ def show_offsets(question: OffsetsQuestion, out: TextIO) -> bool:
         )
     names = {one.topic for read in inputs for one in read.begun.offsets}
     brokers = None if parameters is None else ask_brokers(parameters, names)
-    found = {read.uid: list(lags_of(read, brokers)) for read in inputs}
+    found = {read.uid: list(partition_lags(read, brokers)) for read in inputs}
     if question.as_json:
         answer = {
             "url": files.url,

@@ -24,8 +24,8 @@ from typing import Any
 from pyspark import cloudpickle
 
 from dstreams.common.callables import captured
-from dstreams.common.configuration import similar
 from dstreams.common.redaction import REDACTED, USER_IN_URL, secret_settings
+from dstreams.common.settings import similar
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.kafka.java_names import HOW_TOKENS, instead_of, translated
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from dstreams.errors import InvalidStreamError, StreamError
 from dstreams.kafka import client
+from dstreams.kafka.decoding import Headers
 from dstreams.kafka.parameters import BROKERS
-from dstreams.kafka.records import Headers
 
 _KEPT = 16
 """Number of producers that a worker keeps; each has threads and connections."""
@@ -110,6 +110,8 @@ class KeptProducer:
         count = 0
         for count, record in enumerate(records, 1):
             topic, partition, key, value, headers = record
+            if not topic:  # the client reports it now or later, and each time differently
+                raise InvalidStreamError(_bad_record(self._where, record, None))
             while True:
                 try:
                     produce(
@@ -264,7 +266,7 @@ def _undelivered(
     return Undelivered(error.name(), error.str(), topic, known, size)
 
 
-def _bad_record(where: str, record: Any, error: Exception) -> str:
+def _bad_record(where: str, record: Any, error: Exception | None) -> str:
     topic, partition, key, value, headers = record
     for name, given in (("key", key), ("value", value)):
         if not isinstance(given, (bytes, str, type(None))):

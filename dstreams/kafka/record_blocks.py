@@ -12,10 +12,8 @@ from dstreams.arrow.block_rdd import blocks_rdd
 from dstreams.arrow.library import require
 from dstreams.errors import DecodeError, InvalidStreamError
 from dstreams.kafka.decoders import Utf8Decoder
-from dstreams.kafka.decoding import Decoding
-from dstreams.kafka.records import ConsumerRecord
-from dstreams.spark.bad_records import BadRecords, LeftOut
-from dstreams.spark.task_reports import TaskReport, TaskReports
+from dstreams.kafka.decoding import ConsumerRecord, Decoding
+from dstreams.spark.task_reports import BadRecords, LeftOut, TaskReport, TaskReports
 from dstreams.spark.worker_gc import settle_worker
 
 if TYPE_CHECKING:

@@ -31,6 +31,9 @@ _PATTERN_AGE_MS = 5_000
 _ASK_S = 0.5
 _NEW_S, _RETRY_S = 1.0, 0.1
 _REFUSED_S = 3.0
+_TRIES_OF_A_CLIENT = 10
+"""Failures in a row after which a new client is made. A starting broker may answer that there are
+no brokers; the client then asks none again (librdkafka issue 5301)."""
 _TIMEOUT_S, _TIMEOUT_WHILE_AWAY_S, _TIMEOUT_AT_START_S = 10.0, 1.0, 30.0
 _POLLS_AT_CLOSE, _POLL_S = 50, 0.1
 _GROUP_TIMEOUT_MS = 60_000  # default.api.timeout.ms of Java's consumer
@@ -114,6 +117,7 @@ class Topics:
         self._named_ms = 0
         self._timeout_s = _TIMEOUT_AT_START_S
         self._has_ids: bool | None = None
+        self._failures = 0
 
     def state(self, known: Collection[TopicPartition] = ()) -> TopicState:
         """Return the current state; faster if the partitions are *known*.
@@ -219,7 +223,7 @@ class Topics:
         return self._consumer
 
     def close(self) -> None:
-        """Close the clients; may be called twice."""
+        """Close the clients; the next request makes new ones. May be called twice."""
         self._admin = None
         if self._consumer is not None:
             consumer, self._consumer = self._consumer, None
@@ -284,7 +288,7 @@ class Topics:
         except client.confluent_kafka().KafkaException as error:
             raise self._failed(error) from error
         self._errors.answered()
-        self._timeout_s = _TIMEOUT_S
+        self._timeout_s, self._failures = _TIMEOUT_S, 0
         return answer
 
     def _failed(self, error: Exception) -> SourceError:
@@ -300,6 +304,9 @@ class Topics:
         if not client.may_heal(error):
             return SourceError(f"{self._where}: asking {self._brokers}: {client.reason(error)}")
         self._timeout_s = _TIMEOUT_WHILE_AWAY_S
+        self._failures += 1
+        if self._failures % _TRIES_OF_A_CLIENT == 0:
+            self.close()
         last = self._errors.last
         why = client.reason(error) if last is None else f"{last.str()} ({last.name()})"
         if not self._errors.has_answered:
@@ -371,7 +378,8 @@ class Group:
         self._consumer = consumer
         self._where = where
         self._clock = clock or SystemClock()
-        self._sent: deque[Committed | None] = deque()
+        self._sender: Any = None
+        self._sent: deque[tuple[Mapping[TopicPartition, int], Committed | None]] = deque()
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets; retry while the coordinator is unavailable or moves.
@@ -427,16 +435,27 @@ class Group:
             return
         sent = [library.TopicPartition(*one, at) for one, at in offsets.items()]
         try:
-            self._consumer().commit(offsets=sent)
+            self._current().commit(offsets=sent)
         except library.KafkaException as error:
             self._notify(callback, offsets, error)
         else:
-            self._sent.append(callback)
+            self._sent.append((offsets, callback))
 
     def answers(self, wait_s: float = 0) -> None:
         """Deliver the answers to commits that have arrived."""
         if self._sent:
-            self._consumer().poll(wait_s)  # calls back
+            self._current().poll(wait_s)  # calls back
+
+    def _current(self) -> Any:
+        """Return the driver's consumer; a new one gets no answers to commits of the one before."""
+        consumer = self._consumer()
+        if consumer is not self._sender:
+            self._sender = consumer
+            while self._sent:
+                offsets, callback = self._sent.popleft()
+                error = SourceError("no broker answered")
+                self._notify(callback, offsets, error)
+        return consumer
 
     def close(self) -> None:
         """Wait a few seconds for outstanding answers."""
@@ -447,7 +466,8 @@ class Group:
         """Handle the answer to the oldest commit that was sent; called by the client."""
         offsets = {TopicPartition(one.topic, one.partition): one.offset for one in partitions}
         failure = None if error is None else SourceError(f"{error.str()} ({error.name()})")
-        self._notify(self._sent.popleft() if self._sent else None, offsets, failure)
+        callback = self._sent.popleft()[1] if self._sent else None
+        self._notify(callback, offsets, failure)
 
     def _notify(
         self,

@@ -37,8 +37,7 @@ from dstreams.kafka.output_commits import (
 )
 from dstreams.kafka.parameters import ProducerParameters
 from dstreams.kafka.producers import ProducerRecord, keep, lend_producer, plain_producer
-from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import AT_LEAST_ONCE, DeliveryGuarantee
+from dstreams.sinks.output_batch import AT_LEAST_ONCE, DeliveryGuarantee, OutputBatch
 from dstreams.spark.worker_gc import settle_worker
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dstreams.common.lazy_names import lazy_names
+from dstreams.common.imports import lazy_names
 
 if TYPE_CHECKING:
     from dstreams.compat.kinesis_utils import InitialPositionInStream as InitialPositionInStream

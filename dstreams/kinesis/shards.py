@@ -1,9 +1,8 @@
-"""Reading the shards of a Kinesis stream, each on a thread of the driver.
+"""Read the shards of a Kinesis stream, each on a thread of the driver.
 
-A position says how far a shard has been read: a sequence number, :data:`TRIM_HORIZON`, a time of
-which nothing was read yet, or :data:`CLOSED` for a shard that is read to its end. A shard that came
-of a split or a merge is read from its beginning, once its parents are read to their ends; so the
-records of one partition key keep their order.
+The position of a shard is the sequence number of the last record read, :data:`TRIM_HORIZON`, the
+time from which to read, or :data:`CLOSED` at the end of the shard. The children of a split or merge
+are read once their parents are read to the end, so the records of a partition key keep their order.
 """
 
 from __future__ import annotations
@@ -19,26 +18,27 @@ from time import monotonic
 
 from dstreams.common.clock import Clock
 from dstreams.errors import SourceError
-from dstreams.kinesis.aggregation import HashRange, producer_records
-from dstreams.kinesis.client import (
+from dstreams.kinesis.kinesis_client import (
     CLOSED,
     LATEST,
     TRIM_HORIZON,
     ExpiredIteratorError,
     Fetched,
+    HashRange,
     KinesisBusyError,
     KinesisClient,
     Shard,
+    producer_records,
     time_position,
 )
-from dstreams.sources.repeated_warning import RepeatedWarning
+from dstreams.sources.rate_limit import RepeatedWarning
 
 logger = logging.getLogger(__name__)
 
 _JOIN_SECONDS = 5.0
-_READS_AT_ONCE = 8  # each may be 10 MiB above what is to wait at most
+_READS_AT_ONCE = 8  # each may exceed the buffer by 10 MiB
 
-# Kinesis allows five reads of a shard a second, for all who read it.
+# Kinesis allows five reads of a shard per second, shared by all readers.
 _IDLE_MS = 1000
 _BEHIND_MS = 250
 _BACKOFF_MS, _LONGEST_BACKOFF_MS = 1000, 30_000
@@ -46,12 +46,12 @@ _BACKOFF_MS, _LONGEST_BACKOFF_MS = 1000, 30_000
 
 @dataclass(frozen=True)
 class Arrival:
-    """A step in reading a shard: a record of Kinesis, or a position without one.
+    """A record of Kinesis, or a position without a record.
 
     Args:
         shard: name of the shard.
-        position: how far it is read with this; None for a shard that Kinesis has forgotten.
-        records: what producers have put into the record; None for no record.
+        position: position after it; None for a shard that Kinesis has deleted.
+        records: the producers' records in it; None without a record.
     """
 
     shard: str
@@ -60,18 +60,18 @@ class Arrival:
 
     @property
     def count(self) -> int:
-        """How many records of producers this is."""
+        """Number of producers' records."""
         return len(self.records or ())
 
     @property
     def size(self) -> int:
-        """Bytes of these."""
+        """Size of these records in bytes."""
         return sum(map(len, self.records or ()))
 
 
 @dataclass
 class Cursor:
-    """Where the reading of a shard stands; its thread alone has it."""
+    """The progress of the thread that reads a shard."""
 
     shard: Shard
     position: str
@@ -80,17 +80,16 @@ class Cursor:
 
 
 class ShardReceiver:
-    """Reads shards ahead of the batches, as far as there is room in memory.
+    """Reads shards ahead of the batches, into a bounded buffer in order of arrival.
 
-    What was read waits in the order in which it came. What the threads share belongs to
-    ``_changed``; they wait on it for room.
+    ``_changed`` guards what the threads share; they wait on it for room.
 
     Args:
-        name: of the input, for messages.
-        client: reads the stream.
+        name: name of the input, for messages.
+        client: client of the stream.
         clock: the driver's clock.
-        max_bytes: bytes that wait at most, but for what is being read when they are reached.
-        report_error: told of what ends the reading.
+        max_bytes: size of the buffer; responses that are under way may exceed it.
+        report_error: called with the error that stops a shard's thread.
     """
 
     def __init__(
@@ -120,46 +119,42 @@ class ShardReceiver:
         self._throttled = RepeatedWarning(
             logger,
             clock,
-            "%s: more is read than the stream may give, by this and other programs; reads that "
-            "wait and are made again: %d",
+            "%s: Kinesis throttles this and other readers of the stream; retried reads: %d",
             name,
         )
 
     def start(self, positions: Mapping[str, str] | None, initial: str) -> None:
-        """Begin to read, after what was read before.
+        """Start to read.
 
         Args:
-            positions: how far each shard was read; None for a stream that begins.
-            initial: where a stream begins: TRIM_HORIZON, or LATEST for what comes from now on.
+            positions: positions of an earlier run; None for a new stream.
+            initial: position of a new stream: TRIM_HORIZON, or LATEST for new records.
 
         Raises:
-            SourceError: there is no such stream, or a shard with unread records is gone.
+            SourceError: the stream does not exist, or a shard with unread records was deleted.
         """
         self._shards = self._client.shards()
         cursors: list[Cursor] = []
         for name, position in (positions or {}).items():
-            cursors += self._going_on(name, position)
+            cursors += self._resumed(name, position)
         if positions is None and initial == LATEST:
             for shard in self._shards.values():
                 cursors += self._at_tip(shard)
         for cursor in cursors:
-            self._begin(cursor)
-        self._begin_children()
+            self._start_shard(cursor)
+        self._start_children()
         for name in self._read - self._parents():
             self._run(f"children of {name}", partial(self._find_children, name))
 
     def hashes(self, shard: str) -> HashRange | None:
-        """Return the hash keys of a shard, None of one that is gone."""
+        """Return the hash keys of a shard, None if it was deleted."""
         listed = self._shards.get(shard)
         return None if listed is None else listed.hashes
 
     def take(self, time_ms: int, most: int | None) -> list[Arrival]:
-        """Take what has arrived, for the batch of a time.
+        """Take arrivals for the batch of a time, at most *most* producers' records if given.
 
-        Args:
-            time_ms: of the batch; the bytes count until :meth:`make_room` is told it.
-            most: how many records of producers at most; None for all. One record of Kinesis is
-                taken whole.
+        A record of Kinesis is not divided. Bytes count until :meth:`make_room` is called.
         """
         with self._changed:
             taken = list(takewhile(_Credit(most), self._arrived))
@@ -171,27 +166,27 @@ class ShardReceiver:
         return taken
 
     def put_back(self, time_ms: int, arrivals: Iterable[Arrival]) -> None:
-        """Let the next batch have what was taken for one that did not begin."""
+        """Return the arrivals of a batch that was not begun."""
         with self._changed:
-            given_back = list(arrivals)
-            self._arrived.extendleft(reversed(given_back))
-            self._waiting_bytes += sum(arrival.size for arrival in given_back)
+            returned = list(arrivals)
+            self._arrived.extendleft(reversed(returned))
+            self._waiting_bytes += sum(arrival.size for arrival in returned)
             self._taken_bytes.pop(time_ms, None)
 
     def make_room(self, upto_ms: int) -> None:
-        """Stop counting what batches up to a time took: it is in Spark, or not needed."""
+        """Stop counting batches up to a time: their bytes are in Spark or no longer needed."""
         with self._changed:
             for time_ms in [time_ms for time_ms in self._taken_bytes if time_ms <= upto_ms]:
                 del self._taken_bytes[time_ms]
             self._changed.notify_all()
 
     def waiting_records(self) -> int:
-        """Records that were read and not taken."""
+        """Return the number of records that are in no batch."""
         with self._changed:
             return sum(arrival.count for arrival in self._arrived)
 
     def stop(self) -> None:
-        """Read nothing more; what was read can be taken."""
+        """Stop reading; arrivals can still be taken."""
         with self._changed:
             self._stopping.set()
             self._changed.notify_all()
@@ -203,13 +198,13 @@ class ShardReceiver:
         self._throttled.flush()
 
     def close(self) -> None:
-        """Read nothing more, and drop what was read."""
+        """Stop reading and drop arrivals."""
         self.stop()
         with self._changed:
             self._arrived.clear()
 
-    def _going_on(self, name: str, position: str) -> list[Cursor]:
-        """Read a shard on, from where an earlier run left it."""
+    def _resumed(self, name: str, position: str) -> list[Cursor]:
+        """Return the cursor of a shard that an earlier run has read; none at its end."""
         shard = self._shards.get(name)
         if position == CLOSED:
             if shard is None:
@@ -219,14 +214,14 @@ class ShardReceiver:
             return []
         if shard is None:
             raise SourceError(
-                f"{self._name} cannot go on: Kinesis has forgotten {name}, which was read up to "
-                f"{position}; what came after that is lost: raise the retention period of the "
-                "stream, and begin a new checkpoint"
+                f"{self._name} cannot resume: Kinesis has deleted {name}, which was read up to "
+                f"{position}; later records are lost: raise the retention period of the stream, "
+                "and start with a new checkpoint"
             )
         return [Cursor(shard, position)]
 
     def _at_tip(self, shard: Shard) -> list[Cursor]:
-        """Read what comes from now on; a restart that has read none of it begins at this time."""
+        """Return the cursor of new records; a restart before the first one starts at this time."""
         if not shard.is_open:
             self._read.add(shard.name)
             self._arrived.append(Arrival(shard.name, CLOSED))
@@ -235,36 +230,36 @@ class ShardReceiver:
         self._arrived.append(Arrival(shard.name, time_position(now_ms)))
         return [Cursor(shard, time_position(now_ms), iterator)]
 
-    def _begin(self, cursor: Cursor) -> None:
+    def _start_shard(self, cursor: Cursor) -> None:
         self._begun.add(cursor.shard.name)
         self._run(cursor.shard.name, partial(self._read_shard, cursor))
 
-    def _run(self, what: str, target: Callable[[], None]) -> None:
+    def _run(self, task: str, target: Callable[[], None]) -> None:
         def guarded() -> None:
             try:
                 target()
             except Exception as error:
-                failure = SourceError(f"{self._name} stopped reading for good: {error}")
+                failure = SourceError(f"{self._name} stopped reading: {error}; restart the context")
                 failure.__cause__ = error
                 self._report_error(failure)
 
-        thread = threading.Thread(target=guarded, name=f"{self._name} {what}", daemon=True)  # noqa: TID251
+        thread = threading.Thread(target=guarded, name=f"{self._name} {task}", daemon=True)  # noqa: TID251
         self._threads.append(thread)
         thread.start()
 
     def _parents(self) -> set[str]:
         return {parent for shard in self._shards.values() for parent in shard.parents}
 
-    def _begin_children(self) -> None:
-        """Begin with shards that nobody reads, and whose parents are read to their ends."""
+    def _start_children(self) -> None:
+        """Start to read new shards whose parents are read to the end."""
         for shard in self._shards.values():
             parents = [parent for parent in shard.parents if parent in self._shards]
             is_new = shard.name not in self._begun and shard.name not in self._read
             if is_new and self._read.issuperset(parents):
-                self._begin(Cursor(shard, TRIM_HORIZON))
+                self._start_shard(Cursor(shard, TRIM_HORIZON))
 
     def _find_children(self, name: str) -> None:
-        """List the shards until those that a shard was split or merged into are there."""
+        """List the shards until the children of a closed shard appear."""
         waiting = Cursor(self._shards[name], CLOSED)
         while not self._stopping.is_set():
             try:
@@ -276,14 +271,14 @@ class ShardReceiver:
                 self._shards = shards
                 if name not in shards or name in self._parents():
                     if not self._stopping.is_set():
-                        self._begin_children()
+                        self._start_children()
                     return
             self._wait(_IDLE_MS)
 
     def _read_shard(self, cursor: Cursor) -> None:
-        """Read a shard to its end, and then see to its children."""
+        """Read a shard to its end, and then its children."""
         while self._wait_for_room():
-            pause_ms = self._read_on(cursor)
+            pause_ms = self._read_once(cursor)
             if pause_ms is None:
                 with self._changed:
                     self._read.add(cursor.shard.name)
@@ -292,23 +287,23 @@ class ShardReceiver:
             self._wait(pause_ms)
 
     def _wait_for_room(self) -> bool:
-        """Wait until more may be read; False when the reading has to end."""
+        """Wait for room in the buffer; return False to stop."""
 
-        def may_go_on() -> bool:
-            # Batches that wait for their turn count too: a slow stream leaves records in Kinesis.
+        def may_read() -> bool:
+            # Planned batches count too, so that a slow stream leaves records in Kinesis.
             waiting = self._waiting_bytes + sum(self._taken_bytes.values())
             return waiting < self._max_bytes or self._stopping.is_set()
 
         with self._changed:
-            self._changed.wait_for(may_go_on)
+            self._changed.wait_for(may_read)
         return not self._stopping.is_set()
 
     def _wait(self, pause_ms: int) -> None:
         if pause_ms:
             self._clock.wait_until(self._clock.now_ms() + pause_ms, self._stopping)
 
-    def _read_on(self, cursor: Cursor) -> int | None:
-        """Read once, and return how long to wait before the next time; None at the end."""
+    def _read_once(self, cursor: Cursor) -> int | None:
+        """Read once; return the pause before the next read, None at the end of the shard."""
         with self._reads:
             try:
                 fetched = self._fetch(cursor)
@@ -317,7 +312,7 @@ class ShardReceiver:
                 return 0
             except KinesisBusyError as error:
                 return self._backoff_ms(cursor, error)
-            self._note_answer(cursor)
+            self._note_response(cursor)
             self._add(cursor.shard, fetched)
         if fetched.records:
             cursor.position = fetched.records[-1][0]
@@ -342,35 +337,35 @@ class ShardReceiver:
             self._arrived.extend(arrivals)
             self._waiting_bytes += sum(arrival.size for arrival in arrivals)
 
-    def _backoff_ms(self, cursor: Cursor, trouble: KinesisBusyError) -> int:
-        """Say that Kinesis does not answer, and return how long to wait."""
+    def _backoff_ms(self, cursor: Cursor, failure: KinesisBusyError) -> int:
+        """Log a failed request, and return the pause before the next one."""
         backoff_ms = min(_BACKOFF_MS << cursor.failures, _LONGEST_BACKOFF_MS)
         cursor.failures += 1
         with self._changed:
-            if trouble.throttled:
+            if failure.throttled:
                 self._throttled.add(1)
             elif not self._in_outage:
                 self._in_outage = True
                 logger.warning(
-                    "%s: %s; trying again, at most %d ms apart",
+                    "%s: %s; retrying at least every %d ms",
                     self._name,
-                    trouble,
+                    failure,
                     _LONGEST_BACKOFF_MS,
                 )
         return backoff_ms
 
-    def _note_answer(self, cursor: Cursor) -> None:
+    def _note_response(self, cursor: Cursor) -> None:
         if not cursor.failures:
             return
         cursor.failures = 0
         with self._changed:
             if self._in_outage:
                 self._in_outage = False
-                logger.warning("%s: Kinesis answers again", self._name)
+                logger.warning("%s: Kinesis is available again", self._name)
 
 
 class _Credit:
-    """Lets arrivals pass until they are as many records as a batch may have."""
+    """Accepts arrivals up to the rate limit of a batch."""
 
     def __init__(self, most: int | None) -> None:
         self._most = most
@@ -378,7 +373,7 @@ class _Credit:
 
     def __call__(self, arrival: Arrival) -> bool:
         count = self._count + arrival.count
-        # A record of Kinesis that is larger than a batch may be comes alone.
+        # A record of Kinesis above the limit is accepted if it is the first.
         if self._most is not None and count > self._most and (self._count or not self._most):
             return False
         self._count = count

@@ -1,1 +1,1 @@
-"""What is known of the streams and queries of this process while they run: plain values."""
+"""Events, status and metrics of running streams and queries, and the views that show them."""

@@ -2,7 +2,7 @@
 
 The events of a batch come in this order: :class:`BatchSubmitted` when its input is fixed,
 :class:`BatchStarted`, :class:`OutputOperationStarted` and :class:`OutputOperationCompleted` for
-each output that has an RDD, then :class:`BatchCompleted`, whatever the outcome. The next batch may
+each output that has an RDD, then :class:`BatchCompleted`, with any outcome. The next batch may
 be submitted in between, but never starts before this one is completed.
 """
 
@@ -18,7 +18,7 @@ Outcome = Literal["succeeded", "failed", "empty", "cancelled"]
 
 
 class OffsetProgress(NamedTuple):
-    """From where to where a batch reads an input, as people know its offsets: JSON values.
+    """The range that a batch reads from an input, with readable offsets: JSON values.
 
     Args:
         start: the batch reads after this one.
@@ -47,7 +47,7 @@ class InputInfo:
         metadata: further facts that the source reports. For Kafka: ``offsets``, the ranges that
             the batch reads, and ``lag``, the offsets of each partition that remain after it. Once
             the batch has run also ``rejected``, the records skipped because they could not be
-            decoded, if there were any.
+            decoded or because their function failed, if there were any.
         offsets: the range that the batch reads; None if the source has no offsets.
     """
 
@@ -137,7 +137,7 @@ class BatchInfo(Rendered):
     Args:
         batch_id: 0 for the first batch of the stream, then 1, 2, ...
         batch_time_ms: the batch time.
-        records: number of records from each source, by name; None if the source cannot count them
+        records: number of records from each named source; None if the source cannot count them
             and the jobs of the batch did not read all of them.
         submitted_ms: when its input was fixed.
         started_ms: when it started to run.
@@ -157,6 +157,7 @@ class BatchInfo(Rendered):
             first trigger of a query.
         event_times: event times seen by a query with a watermark; None if there were none.
         watermark_ms: the watermark in effect for a query's batch; None without one.
+        observed: the metrics of each ``observe`` of a query, by its name and theirs.
     """
 
     batch_id: int
@@ -174,6 +175,7 @@ class BatchInfo(Rendered):
     since_ms: int | None = None
     event_times: EventTimes | None = None
     watermark_ms: int | None = None
+    observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def scheduling_delay_ms(self) -> int:

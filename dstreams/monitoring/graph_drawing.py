@@ -40,8 +40,8 @@ def graph_svg(
     Args:
         nodes: the nodes, each after its parents.
         marked: number of the node with a thicker border.
-        is_live: reserve an empty line of class ``size`` in each node with state, for a page that
-            fills it in; and leave out the inline style, which its security policy forbids.
+        is_live: reserve an empty line of class ``size`` in each node with state, for a page to fill
+            in, and omit the inline style, which its security policy forbids.
     """
     if not nodes:
         return ""

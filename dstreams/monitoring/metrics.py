@@ -17,9 +17,15 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from checkpoint import without_secrets
 from dstreams.monitoring.events import Outcome
-from dstreams.monitoring.history import BUCKETS_S, Histogram
 from dstreams.monitoring.registry import registry
-from dstreams.monitoring.status import CheckpointStatus, DiskSpace, StateStatus, StreamStatus
+from dstreams.monitoring.status import (
+    BUCKETS_S,
+    CheckpointStatus,
+    DiskSpace,
+    Histogram,
+    StateStatus,
+    StreamStatus,
+)
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
@@ -37,14 +43,14 @@ PREFIX = "dstreams_"
 SERIES = 100
 """Sources, outputs or uids of a stream that have a series of their own in a metric.
 
-The first ones that the stream knew; the rest is added up as :data:`OTHER`, so that sums are right.
+The first ones that the stream had; the rest is added up as :data:`OTHER`, so that sums are right.
 """
 
 PARTITIONS = 100
 """Partitions of a Kafka source that have a series of their own.
 
-The lowest numbers of the first topics by name, so that they are the same in every scrape, unlike
-the ones with the largest lag. The rest is added up as :data:`OTHER`.
+Ordered by topic and number, so that they are the same in every scrape; those with the largest lag
+would not be. The rest is added up as :data:`OTHER`.
 """
 
 OTHER = "other"
@@ -54,23 +60,15 @@ _unreadable: set[str] = set()
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of every stream and query.
+    """A metric of every stream and query."""
 
-    Args:
-        name: its name, which ends in the unit if it has one.
-        kind: a counter grows while a stream runs; a gauge is a current value.
-        meaning: a sentence that explains it.
-        read: yields the samples of a status.
-        labels: names of labels, in addition to that of the stream.
-        of_ended: whether a gauge has a value once the stream has ended; counters always have.
-    """
-
-    name: str
-    kind: MetricKind
-    meaning: str
-    read: Read
-    labels: tuple[str, ...] = ()
+    name: str  # its name, which ends in the unit if it has one
+    kind: MetricKind  # a counter grows while a stream runs; a gauge is a current value
+    meaning: str  # a sentence that explains it
+    read: Read  # yields the samples of a status
+    labels: tuple[str, ...] = ()  # names of labels, in addition to that of the stream
     of_ended: bool = False
+    """Whether a gauge has a value once the stream has ended; counters always have."""
 
     @property
     def unit(self) -> str:
@@ -88,7 +86,7 @@ def render_metrics(accept: str | None = None) -> tuple[str, bytes]:
     """Return content type and body of the metrics of all streams and queries of this process.
 
     Args:
-        accept: the ``Accept`` header of the request: OpenMetrics if it asks for that, else the text
+        accept: the ``Accept`` header of the request: OpenMetrics if that accepts it, else the text
             format of Prometheus.
 
     Semantics: the exposition formats of Prometheus (text 0.0.4) and OpenMetrics (1.0.0).
@@ -370,7 +368,7 @@ METRICS = (
     ),
     _gauge(
         "batch_last_completed_timestamp_seconds",
-        "End of the last batch, whatever its outcome, in seconds since 1970.",
+        "End of the last batch, with any outcome, in seconds since 1970.",
         _value(_last_completed_s),
         of_ended=True,
     ),
@@ -392,7 +390,7 @@ METRICS = (
     ),
     _counter(
         "rejected_records",
-        "Records skipped because they could not be decoded.",
+        "Records skipped because they could not be decoded, or because their function failed.",
         _by_name(lambda status: status.totals.rejected),
         "source",
     ),
@@ -466,7 +464,7 @@ METRICS = (
     ),
     _gauge(
         "watermark_lag_seconds",
-        "How far the slowest watermark of the last batch is behind the clock.",
+        "Distance of the slowest watermark of the last batch from the clock.",
         _value(_watermark_lag_s),
     ),
     _gauge(

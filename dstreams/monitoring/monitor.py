@@ -10,10 +10,10 @@ import logging
 import os
 import socket
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from checkpoint import (
     CheckpointError,
@@ -30,6 +30,7 @@ from dstreams.monitoring.events import (
     BatchStarted,
     BatchSubmitted,
     Event,
+    InputInfo,
     OutputOperationCompleted,
     OutputOperationStarted,
     PendingBatch,
@@ -39,7 +40,6 @@ from dstreams.monitoring.events import (
     ReceiverStopped,
     StreamingStarted,
 )
-from dstreams.monitoring.history import RecentBatches, Totals
 from dstreams.monitoring.status import (
     CheckpointStatus,
     GraphNode,
@@ -49,17 +49,29 @@ from dstreams.monitoring.status import (
     RunningBatch,
     StateStatus,
     StreamStatus,
+    Totals,
     disk_space,
 )
 
 if TYPE_CHECKING:
     from dstreams.engine.stream_checkpoint import StreamCheckpoint
-    from dstreams.monitoring.state_jobs import StateAccess
+    from dstreams.monitoring.state_queries import StateQueries
 
 logger = logging.getLogger(__name__)
 
+MOST_FACTS = 250_000
+"""Bound on the offsets, lags, ranges and hundreds of characters that all batches have together.
+
+A batch of a topic of 1,000 partitions has 5,000 facts in half a megabyte, so that about 25 MB are
+kept of each stream at most. With 50 partitions a thousand batches keep all of theirs.
+"""
+
+_ENDED_SHARE = 20
+_CHARACTERS = 100
+_MOST_TEXT = 500
+
 _MEMORY = "stateMemory"
-_MEMORY_BATCHES = 20  # in which every operator runs once, whatever its slide
+_MEMORY_BATCHES = 20  # enough for every operator to run once
 
 
 def no_rate_limits() -> Mapping[str, float]:
@@ -69,27 +81,18 @@ def no_rate_limits() -> Mapping[str, float]:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The facts of a stream or query that are fixed once it can run.
+    """The facts of a stream or query that no longer change once it can run."""
 
-    Args:
-        id: identity across restarts.
-        run_id: identity of this run.
-        graph: its steps, parents first.
-        log: its records; None without a checkpoint directory.
-        snapshot_uids: operators whose state is durable only in snapshots.
-        rate_limits: returns the limits of inputs in records per second, by name.
-        states: queries the state while it runs; None without state.
-        local_state: directory for copies of stored state on each host; None without any.
-    """
-
-    id: str
-    run_id: str
-    graph: tuple[GraphNode, ...] = ()
-    log: StreamCheckpoint | None = None
-    snapshot_uids: Collection[str] = ()
+    id: str  # identity across restarts
+    run_id: str  # identity of this run
+    graph: tuple[GraphNode, ...] = ()  # its steps, parents first
+    log: StreamCheckpoint | None = None  # its records; None without a checkpoint directory
+    snapshot_uids: Collection[str] = ()  # operators whose state is durable only in snapshots
     rate_limits: Callable[[], Mapping[str, float]] = no_rate_limits
-    states: StateAccess | None = None
+    """Returns the limit of each named input, in records per second."""
+    states: StateQueries | None = None  # queries the state while it runs; None without state
     local_state: str | None = None
+    """Directory for copies of stored state on each host; None without any."""
 
 
 @dataclass
@@ -185,7 +188,7 @@ class Monitor:
             self._at_end = at_end
 
     def failed(self, failure: str, *, continues: bool = False) -> None:
-        """Record an error; the first counts, and fatal ones come before those it survives."""
+        """Record an error; keeps the first one, but a fatal one replaces those it survived."""
         with self._lock:
             facts = self._facts
             if facts.failure is None or (not continues and not facts.has_failed):
@@ -254,7 +257,7 @@ class Monitor:
         return self._run.graph
 
     @property
-    def states(self) -> StateAccess | None:
+    def states(self) -> StateQueries | None:
         """Queries the state; None without state or after the end."""
         return self._run.states
 
@@ -355,7 +358,7 @@ class _Durable:
         )
 
     def _durable_state(self) -> CommitRecord | None:
-        """Return the newest commit up to which all state is durable; None if there is none."""
+        """Return the newest commit up to which all state is durable; None before the first."""
         known = [self.last, *self.snapshots.values()]
         found = [record for record in known if record is not None]
         if len(found) < len(known):
@@ -363,7 +366,7 @@ class _Durable:
         return min(found, key=lambda record: record.batch_time_ms)
 
     def _recomputed(self, durable: CommitRecord | None) -> tuple[int, int] | None:
-        """Return the range of batches whose state a restart recomputes; None if there are none."""
+        """Return the first and last batch whose state a restart recomputes; None for no batch."""
         if self.last is None:
             return None
         oldest = _record(self.log, next(iter(self.log.commits.ids()), None))
@@ -446,3 +449,98 @@ def _record(log: StreamCheckpoint, record_id: RecordId | None) -> CommitRecord |
 
 def _without(batches: Mapping[int, PendingBatch], time_ms: int) -> Mapping[int, PendingBatch]:
     return {at: batch for at, batch in batches.items() if at != time_ms}
+
+
+class RecentBatches:
+    """The newest batches. Once memory runs short, older ones lose their offsets and long texts."""
+
+    def __init__(self, retained: int) -> None:
+        self._batches: deque[BatchInfo] = deque()
+        self._retained = retained
+        self._facts: deque[int] = deque()
+        """Facts of each of the newest batches; the batches before them are truncated."""
+        self._sum = 0
+        self._most = MOST_FACTS
+
+    def append(self, batch: BatchInfo) -> None:
+        """Add the newest batch, with secrets in its errors masked."""
+        batch = _with_failures(batch, masked)
+        self._batches.append(batch)
+        facts = _facts_of(batch)
+        self._facts.append(facts)
+        self._sum += facts
+        self._fit()
+        if len(self._batches) > self._retained:
+            self._batches.popleft()
+            if len(self._facts) > len(self._batches):
+                self._sum -= self._facts.popleft()
+
+    def ended(self) -> None:
+        """Use less memory from now on: the stream has ended, and many ended ones are kept."""
+        self._most = MOST_FACTS // _ENDED_SHARE
+        self._fit()
+
+    def _fit(self) -> None:
+        while self._sum > self._most and len(self._facts) > 1:
+            at = len(self._batches) - len(self._facts)
+            self._batches[at] = _truncated(self._batches[at])
+            self._sum -= self._facts.popleft()
+
+    def newest(self) -> BatchInfo | None:
+        """Return the newest batch; None before the first."""
+        return self._batches[-1] if self._batches else None
+
+    def all(self) -> tuple[BatchInfo, ...]:
+        """Return all batches, newest last."""
+        return tuple(self._batches)
+
+
+def _facts_of(batch: BatchInfo) -> int:
+    failures = (batch.failure or "", *(output.failure or "" for output in batch.outputs))
+    texts = (*failures, *(given.description for given in batch.inputs))
+    return sum(map(_offsets_of, batch.inputs)) + sum(map(len, texts)) // _CHARACTERS
+
+
+def _offsets_of(given: InputInfo) -> int:
+    """Return roughly how many values of partitions an input has."""
+    offsets = () if given.offsets is None else given.offsets[:3]
+    return sum(map(_parts, (*offsets, *given.metadata.values())))
+
+
+def _parts(value: Any) -> int:
+    if isinstance(value, Mapping) and isinstance(next(iter(value.values()), None), Mapping):
+        return sum(map(_parts, value.values()))  # by topic, by partition
+    return len(value) if _has_parts(value) else 0
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes))
+
+
+def _truncated(batch: BatchInfo) -> BatchInfo:
+    return _with_failures(
+        replace(batch, inputs=tuple(map(_input_truncated, batch.inputs))), _shortened
+    )
+
+
+def _input_truncated(given: InputInfo) -> InputInfo:
+    text = _shortened(given.description)
+    if not _offsets_of(given):
+        return replace(given, description=text)
+    counts = {name: each for name, each in given.metadata.items() if not _has_parts(each)}
+    return replace(given, description=text, metadata=counts, offsets=None)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+
+
+def _with_failures(batch: BatchInfo, change: Callable[[str], str]) -> BatchInfo:
+    if batch.failure is None and all(output.failure is None for output in batch.outputs):
+        return batch
+
+    def changed(failure: str | None) -> str | None:
+        return None if failure is None else change(failure)
+
+    outputs = (replace(output, failure=changed(output.failure)) for output in batch.outputs)
+    return replace(batch, failure=changed(batch.failure), outputs=tuple(outputs))

@@ -20,7 +20,7 @@ _CYCLE_S = 146_097 * 86_400
 
 
 class PhaseTimer:
-    """Measures the phases of a batch and adds them up by name.
+    """Measures the phases of a batch and adds up phases of the same name.
 
     Args:
         before_ms: phases that were measured earlier, such as those of planning.
@@ -67,12 +67,12 @@ class ProgressFields(dict[str, Any]):
     @property
     def json(self) -> str:
         """The fields as JSON on one line."""
-        return json.dumps(self)
+        return json.dumps(self, default=str)
 
     @property
     def prettyJson(self) -> str:
         """The fields as indented JSON."""
-        return json.dumps(self, indent=2)
+        return json.dumps(self, indent=2, default=str)
 
 
 P = TypeVar("P", bound=ProgressFields)
@@ -93,7 +93,16 @@ class BatchProgress(
 class StreamingQueryProgress(BatchProgress, fields="sink observedMetrics"):
     """The progress of one trigger.
 
+    ``observedMetrics`` has the metrics of each ``observe``, by its name.
+
     Semantics: org.apache.spark.sql.streaming.StreamingQueryProgress (4.3).
+    """
+
+
+class ObservedMetrics(ProgressFields):
+    """The metrics of an ``observe``, as items and attributes.
+
+    Semantics: the Row in ``observedMetrics`` of PySpark.
     """
 
 
@@ -141,15 +150,17 @@ def query_progress(
     batch: BatchInfo, query_id: str, run_id: str, name: str | None
 ) -> StreamingQueryProgress:
     """Return the progress of a trigger of a query."""
-    [sink] = batch.outputs
+    sink, *others = batch.outputs  # the others get late records and records that failed
     return StreamingQueryProgress(
         **_progress(batch, query_id, run_id, name),
         sink=SinkProgress(
             description=sink.name,
             numOutputRows=-1 if sink.rows is None else sink.rows,
-            metrics={},
+            metrics={each.name: str(each.rows) for each in others if each.rows is not None},
         ),
-        observedMetrics={},
+        observedMetrics={
+            name: ObservedMetrics(metrics) for name, metrics in batch.observed.items()
+        },
     )
 
 
@@ -173,7 +184,7 @@ def _progress(batch: BatchInfo, stream_id: str, run_id: str, name: str | None) -
         "id": stream_id,
         "runId": run_id,
         "name": name,
-        "timestamp": iso(batch.batch_time_ms),
+        "timestamp": spark_time(batch.batch_time_ms),
         "batchId": batch.batch_id,
         "batchDuration": total_ms,
         "numInputRows": rows,
@@ -235,12 +246,12 @@ _METRICS = {
 _NOT_CUSTOM = {*_METRICS.values(), "eventTimeMaxMs", "nextTimeoutMs"}
 
 
-def iso(time_ms: int) -> str:
+def spark_time(time_ms: int) -> str:
     """Return a time as Spark writes it: in UTC, with milliseconds, for any year.
 
-    >>> iso(1500)
+    >>> spark_time(1500)
     '1970-01-01T00:00:01.500Z'
-    >>> iso(1_600_000_000_000_000)  # microseconds by mistake, for example
+    >>> spark_time(1_600_000_000_000_000)  # microseconds by mistake, for example
     '52671-12-25T12:26:40.000Z'
     """
     cycles, seconds = divmod(time_ms // 1000, _CYCLE_S)
@@ -254,8 +265,12 @@ def _event_time(batch: BatchInfo) -> dict[str, str]:
         return {}
     seen, times = {}, batch.event_times
     if times is not None:
-        seen = {"max": iso(times.max_ms), "min": iso(times.min_ms), "avg": iso(round(times.avg_ms))}
-    return {**seen, "watermark": iso(batch.watermark_ms)}
+        seen = {
+            "max": spark_time(times.max_ms),
+            "min": spark_time(times.min_ms),
+            "avg": spark_time(round(times.avg_ms)),
+        }
+    return {**seen, "watermark": spark_time(batch.watermark_ms)}
 
 
 def _rate(rows: int, time_ms: int | None) -> float:

@@ -33,7 +33,11 @@ class Dashboard(Protocol):
 
 
 class StreamRegistry:
-    """The monitors of all active streams and queries, and of the last :data:`_ENDED` ended ones."""
+    """The monitors of all active streams and queries, and of the last :data:`_ENDED` ended ones.
+
+    Attributes:
+        shows_restarts: whether restarts draw a progress bar on the terminal.
+    """
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -41,6 +45,7 @@ class StreamRegistry:
         self._ended: deque[Monitor] = deque(maxlen=_ENDED)
         self._changes = 0
         self._dashboard: Dashboard | None = None
+        self.shows_restarts = False
 
     def add(self, monitor: Monitor) -> None:
         """Add a stream or query that starts."""

@@ -6,9 +6,11 @@ Times are milliseconds since the epoch by the driver's clock.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from dstreams.monitoring.display import Rendered
 from dstreams.monitoring.events import (
@@ -18,7 +20,6 @@ from dstreams.monitoring.events import (
     PlannedOutput,
     ReceiverInfo,
 )
-from dstreams.monitoring.history import Totals
 
 Kind = Literal["stream", "query"]
 Phase = Literal["initialized", "active", "stopped", "failed"]
@@ -27,6 +28,13 @@ NodeKind = Literal["input", "step", "state", "output"]
 DURABLE_INPUT = "what each batch reads"
 DURABLE_STORE = "changes of each batch, and snapshots"
 """The text of :attr:`GraphNode.durable` for inputs, and for state in the state store."""
+
+BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the buckets of a histogram, in seconds; one more bucket has no bound."""
+
+_REJECTED = "rejected"
+_REMOVED, _LATE, _COMMIT = "numRemovedStateRows", "numRowsDroppedByWatermark", "commitTimeMs"
+_N = TypeVar("_N", int, float)
 
 
 @dataclass(frozen=True)
@@ -120,13 +128,13 @@ class CheckpointStatus:
         url: directory of the stream, without secrets.
         epoch: number of this driver in the sequence of drivers of the stream.
         holder: a readable name of the driver process.
-        committed_batch_id: the newest committed batch; None if there is none yet.
+        committed_batch_id: the newest committed batch; None before the first.
         committed_ms: its batch time.
         committed_at_ms: when it was committed; its batch time if an earlier run committed it.
         durable_state_ms: the batch time up to which all state is durable; a restart recomputes the
             state of later committed batches from their input. None if some state has no snapshot.
         durable_state_at_ms: when that batch was committed; like *committed_at_ms*.
-        recomputed: ids of the first and last of these batches; None if there are none.
+        recomputed: ids of the first and last of these batches; None for no batch.
         rerun: ids of batches that started and are not committed: a restart runs them again with
             the same input, including their outputs.
         snapshot_bytes: total size of the newest snapshots and changelogs.
@@ -172,6 +180,79 @@ class SourceLag:
     in_batches: int
 
 
+@dataclass(frozen=True)
+class Histogram:
+    """A histogram of durations: counts per bucket of :data:`BUCKETS_S`, and their sum."""
+
+    counts: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
+    sum_s: float = 0.0
+
+    def with_time(self, seconds: float) -> Histogram:
+        """Return the histogram with one more duration; buckets include their upper bound."""
+        at = bisect_left(BUCKETS_S, seconds)
+        counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
+        return Histogram(counts, self.sum_s + seconds)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counts over all batches of a run; they only grow.
+
+    Args:
+        batches: batches that ended, by outcome.
+        records: counted records of each source.
+        rejected: records of each source skipped because they could not be decoded, or because their
+            function failed.
+        output_failures: failures of each output.
+        processing: processing times.
+        scheduling_delay: times spent waiting for earlier batches.
+        keys_removed: states that timed out or were removed, by uid of the operator.
+        late_records: records dropped behind the watermark, by uid.
+        state_commit_s: seconds spent making state durable, summed over partitions, by uid.
+    """
+
+    batches: Mapping[str, int] = field(default_factory=dict)
+    records: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    output_failures: Mapping[str, int] = field(default_factory=dict)
+    processing: Histogram = Histogram()
+    scheduling_delay: Histogram = Histogram()
+    keys_removed: Mapping[str, int] = field(default_factory=dict)
+    late_records: Mapping[str, int] = field(default_factory=dict)
+    state_commit_s: Mapping[str, float] = field(default_factory=dict)
+
+    def with_batch(self, batch: BatchInfo) -> Totals:
+        """Return the totals with one more batch."""
+        commit_s = {uid: ms / 1000 for uid, ms in _of_states(batch, _COMMIT).items()}
+        failed = {info.name: 1 for info in batch.outputs if info.failure is not None}
+        return Totals(
+            _sum(self.batches, {batch.outcome: 1}),
+            _sum(self.records, _of_inputs(batch, lambda given: given.records or 0)),
+            _sum(self.rejected, _of_inputs(batch, lambda given: given.metadata.get(_REJECTED, 0))),
+            _sum(self.output_failures, failed),
+            self.processing.with_time(batch.processing_delay_ms / 1000),
+            self.scheduling_delay.with_time(batch.scheduling_delay_ms / 1000),
+            _sum(self.keys_removed, _of_states(batch, _REMOVED)),
+            _sum(self.late_records, _of_states(batch, _LATE)),
+            _sum(self.state_commit_s, commit_s),
+        )
+
+
+def _of_inputs(batch: BatchInfo, count: Callable[[InputInfo], int]) -> Mapping[str, int]:
+    counts: Counter[str] = Counter()
+    for given in batch.inputs:
+        counts[given.name] += count(given)
+    return counts
+
+
+def _of_states(batch: BatchInfo, metric: str) -> Mapping[str, int]:
+    return {state.uid: state.metrics.get(metric, 0) for state in batch.states}
+
+
+def _sum(before: Mapping[str, _N], more: Mapping[str, _N]) -> Mapping[str, _N]:
+    return {**before, **{name: before.get(name, 0) + count for name, count in more.items()}}
+
+
 @dataclass(frozen=True, repr=False)
 class StreamStatus(Rendered):
     """The status of one stream or query.
@@ -191,13 +272,13 @@ class StreamStatus(Rendered):
         totals: counts since the start of this run.
         waiting: batches that are planned and do not run yet, oldest first.
         running: the running batch.
-        recent: the newest batches that ran, newest last. Of topics with very many partitions the
-            older ones have no offsets any more.
+        recent: the newest batches that ran, newest last. With very many partitions, older batches
+            no longer have their offsets.
         graph: its steps, parents first.
         states: the durable state of each stateful operator.
         checkpoint: None without a checkpoint directory.
         receivers: the receivers of its sources.
-        rate_limits: limit of each rate-limited input in records per second, by name.
+        rate_limits: limit of each rate-limited input, in records per second.
         local_state_disk: file system with this host's copies of stored state; None without any.
         failure: the error that ended it, or that of a batch if the stream continued; None if
             nothing failed.

@@ -1,7 +1,6 @@
-"""Sinks: what an output operation does with the RDD of a batch, one kind a module."""
+"""Sinks of streams: each output operation writes the RDD of a batch with one of them."""
 
-from dstreams.sinks.output_batch import BatchSink, OutputBatch
-from dstreams.sinks.promise import DeliveryGuarantee
+from dstreams.sinks.output_batch import BatchSink, DeliveryGuarantee, OutputBatch
 from dstreams.sinks.transactional import TransactionalSink
 
 __all__ = ["BatchSink", "DeliveryGuarantee", "OutputBatch", "TransactionalSink"]

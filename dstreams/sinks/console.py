@@ -1,4 +1,4 @@
-"""The first records of each batch, printed."""
+"""The sink that prints the first records of each batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any, ClassVar, TextIO
 
 from pyspark import RDD
 
-from dstreams.common.configuration import COUNT
 from dstreams.common.durations import batch_datetime
-from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import DeliveryGuarantee
+from dstreams.common.settings import COUNT
+from dstreams.sinks.output_batch import DeliveryGuarantee, OutputBatch
 
 _LINE = "-" * 43
 
@@ -37,7 +36,7 @@ class ConsolePrinter:
     """
 
     promise: ClassVar[DeliveryGuarantee] = DeliveryGuarantee(
-        "at least once", "a batch that a crash cut off is printed again"
+        "at least once", "a batch that a crash interrupted is printed again"
     )
 
     num: int = 10
@@ -61,7 +60,7 @@ class ConsolePrinter:
 
 
 def _first(count: int, records: Iterable[Any]) -> list[Any]:
-    """Return the first records of a partition, and read the others too."""
+    """Return the first records of a partition, and consume the others."""
     remaining = iter(records)
     first = list(islice(remaining, count))
     deque(remaining, maxlen=0)

@@ -1,4 +1,4 @@
-"""A user's function, called with each batch in the form that it takes."""
+"""The sink that calls a user's function with each batch."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from pyspark import RDD
 
 from dstreams.common.callables import require_arity
 from dstreams.common.durations import batch_datetime
-from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import DeliveryGuarantee
+from dstreams.sinks.output_batch import DeliveryGuarantee, OutputBatch
 
 _SHAPE = "f(rdd), f(time, rdd) or f(time, rdd, batchId)"
 _NAME = "batchId"
-_AGAIN = "the function is called again with a batch that a crash cut off, with the same records"
+_AGAIN = "after a crash, the function is called again with the interrupted batch, the same records"
 
 
 @dataclass(frozen=True)
 class ForeachBatch:
     """Calls a user's function with a batch.
 
-    It takes the first of (time, rdd, batchId), or the RDD alone, by position, and the batch id by
-    name if a parameter is called ``batchId``.
+    The function takes the RDD alone, or the first of (time, rdd, batchId), by position. If a
+    parameter is called ``batchId``, it takes the batch id as a keyword argument.
     """
 
     func: Callable[..., Any]
@@ -33,11 +32,7 @@ class ForeachBatch:
 
     @classmethod
     def of(cls, func: Callable[..., Any], operation: str) -> ForeachBatch:
-        """Find out how *func* is to be called, once, when it is handed over.
-
-        A parameter of the name ``batchId`` always gets the batch id. A third parameter without a
-        default gets it as well, whatever its name.
-        """
+        """Read the signature of *func*; its third parameter may also have another name."""
         if callable(func):
             for count in (1, 2):
                 if _takes_by_name(func, count):
@@ -46,12 +41,12 @@ class ForeachBatch:
 
     @property
     def promise(self) -> DeliveryGuarantee:
-        """At least once, unless the function tells by the batch id that it has had a batch."""
+        """Return the guarantee: at least once, because the function has to skip known batch ids."""
         knows = self.by_name or self.arguments > 2
         remedy = (
-            "and batch id: exactly once where it leaves out a batch id that it has written"
+            "and batch id: exactly once if it skips batch ids that it has already written"
             if knows
-            else "and time; let it take the batch id as well to tell that it has written a batch"
+            else "and time; if it also takes the batch id, it can recognize a batch it has written"
         )
         return DeliveryGuarantee("at least once", f"{_AGAIN} {remedy}")
 
@@ -66,7 +61,7 @@ class ForeachBatch:
 
 
 def _takes_by_name(func: Callable[..., Any], count: int) -> bool:
-    """Whether ``func(*count values, batchId=...)`` fits, by a parameter of that very name."""
+    """Return whether ``func(*count values, batchId=...)`` binds a parameter of that name."""
     try:
         signature = inspect.signature(func)
         bound = signature.bind(*[None] * count, **{_NAME: None})

@@ -1,4 +1,4 @@
-"""A directory of a batch on a file system of Hadoop's: there as a whole, or not at all."""
+"""Directories of batches on Hadoop file systems, each complete or absent."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 
-from dstreams.sinks.manifest import SUCCESS, Manifest, Series
+from dstreams.sinks.committed_directory import SUCCESS, Manifest, Series
 from dstreams.sinks.output_batch import OutputBatch
 
 RENAME_AT_ONCE = {"file", "hdfs", "webhdfs", "viewfs", "ofs", "o3fs", "maprfs", "abfs", "abfss"}
 """Schemes whose directories are renamed in one step. Others copy file by file."""
 
-# Looked through once in each process, not in each batch: for what a killed run left.
+# Swept once per process, not in each batch, for directories that a killed run left.
 _swept: set[tuple[str, str]] = set()
 
 
 def is_of_hadoop(spark: SparkContext, url: str) -> bool:
-    """Whether Hadoop, as Spark is configured, has a file system for *url*."""
+    """Return whether Hadoop, as configured in Spark, has a file system for *url*."""
     jvm: Any = spark._jvm
     conf = spark._jsc.hadoopConfiguration()
     scheme = jvm.org.apache.hadoop.fs.Path(url).toUri().getScheme()
@@ -37,7 +37,7 @@ def is_of_hadoop(spark: SparkContext, url: str) -> bool:
 
 
 def is_local(spark: SparkContext, url: str) -> bool:
-    """Whether *url* is a directory of this machine, or one that is mounted."""
+    """Return whether *url* is a local or mounted directory."""
     if not is_of_hadoop(spark, url):
         return False
     jvm: Any = spark._jvm
@@ -52,28 +52,28 @@ def _save_lines(rdd: RDD[Any], directory: str) -> int:
 
 
 class HadoopDirectory:
-    """The directory that one batch is written to.
+    """The directory of one batch.
 
     ::
 
         hidden = .name.<stream>.<new>
-        hidden/hidden/              the job writes here, then _SUCCESS says which batch it was
+        hidden/hidden/              the job writes here, then _SUCCESS identifies the batch
         fsync                       of all files, on a local disk
-        hidden/hidden -> name       in one step, which fails where name is there
+        hidden/hidden -> name       an atomic rename, which fails if name exists
 
-    Programs that list the parent and read each directory with ``_SUCCESS`` find only directories
-    that stay, because unfinished ones are a level deeper.
+    Programs that list the parent and read each directory with ``_SUCCESS`` find only complete
+    directories, because incomplete ones are a level deeper.
 
-    Where a rename is not one step, files are moved one by one under names that no other attempt
-    has, and ``_SUCCESS``, which names them, comes last. Until then ``.name.begun`` says whose turn
-    it is, so of two drivers that write the same batch one fails::
+    If the file system cannot rename directories atomically, files are moved one by one under names
+    that are unique to the attempt, and ``_SUCCESS``, which lists them, is created last. Until then
+    ``.name.begun`` identifies the driver that may write. If two drivers write the same batch, one
+    of them fails::
 
-        take the turn    look for _SUCCESS    delete what is there    move files    create _SUCCESS
+        claim    check for _SUCCESS    delete existing files    move files    create _SUCCESS
 
-    Before each step from the third on, and after the last, the driver must still have the turn. A
-    driver with the turn and a ``_SUCCESS`` is done, for the next one finds that. What a driver
-    deletes was moved there in an earlier turn, by a driver that has lost it and fails; so was a
-    ``_SUCCESS`` that names files which are not there.
+    The driver checks its claim before each step from the third on, and after the last. A driver
+    that has the claim and finds ``_SUCCESS`` is done. It deletes only files, or a ``_SUCCESS`` that
+    lists missing files, of drivers that have lost their claim and fail.
 
     A complete output is never replaced, moved or deleted.
     """
@@ -94,19 +94,18 @@ class HadoopDirectory:
     def write(
         self, batch: OutputBatch, rdd: RDD[Any], save: Callable[[RDD[Any], str], int] | None = None
     ) -> bool:
-        """Write a batch, and return False if it was there already.
+        """Write a batch, and return False if it was already written.
 
-        *save* writes the files of an RDD to a directory that is made for it, and returns how many
-        these are; without it there are lines.
-
-        Raises:
-            OutputConflictError: the target is the output of a batch that is not this one, or
-                batches are there that the stream has left out.
-            FileExistsError: the target is there and no complete output of a batch.
-            OSError: the file system would not rename, or another driver writes the same batch.
+        *save* writes the files of an RDD to a new directory, and returns their number; by default
+        the files contain lines. An OSError means that another driver writes the same batch.
         """
+        parent = self._target.getParent()
+
+        def read(name: str) -> Manifest | None:
+            return self._read(self._path(self._path(parent, name), SUCCESS))
+
         self._sweep(batch)
-        self._compare(batch)
+        self._series(batch).require_left_out(batch, lambda: self._names_in(parent), read)
         if self._is_there(batch):
             if not self._renames_at_once:
                 self._files.delete(self._begun, False)
@@ -135,11 +134,11 @@ class HadoopDirectory:
         if self._renames_at_once or begun is None or begun.stream_id != batch.stream_id:
             raise FileExistsError(
                 f"{self._operation} cannot write {self._target.toString()}: it exists and has no "
-                f"{SUCCESS} that says which batch it is, so it is not the complete output of one; "
+                f"{SUCCESS} that identifies a batch, so it is not the complete output of one; "
                 f"remove the directory {self._target.toString()}, move it away, or write to "
                 "another prefix"
             )
-        return False  # a killed run, or one at this moment, came so far
+        return False  # left by a killed run, or by one that is running now
 
     def _publish(self, batch: OutputBatch, made: Any, count: int) -> bool:
         self._write_text(self._path(made, SUCCESS), Manifest.of(batch), replaces=True)
@@ -150,11 +149,11 @@ class HadoopDirectory:
             self._rename(made, self._target)
             inside = self._path(self._target, made.getName())
             if not self._is_local and self._files.exists(inside):
-                # The target has appeared meanwhile, and HDFS has moved into it.
+                # The target was created in the meantime, and HDFS has moved into it.
                 self._files.delete(inside, True)
                 raise OSError(self._taken())
         except OSError:
-            # Of a driver that was quicker: what it has published stays.
+            # Another driver was faster: its output stays.
             if self._is_there(batch):
                 return False
             raise
@@ -166,10 +165,10 @@ class HadoopDirectory:
         claim = replace(Manifest.of(batch), files=(made.getName(),))
         self._write_text(self._begun, claim, replaces=True)
         if self._is_there(batch):
-            # Of a driver that was quicker.
+            # Another driver was faster.
             self._files.delete(self._begun, False)
             return False
-        # _SUCCESS first, so that nobody takes for complete what is being deleted.
+        # _SUCCESS first, so that readers do not take a directory that is being deleted as complete.
         for name in sorted(self._names_in(self._target), key=lambda name: name != SUCCESS):
             self._require_turn(claim)
             self._files.delete(self._path(self._target, name), True)
@@ -182,13 +181,13 @@ class HadoopDirectory:
             raise
         manifest = Manifest.of(batch, tuple(path.getName() for path in moved))
         self._write_text(self._path(self._target, SUCCESS), manifest, replaces=False)
-        # Another driver that has the turn now may have deleted files before it could see that.
+        # A driver that has claimed the directory since may have deleted files before _SUCCESS.
         self._require_turn(claim)
         self._files.delete(self._begun, False)
         return True
 
     def _move(self, parts: list[Any], claim: Manifest, moved: list[Any]) -> None:
-        """Move files into the target, each under a name of its own."""
+        """Move files into the target, each under a unique name."""
         self._files.mkdirs(self._target)
         for part in parts:
             attempt = part.getParent().getName()[-8:]
@@ -201,9 +200,7 @@ class HadoopDirectory:
             raise OSError(self._taken())
 
     def _parts_of(self, made: Any, count: int) -> list[Any]:
-        """Return the files of a directory, one for each partition; another driver may have swept
-        it.
-        """
+        """Return the files, one per partition; raise OSError if another driver has swept them."""
         names = [name for name in self._names_in(made) if name != SUCCESS]
         if len(names) != count:
             raise OSError(self._taken())
@@ -211,8 +208,8 @@ class HadoopDirectory:
 
     def _taken(self) -> str:
         return (
-            f"{self._operation} cannot write {self._target.toString()}: another driver writes the "
-            "same batch there, and this one is not the newest to have begun; stop the older one"
+            f"{self._operation} cannot write {self._target.toString()}: another driver has started "
+            "to write the same batch after this one; stop the older driver"
         )
 
     def _require_turn(self, claim: Manifest) -> None:
@@ -227,12 +224,12 @@ class HadoopDirectory:
         except Py4JError:
             if self._files.exists(directory):
                 raise
-            return []  # another driver has deleted it meanwhile
+            return []  # another driver has deleted it in the meantime
         return sorted(status.getPath().getName() for status in found)
 
     def _rename(self, source: Any, target: Any) -> None:
         if self._is_local and self._renames_at_once:
-            # Hadoop's would move into a directory that is there; this one fails.
+            # Hadoop would move into an existing directory; os.rename fails.
             os.rename(source.toUri().getPath(), target.toUri().getPath())
         elif self._files.exists(target) or not self._files.rename(source, target):
             raise OSError(
@@ -255,7 +252,7 @@ class HadoopDirectory:
         except Py4JError:
             if self._files.exists(path):
                 raise
-            return None  # another driver has deleted it meanwhile
+            return None  # another driver has deleted it in the meantime
         try:
             return Manifest.of_text(self._read_text(stream, "UTF-8"))
         finally:
@@ -266,7 +263,7 @@ class HadoopDirectory:
         return self._path(self._target.getParent(), name)
 
     def _sweep(self, batch: OutputBatch) -> None:
-        """Delete the unfinished directories of killed runs of the stream beside the target."""
+        """Delete incomplete directories of killed runs of the stream from the parent."""
         parent = self._target.getParent()
         hidden = self._series(batch).hidden(batch.stream_id)
         if (place := (parent.toString(), hidden.pattern)) in _swept:
@@ -274,19 +271,10 @@ class HadoopDirectory:
         _swept.add(place)
         for name in self._names_in(parent):
             if hidden.fullmatch(name):
-                # Moved first: who is still at work there is to find nothing, never a half.
+                # Moved first: a driver that still writes there must fail, not publish a part.
                 moved = self._beside(batch)
                 if self._files.rename(self._path(parent, name), moved):
                     self._files.delete(moved, True)
-
-    def _compare(self, batch: OutputBatch) -> None:
-        """Refuse to go on where there are batches that the stream has left out."""
-        parent = self._target.getParent()
-
-        def read(name: str) -> Manifest | None:
-            return self._read(self._path(self._path(parent, name), SUCCESS))
-
-        self._series(batch).require_left_out(batch, lambda: self._names_in(parent), read)
 
     def _series(self, batch: OutputBatch) -> Series:
         parent = self._target.getParent().toString()

@@ -1,4 +1,4 @@
-"""Batches in a database, each row once: rows and batch id are committed in one transaction."""
+"""The exactly-once sink of databases: commits rows and batch id in one transaction."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.common.callables import require_arity, require_picklable
-from dstreams.common.configuration import COUNT
+from dstreams.common.settings import COUNT
 from dstreams.errors import InvalidStreamError, OutputConflictError, StreamError
-from dstreams.sinks.output_batch import BatchSink, OutputBatch
-from dstreams.sinks.promise import DeliveryGuarantee
+from dstreams.sinks.output_batch import BatchSink, DeliveryGuarantee, OutputBatch
 from dstreams.spark.worker_gc import settle_worker
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
@@ -28,25 +27,23 @@ _BEGINNING = "beginning VARCHAR(32) DEFAULT '' NOT NULL"
 _LOCK_WAIT_S = 60.0
 _CLEAN_UP_BATCHES = 100
 _WHOLE = -1
-"""What stands for the partition where the batch was written as a whole."""
+"""The partition number of a batch that is written in one transaction."""
 
 Connect = Callable[[], Any]
 Write = Callable[[Any, Iterator[Any]], Any]
 
 
 class TransactionalSink(BatchSink):
-    """Writes each batch into a database exactly once, to be handed to ``foreachRDD``.
+    """Writes each batch into a database exactly once; pass it to ``foreachRDD``.
 
-    The rows of a batch and its id become visible in one transaction. A batch whose id is there,
-    because it ran before a crash, is skipped without running a job; one that was cut off has left
-    nothing. So the output is exact whenever a driver dies.
+    The rows of a batch and its id become visible in one transaction. A batch whose id is already in
+    the database is skipped without running a job; an interrupted batch has left nothing.
 
-    The ids are in a table of their own, which is made when it is missing, with one row a batch (or
-    a partition of it). They belong to the stream: one that begins anew, without the checkpoint of
-    the earlier one, writes its batches again. With each is the beginning of its batch: where an
-    older copy of the checkpoint was put back, the batches that are in the database since are
-    neither taken for those of now nor doubled, but an error that says what to delete
-    (:mod:`dstreams.sinks.output_batch`).
+    The ids are in a separate table, which is created if missing, with one row per batch, or per
+    partition of it. They belong to the stream: a stream that starts without the checkpoint of the
+    earlier one writes its batches again. Each id has the token of its batch. If an older copy of
+    the checkpoint was restored, the batches in the database are neither accepted nor duplicated:
+    the stream stops with an error that says what to delete (:mod:`dstreams.sinks.output_batch`).
 
     >>> sink = TransactionalSink("results.db", "INSERT INTO counts VALUES (?, ?)")
     >>> counts.foreachRDD(sink)
@@ -57,18 +54,18 @@ class TransactionalSink(BatchSink):
     >>> new.foreachRDD(TransactionalSink(lambda: psycopg.connect("dbname=shop"), upsert))
 
     Args:
-        connect: ``f() -> connection`` of a DB-API 2 driver that is not in autocommit, or the path
-            of an SQLite database.
-        write: ``f(cursor, rows)`` with an iterator over the records, which neither commits nor
-            rolls back; or an SQL statement, which is executed with each record.
-        name: tells apart the sinks of one stream; two of one name and table are refused.
-        table: name of the table of ids, with a schema if need be.
+        connect: ``f() -> connection`` of a DB-API 2 driver that is not in autocommit mode, or the
+            path of an SQLite database.
+        write: ``f(cursor, rows)`` with an iterator over the records, which must not commit or roll
+            back; or an SQL statement, which is executed with each record.
+        name: distinguishes the sinks of a stream; two with the same name and table are refused.
+        table: name of the table of ids, optionally with a schema.
         per_partition: False: the driver writes a batch in one transaction, and holds one partition
-            of it at a time. True: each task writes its partition in a transaction of its own, all
-            at once; a reader may see some partitions of a batch before the others. Then a batch
-            has to have the same partitions when it runs again, as it has after any transformation
-            but ``repartition``.
-        keep_batches: for how many batches ids are kept. None: for ever.
+            of it at a time. True: each task writes its partition in its own transaction, in
+            parallel; a reader may see some partitions of a batch before the others. A batch that
+            runs again must then have the same partitions, which holds after every transformation
+            except ``repartition``.
+        keep_batches: number of batches whose ids are kept. None: all.
 
     Raises:
         InvalidStreamError: an argument is of the wrong kind, or cannot be sent to the workers.
@@ -100,7 +97,7 @@ class TransactionalSink(BatchSink):
             "exactly once",
             f"the rows of {unit} and its id are committed in one transaction of the database, "
             f"which keeps the ids of {'all' if keep_batches is None else f'{keep_batches:,}'} "
-            "batches; where an older copy of the checkpoint is put back, the stream stops",
+            "batches; if an older copy of the checkpoint is restored, the stream stops",
         )
         self._ids = _Ids(name, table)
         self._connect = _connect_of(connect)
@@ -112,32 +109,33 @@ class TransactionalSink(BatchSink):
             require_picklable(self._write, "write of TransactionalSink")
 
     def write_batch(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
-        """Write one batch, or nothing if it is there.
+        """Write one batch, unless it is already written.
 
         Raises:
             OutputConflictError: the database has the batch, or one that this stream has not begun,
                 from another history of the checkpoint.
-            StreamError: the connection commits by itself; a batch that was written in part has
-                other partitions now; or the table of ids is of an earlier version.
+            StreamError: the connection is in autocommit mode; a batch that was partly written now
+                has other partitions; or the table of ids has an earlier version.
         """
         done = self._done(batch)
         if _WHOLE in done:
             return
-        if not self._per_partition:
-            if done:
-                raise StreamError(_mixed(batch, self._ids, done))
-            key = _Key(batch, _WHOLE, 1)
-            write_once(self._connect, self._ids, key, self._write, rdd.toLocalIterator)
-            return
-        parts = rdd.getNumPartitions()
-        if any(of != parts for of in done.values()):
-            raise StreamError(_mixed(batch, self._ids, done, parts))
-        if len(done) < parts:
-            task = _WritePartition(self._connect, self._ids, batch, parts, self._write)
+        parts = rdd.getNumPartitions() if self._per_partition else None
+        if any(before != parts for before in done.values()):
+            now = "is written as a whole" if parts is None else f"has {parts} partitions"
+            raise StreamError(
+                f"batch {batch.batch_id} of the sink {self._ids.sink!r} is in {self._ids.table} "
+                f"with {len(done)} of {max(done.values())} partitions, and now {now}; run it as "
+                "before, or delete its rows there and the records that it wrote"
+            )
+        task = _WritePartition(self._connect, self._ids, batch, parts or 1, self._write)
+        if parts is None:
+            task.write_once(_WHOLE, rdd.toLocalIterator)
+        elif len(done) < parts:
             rdd.mapPartitionsWithIndex(task).collect()
 
     def _done(self, batch: OutputBatch) -> dict[int, int]:
-        """Partitions that are there, and of how many; the table is made if need be."""
+        """Return the written partitions with their number; create the table if missing."""
         with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
             try:
                 done = self._ids.done(cursor, batch)
@@ -155,28 +153,21 @@ class TransactionalSink(BatchSink):
         return done
 
     def _require_beginnings(self, connection: Any, cursor: Any) -> None:
-        """Refuse a table of ids that was made before there were beginnings."""
+        """Refuse a table of ids from before batch tokens."""
         try:
             cursor.execute(f"SELECT beginning FROM {self._ids.table} WHERE 1 = 0")  # noqa: S608
         except Exception as error:
             connection.rollback()
             raise StreamError(
-                f"the table {self._ids.table} of a TransactionalSink does not say how its batches "
-                f"began; stop the stream and run ALTER TABLE {self._ids.table} ADD COLUMN "
+                f"the table {self._ids.table} of a TransactionalSink has no column for the tokens "
+                f"of batches; stop the stream and run ALTER TABLE {self._ids.table} ADD COLUMN "
                 f"{_BEGINNING}, or give the sink another table"
             ) from error
 
 
 @dataclass(frozen=True)
-class _Key:
-    batch: OutputBatch
-    part: int
-    parts: int
-
-
-@dataclass(frozen=True)
 class _Ids:
-    """The table of the batches that are there. No statement has parameters: drivers differ."""
+    """The table of written batches. Statements have no parameters, because drivers differ."""
 
     sink: str
     table: str
@@ -190,12 +181,7 @@ class _Ids:
         )
 
     def done(self, cursor: Any, batch: OutputBatch) -> dict[int, int]:
-        """Partitions of a batch that are there, and of how many.
-
-        Raises:
-            OutputConflictError: they, or batches that the stream has not begun, are of another
-                history of the checkpoint.
-        """
+        """Return the written partitions of a batch, each with the number of all partitions."""
         wanted = f"batch_id = {batch.batch_id}"
         if batch.left_out:
             wanted += f" OR batch_id BETWEEN {batch.left_out[0]} AND {batch.left_out[-1]}"
@@ -209,7 +195,7 @@ class _Ids:
         for batch_id, beginning, _, _ in found:
             after = f"{self._stream(batch)} AND batch_id >= {int(batch_id)}"
             batch.require_own(
-                f"the table {self.table}, where the sink {self.sink!r} keeps its batches,",
+                f"the table {self.table} of the sink {self.sink!r}",
                 int(batch_id),
                 str(beginning),
                 "delete the records that it and later batches wrote, with their ids (DELETE FROM "  # noqa: S608
@@ -217,13 +203,12 @@ class _Ids:
             )
         return {int(part): int(parts) for _, _, part, parts in found}
 
-    def insertion(self, key: _Key) -> str:
-        batch = key.batch
+    def insertion(self, batch: OutputBatch, part: int, parts: int) -> str:
         return (
             f"INSERT INTO {self.table} "  # noqa: S608 - names that were checked
             "(sink, stream, batch_id, part, parts, batch_time_ms, beginning) "
-            f"VALUES ('{self.sink}', '{_stream_id(batch)}', {batch.batch_id}, {key.part}, "
-            f"{key.parts}, {batch.time_ms}, '{_checked(batch.batch_token, _HEX, 'beginning')}')"
+            f"VALUES ('{self.sink}', '{_stream_id(batch)}', {batch.batch_id}, {part}, "
+            f"{parts}, {batch.time_ms}, '{_checked(batch.batch_token, _HEX, 'batch token')}')"
         )
 
     def deletion(self, batch: OutputBatch, before: int) -> str:
@@ -244,49 +229,46 @@ class _WritePartition:
     def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[int]:
         settle_worker()
         remaining = iter(rows)
-        key = _Key(self.batch, split, self.parts)
-        write_once(self.connect, self.ids, key, self.write, lambda: remaining)
+        self.write_once(split, lambda: remaining)
         deque(remaining, maxlen=0)  # a worker whose input is left unread is not used again
         return iter(())
 
-
-def write_once(
-    connect: Connect, ids: _Ids, key: _Key, write: Write, rows: Callable[[], Iterator[Any]]
-) -> None:
-    """Commit rows and key in one transaction, unless the key is there."""
-    with closing(connect()) as connection, closing(connection.cursor()) as cursor:
-        try:
-            _require_transactions(connection)
-            if key.part in ids.done(cursor, key.batch):
-                return
-            # First, so that another writer of this key waits here for our end, and then fails.
+    def write_once(self, part: int, rows: Callable[[], Iterator[Any]]) -> None:
+        """Commit rows and id in one transaction, unless the id exists."""
+        ids, batch = self.ids, self.batch
+        with closing(self.connect()) as connection, closing(connection.cursor()) as cursor:
             try:
-                cursor.execute(ids.insertion(key))
-            except Exception:
-                connection.rollback()
-                if key.part in ids.done(cursor, key.batch):
+                _require_transactions(connection)
+                if part in ids.done(cursor, batch):
                     return
+                # First, so that another writer of this id waits here for this one, then fails.
+                try:
+                    cursor.execute(ids.insertion(batch, part, self.parts))
+                except Exception:
+                    connection.rollback()
+                    if part in ids.done(cursor, batch):
+                        return
+                    raise
+                self.write(cursor, rows())
+                connection.commit()
+            except BaseException:
+                connection.rollback()
                 raise
-            write(cursor, rows())
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
 
 
 def _require_transactions(connection: Any) -> None:
-    """Refuse a connection that commits by itself, before anything is written."""
-    said = getattr(connection, "autocommit", False)
-    if callable(said):  # it sets, in PyMySQL and mysqlclient, where another method tells
-        said = getattr(connection, "get_autocommit", bool)()
-    commits = said == 1  # True, or as the database says it; that of sqlite3 may be -1
+    """Refuse a connection in autocommit mode, before anything is written."""
+    mode = getattr(connection, "autocommit", False)
+    if callable(mode):  # a setter in PyMySQL and mysqlclient
+        mode = getattr(connection, "get_autocommit", bool)()
+    commits = mode == 1  # True, or the database's 1; sqlite3 may have -1
     if isinstance(connection, sqlite3.Connection):
         is_legacy = getattr(connection, "autocommit", -1) == -1
         commits = commits or (is_legacy and connection.isolation_level is None)
     if commits:
         raise StreamError(
-            "the connection of a TransactionalSink is in autocommit, so rows and batch id would "
-            "not be one transaction; let connect() return a connection that is not"
+            "the connection of a TransactionalSink is in autocommit mode, so rows and batch id "
+            "would not be one transaction; turn autocommit off in connect()"
         )
 
 
@@ -298,7 +280,7 @@ def _connect_of(connect: Connect | str | Path) -> Connect:
 
 
 def _open_sqlite(path: str) -> sqlite3.Connection:
-    # IMMEDIATE: who has to wait does so before it has written anything.
+    # IMMEDIATE: a transaction waits for the lock before it writes, not in the middle.
     return sqlite3.connect(path, timeout=_LOCK_WAIT_S, isolation_level="IMMEDIATE")
 
 
@@ -318,17 +300,10 @@ def _stream_id(batch: OutputBatch) -> str:
 
 
 def _checked(value: str, pattern: re.Pattern[str], what: str) -> str:
-    """Return what is to stand in a statement."""
+    """Return a value that is safe to insert into a statement."""
     if not pattern.fullmatch(value):
-        raise StreamError(f"the {what} {value!r} cannot stand in a database")
+        raise StreamError(
+            f"the {what} of a TransactionalSink has characters that SQL might interpret, got "
+            f"{value!r}"
+        )
     return value
-
-
-def _mixed(batch: OutputBatch, ids: _Ids, done: dict[int, int], parts: int | None = None) -> str:
-    before = max(done.values())
-    now = "is to be written as a whole" if parts is None else f"has {parts} partitions"
-    return (
-        f"batch {batch.batch_id} of the sink {ids.sink!r} is in {ids.table} with {len(done)} of "
-        f"{before} partitions, and now {now}; run it as it was before, or delete its rows there "
-        "and the records that it wrote"
-    )

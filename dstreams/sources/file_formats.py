@@ -1,19 +1,20 @@
-"""How the files of a batch become an RDD: lines, whole files, records of one length, or other."""
+"""Formats of files: lines, whole files, records of a fixed length, or a user function."""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from pyspark import RDD, SparkContext
 
 from dstreams.common.callables import describe, require_arity
-from dstreams.common.configuration import COUNT
+from dstreams.common.settings import COUNT
 from dstreams.errors import InvalidStreamError
 from dstreams.sources.file_listing import FileStamp, local_path, spark_path
-from dstreams.spark.line_ranges import LineRanges, cut
+from dstreams.spark.lines import LineRanges, cut
 
 ReadFiles = Callable[[SparkContext, list[str]], RDD[Any]]
 FormatName = Literal["textFile", "wholeTextFiles", "binaryFiles"]
@@ -23,43 +24,35 @@ _MAX_PARTITION_BYTES = 128 << 20
 _LOCAL_OPEN_BYTES = 1 << 16
 
 
-class FileFormat(Protocol):
-    """What is read of each file."""
+class FileFormat(ABC):
+    """Reads the records of files.
 
+    Attributes:
+        has_partitions_of_files: whether Spark puts only one file into each partition.
+    """
+
+    has_partitions_of_files: ClassVar[bool] = False
+
+    @abstractmethod
     def rdd(self, spark: SparkContext, files: Sequence[FileStamp]) -> RDD[Any]:
-        """Return the records of *files*, of which there is at least one."""
-        ...
+        """Return the records of *files*, at least one."""
 
     def count(self, files: Sequence[FileStamp]) -> int | None:
-        """How many records that is, None where only reading can tell."""
-        ...
+        """Return the number of records, None if only reading can count them."""
+        return None
 
     def refuses(self, file: FileStamp) -> str | None:
-        """Say why a file cannot be read, None when it can as far as its size tells."""
-        ...
-
-    @property
-    def has_partitions_of_files(self) -> bool:
-        """Whether each partition that Spark makes is of one file."""
-        ...
+        """Return the reason why a file of this size cannot be read, None if it can."""
+        return None
 
 
 def file_format(read: object, operation: str) -> FileFormat:
-    """Return the format that a user asked for.
-
-    Args:
-        read: name of a method of SparkContext, or ``f(spark, paths) -> RDD``.
-        operation: who asks, for the message.
+    """Return the format for *read*: a method of SparkContext, or ``f(spark, paths) -> RDD``.
 
     Raises:
-        InvalidStreamError: it is neither.
+        InvalidStreamError: *read* is neither.
     """
-    if isinstance(read, str):
-        if read not in _FORMATS:
-            raise InvalidStreamError(
-                f"read of {operation} is {read!r}; use one of {', '.join(_FORMATS)}, or a function "
-                "f(spark, paths) -> RDD"
-            )
+    if isinstance(read, str) and read in _FORMATS:
         return _FORMATS[read]
     if not callable(read):
         raise InvalidStreamError(
@@ -71,14 +64,10 @@ def file_format(read: object, operation: str) -> FileFormat:
 
 
 def partition_count(files: Sequence[FileStamp], parallelism: int) -> int:
-    """How many partitions *files* are worth: few for many small ones, many for large ones.
+    """Return the number of partitions for files, given the tasks that can run at the same time.
 
-    Args:
-        files: what is read.
-        parallelism: tasks that can run at the same time.
-
-    Semantics: Spark SQL's rule for files (FilePartition.maxSplitBytes), with its defaults: opening
-    a file costs as much as reading 4 MB, and a partition has 128 MB at most.
+    Semantics: Spark SQL's rule (FilePartition.maxSplitBytes) with its defaults: opening a file
+    costs as much as reading 4 MB, and a partition has at most 128 MB.
     """
     total = sum(file.size_bytes + _OPEN_COST_BYTES for file in files)
     share = -(-total // max(1, parallelism))
@@ -86,7 +75,7 @@ def partition_count(files: Sequence[FileStamp], parallelism: int) -> int:
 
 
 @dataclass(frozen=True)
-class TextLines:
+class TextLines(FileFormat):
     """Lines of UTF-8 text."""
 
     has_partitions_of_files: ClassVar[bool] = True
@@ -94,22 +83,13 @@ class TextLines:
     def rdd(self, spark: SparkContext, files: Sequence[FileStamp]) -> RDD[str]:
         return combined(spark.textFile(joined(files)), files)
 
-    def count(self, files: Sequence[FileStamp]) -> int | None:
-        return None
-
-    def refuses(self, file: FileStamp) -> str | None:
-        return None
-
 
 @dataclass(frozen=True)
-class FixedRecords:
-    """Records of one length, as bytes.
-
-    Args:
-        record_bytes: the length.
+class FixedRecords(FileFormat):
+    """Records of *record_bytes* each.
 
     Raises:
-        InvalidStreamError: it is no whole number of at least 1.
+        InvalidStreamError: *record_bytes* is not a positive integer.
     """
 
     has_partitions_of_files: ClassVar[bool] = True
@@ -130,20 +110,14 @@ class FixedRecords:
         if rest == 0:
             return None
         return (
-            f"its {file.size_bytes} bytes are no whole number of records of {self.record_bytes} "
-            f"bytes: the last has {rest}"
+            f"its {file.size_bytes} bytes are not a multiple of the record length, "
+            f"{self.record_bytes} bytes: the last record has {rest}"
         )
 
 
 @dataclass(frozen=True)
-class WholeFiles:
-    """Pairs (path, content), one for each file.
-
-    Args:
-        method: the method of SparkContext: ``wholeTextFiles`` or ``binaryFiles``.
-    """
-
-    has_partitions_of_files: ClassVar[bool] = False
+class WholeFiles(FileFormat):
+    """Pairs (path, content), one for each file, read by *method* of SparkContext."""
 
     method: Literal["wholeTextFiles", "binaryFiles"]
 
@@ -154,20 +128,10 @@ class WholeFiles:
     def count(self, files: Sequence[FileStamp]) -> int | None:
         return len(files)
 
-    def refuses(self, file: FileStamp) -> str | None:
-        return None
-
 
 @dataclass(frozen=True)
-class ByFunction:
-    """Whatever a function makes of the paths.
-
-    Args:
-        func: ``f(spark, paths) -> RDD``, called on the driver.
-        operation: who asks, for the message.
-    """
-
-    has_partitions_of_files: ClassVar[bool] = False
+class ByFunction(FileFormat):
+    """Records that a user function ``f(spark, paths) -> RDD`` reads, called on the driver."""
 
     func: Callable[..., Any]
     operation: str
@@ -180,12 +144,6 @@ class ByFunction:
                 f"got {type(made).__name__}"
             )
         return made
-
-    def count(self, files: Sequence[FileStamp]) -> int | None:
-        return None
-
-    def refuses(self, file: FileStamp) -> str | None:
-        return None
 
 
 TEXT_LINES = TextLines()
@@ -205,15 +163,9 @@ def line_ranges(
 ) -> LineRanges | None:
     """Divide the lines of files among tasks that read them without the JVM.
 
-    Args:
-        files: what is read, as far as it is now.
-        compressed_endings: how names end of files that have to be decompressed.
-        parallelism: tasks that can run at the same time.
-        skips_missing: whether files that vanish are passed over.
-
     Returns:
-        None where the JVM must read: a file is compressed, has checksums of Hadoop's, is on another
-        file system, or cannot be looked at.
+        None if the JVM must read: a file is compressed, has a checksum of Hadoop, is on another
+        file system, or is not accessible.
     """
     now = []
     for file in files:
@@ -235,11 +187,11 @@ def line_ranges(
 
 
 def joined(files: Sequence[FileStamp]) -> str:
-    """Write the paths of files as ``SparkContext.textFile`` takes them."""
+    """Return the paths of files as an argument of ``SparkContext.textFile``."""
     return ",".join(spark_path(file.path) for file in files)
 
 
 def combined(rdd: RDD[Any], files: Sequence[FileStamp]) -> RDD[Any]:
-    """Read several small files in one task: Spark makes a task for each."""
+    """Coalesce partitions of small files: Spark creates a task for each file."""
     wanted = partition_count(files, rdd.context.defaultParallelism)
     return rdd.coalesce(wanted) if wanted < rdd.getNumPartitions() else rdd

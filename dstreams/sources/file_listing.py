@@ -1,14 +1,13 @@
-"""Files of a directory, their times and sizes, here or on any file system of Hadoop's.
-
-A listing is not recursive, and leaves out what is no file.
-"""
+"""Listings of the files in a directory, local or on any file system of Hadoop."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from py4j.protocol import Py4JJavaError
@@ -23,13 +22,7 @@ _WILDCARDS = frozenset("*?[]{}\\")
 
 
 class FileStamp(NamedTuple):
-    """A file as a listing shows it.
-
-    Args:
-        path: path or URL.
-        modified_ms: modification time.
-        size_bytes: size.
-    """
+    """A listed file: its path or URL, modification time and size."""
 
     path: str
     modified_ms: int
@@ -42,55 +35,67 @@ def stamps_in(facts: Mapping[str, Any], key: str = INPUT_FILES) -> tuple[FileSta
 
 
 class FileListing(Protocol):
-    """A place where files appear."""
+    """A directory, or the directories that match a pattern."""
 
     def files(self) -> dict[str, FileStamp] | None:
-        """List the files by path, None when there is no such directory.
+        """Return the files by path, None if the directory does not exist.
 
         Raises:
-            SourceError: the place is no directory, or cannot be listed.
+            SourceError: it is not a directory, or cannot be listed.
         """
         ...
 
     def inside(self, name: str) -> FileListing | None:
-        """Return the directory of that name in this one, None where this is a pattern."""
+        """Return a subdirectory, None if this is a pattern."""
         ...
 
     def read(self, path: str) -> bytes:
         """Return the content of a small file that was listed.
 
         Raises:
-            FileNotFoundError: it is gone.
+            FileNotFoundError: the file was deleted.
+        """
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file that was listed; raise OSError or Java's error if that fails."""
+        ...
+
+    def move(self, path: str, directory: str) -> None:
+        """Move a file that was listed to its path below a directory on the same file system.
+
+        Raises OSError or Java's error if that fails, and FileExistsError if the target exists.
         """
         ...
 
 
-def open_listing(directory: str, spark: SparkContext) -> FileListing:
-    """Choose how to list *directory*: a path, a URL, or a pattern of Hadoop's for several.
+def open_listing(directory: str, spark: SparkContext, *, is_recursive: bool = False) -> FileListing:
+    """Return the listing of a path, a URL, or a Hadoop pattern that matches several directories.
 
-    A path without a scheme is on the file system that Spark's configuration makes the default.
+    A path without a scheme is on the default file system of Spark's configuration. *is_recursive*:
+    with the files of all subdirectories that are not hidden.
     """
     path = local_path(directory)
     has_scheme = ":" in directory.partition("/")[0]
     if path is None and not has_scheme and _is_local_by_default(spark):
         path = os.path.abspath(directory)
     if path is not None and (_WILDCARDS.isdisjoint(path) or os.path.isdir(path)):
-        return LocalDirectory(path)
-    return HadoopDirectories(directory, spark)
+        return LocalDirectory(path, is_recursive=is_recursive)
+    return HadoopDirectories(directory, spark, is_recursive=is_recursive)
 
 
 def has_wildcards(directory: str) -> bool:
-    """Whether it may be a pattern, for several directories."""
+    """Return whether *directory* may be a pattern."""
     return not _WILDCARDS.isdisjoint(directory)
 
 
 def before_wildcards(directory: str) -> str:
-    """Return what all paths that a pattern stands for begin with."""
+    """Return the prefix of all paths that match a pattern."""
     return directory[: next((at for at, sign in enumerate(directory) if sign in _WILDCARDS), None)]
 
 
 def local_path(directory: str) -> str | None:
-    """Return the path in a ``file:`` URL, None for anything else.
+    """Return the path of a ``file:`` URL, None for anything else.
 
     Raises:
         InvalidStreamError: the URL names another host, or is relative.
@@ -108,8 +113,8 @@ def local_path(directory: str) -> str | None:
 def spark_path(path: str) -> str:
     r"""Write *path* so that ``SparkContext.textFile`` reads exactly that file.
 
-    ``textFile`` splits at commas outside of braces and takes the rest for patterns, so a comma is
-    written ``{\,}`` and each character of a pattern behind a backslash.
+    ``textFile`` splits at commas outside of braces and expands patterns, so a comma is written
+    ``{\,}`` and each wildcard gets a backslash.
     """
     return "".join(
         r"{\,}" if letter == "," else f"\\{letter}" if letter in _WILDCARDS else letter
@@ -118,10 +123,11 @@ def spark_path(path: str) -> str:
 
 
 class LocalDirectory:
-    """A directory of this machine, which the workers must see under the same path."""
+    """A local directory, which the workers must see under the same path."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_recursive: bool = False) -> None:
         self._path = path
+        self._is_recursive = is_recursive
 
     def files(self) -> dict[str, FileStamp] | None:
         if ":" in self._path:
@@ -130,8 +136,7 @@ class LocalDirectory:
                 "cannot open; rename it"
             )
         try:
-            with os.scandir(self._path) as entries:
-                return {stamp.path: stamp for stamp in _local_files(entries)}
+            return {stamp.path: stamp for stamp in self._list(self._path)}
         except FileNotFoundError:
             return None
         except NotADirectoryError as error:
@@ -146,20 +151,45 @@ class LocalDirectory:
         with open(path.removeprefix("file://"), "rb") as file:
             return file.read()
 
+    def delete(self, path: str) -> None:
+        os.unlink(path.removeprefix("file://"))
+
+    def move(self, path: str, directory: str) -> None:
+        source = path.removeprefix("file://")
+        target = f"{(local_path(directory) or os.path.abspath(directory)).rstrip('/')}{source}"
+        if os.path.exists(target):
+            raise FileExistsError(f"{target} exists")
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.move(source, target)
+
+    def _list(self, directory: str) -> Iterator[FileStamp]:
+        below = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if self._is_recursive and entry.name[0] not in "._" and entry.is_dir():
+                    below.append(entry.path)
+                    continue
+                stamp = _local_file(entry)
+                if stamp is not None:
+                    yield stamp
+        for path in below:
+            with suppress(FileNotFoundError):  # deleted since the listing
+                yield from self._list(path)
+
 
 class HadoopDirectories:
-    """The directories that match a pattern, on the file system that Spark finds for it.
+    """The directories that match a pattern, on any file system of Hadoop.
 
-    A hidden directory, whose name begins with a dot or an underscore, matches where the pattern
-    spells that: to others it is one that somebody is still writing, or no data. The log names those
-    that are left out, once. Each file costs a few calls into the JVM, so
-    thousands of files in a directory cost a good part of a second in each batch.
+    A hidden directory, whose name begins with a dot or an underscore, only matches if the pattern
+    spells that character. Skipped directories are logged once. Each file costs a few calls into the
+    JVM, so thousands of files cost a considerable part of a second in each batch.
     """
 
-    def __init__(self, pattern: str, spark: SparkContext) -> None:
+    def __init__(self, pattern: str, spark: SparkContext, *, is_recursive: bool = False) -> None:
         self._pattern = pattern
         self._spark = spark
-        self._left_out: set[str] = set()
+        self._is_recursive = is_recursive
+        self._skipped: set[str] = set()
 
     def files(self) -> dict[str, FileStamp] | None:
         try:
@@ -174,9 +204,7 @@ class HadoopDirectories:
         return HadoopDirectories(f"{self._pattern.rstrip('/')}/{name}", self._spark)
 
     def read(self, path: str) -> bytes:
-        jvm: Any = self._spark._jvm
-        file = jvm.org.apache.hadoop.fs.Path(path)
-        files = file.getFileSystem(self._spark._jsc.hadoopConfiguration())
+        file, files = self._file(path)
         try:
             stream = files.open(file)
         except Py4JJavaError as error:
@@ -184,14 +212,32 @@ class HadoopDirectories:
                 raise
             raise FileNotFoundError(path) from error
         try:
+            jvm: Any = self._spark._jvm
             return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
 
-    def _list(self) -> dict[str, FileStamp] | None:
+    def delete(self, path: str) -> None:
+        file, files = self._file(path)
+        files.delete(file, False)
+
+    def move(self, path: str, directory: str) -> None:
+        file, files = self._file(path)
+        target, _ = self._file(f"{directory.rstrip('/')}{file.toUri().getPath()}")
+        files.mkdirs(target.getParent())
+        if files.exists(target):
+            raise FileExistsError(f"{target.toString()} exists")
+        if not files.rename(file, target):
+            raise OSError(f"it could not be renamed to {target.toString()}")
+
+    def _file(self, path: str) -> tuple[Any, Any]:
+        """Return the path as Hadoop has it, and its file system."""
         jvm: Any = self._spark._jvm
-        path = jvm.org.apache.hadoop.fs.Path(self._pattern)
-        files = path.getFileSystem(self._spark._jsc.hadoopConfiguration())
+        file = jvm.org.apache.hadoop.fs.Path(path)
+        return file, file.getFileSystem(self._spark._jsc.hadoopConfiguration())
+
+    def _list(self) -> dict[str, FileStamp] | None:
+        path, files = self._file(self._pattern)
         found = list(files.globStatus(path) or ())
         if not _WILDCARDS.isdisjoint(self._pattern):
             found = self._visible([status for status in found if status.isDirectory()])
@@ -202,13 +248,19 @@ class HadoopDirectories:
         stamps = (
             FileStamp(child.getPath().toString(), child.getModificationTime(), child.getLen())
             for status in found
-            for child in files.listStatus(status.getPath())
-            if child.isFile()
+            for child in self._below(files, status.getPath())
         )
         return {stamp.path: stamp for stamp in stamps}
 
+    def _below(self, files: Any, directory: Any) -> Iterator[Any]:
+        for child in files.listStatus(directory):
+            if child.isFile():
+                yield child
+            elif self._is_recursive and child.getPath().getName()[0] not in "._":
+                yield from self._below(files, child.getPath())
+
     def _visible(self, directories: list[Any]) -> list[Any]:
-        """Leave out hidden directories that the pattern does not spell, and say so."""
+        """Remove hidden directories that the pattern does not spell; log them."""
         spelled = re.split(r"[{,\[\\]", self._pattern.rstrip("/").rpartition("/")[2])
         hidden, visible = set(), []
         for status in directories:
@@ -218,15 +270,15 @@ class HadoopDirectories:
                 hidden.add(status.getPath().toString())
             else:
                 visible.append(status)
-        for path in sorted(hidden - self._left_out):
-            # Spark reads them: a program that was written for it would miss their files.
+        for path in sorted(hidden - self._skipped):
+            # Spark reads them, so a program that was written for Spark would miss their files.
             logger.warning(
-                "left out the directory %s, which is hidden and matches %s; to have it, let the "
-                "last part of the pattern begin as its name does",
+                "skipped the hidden directory %s, which matches %s; to read it, begin the last "
+                "part of the pattern with the first character of its name",
                 path,
                 self._pattern,
             )
-        self._left_out = hidden
+        self._skipped = hidden
         return visible
 
 
@@ -235,16 +287,15 @@ def _is_local_by_default(spark: SparkContext) -> bool:
     return str(default).startswith("file:")
 
 
-def _local_files(entries: Iterator[os.DirEntry[str]]) -> Iterator[FileStamp]:
-    for entry in entries:
-        try:
-            if entry.is_file():
-                status = entry.stat()
-                modified_ms = status.st_mtime_ns // 1_000_000
-                yield FileStamp(f"file://{entry.path}", modified_ms, status.st_size)
-        except OSError:
-            # Deleted since it was listed, or a link to itself: no file to read.
-            continue
+def _local_file(entry: os.DirEntry[str]) -> FileStamp | None:
+    try:
+        if entry.is_file():
+            status = entry.stat()
+            modified_ms = status.st_mtime_ns // 1_000_000
+            return FileStamp(f"file://{entry.path}", modified_ms, status.st_size)
+    except OSError:
+        pass  # deleted since the listing, or a link to itself
+    return None
 
 
 def _not_a_directory(path: str) -> str:
@@ -254,5 +305,5 @@ def _not_a_directory(path: str) -> str:
 def _cannot_list(path: str, reason: Any) -> str:
     return (
         f"directory {path!r} cannot be listed: {reason}; "
-        "a file stream needs permission to read it and to look into it"
+        "a file stream needs permission to read and to search it"
     )

@@ -1,4 +1,4 @@
-"""Reading the files of batches: those that a plan names, whatever has become of them meanwhile."""
+"""Read the files that the plans of batches name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dstreams.sources.file_listing import FileStamp, stamps_in
 from dstreams.sources.source import InputDescription, PlannedInput, SourceEnvironment, SourceReader
 from dstreams.spark.failures import summarize
 from dstreams.spark.jvm import compressed_endings, lines_later, passing_over_missing_files
-from dstreams.spark.line_ranges import LineRanges
+from dstreams.spark.lines import LineRanges
 
 logger = logging.getLogger(__name__)
 
@@ -30,14 +30,9 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(//[^/]*)?")
 
 
 class FileReader(SourceReader):
-    """Reads the files that plans name; which ones a batch has, subclasses say.
+    """The base of readers of files; subclasses choose the files of a batch.
 
-    An offset counts the batches that had files, and the facts of a plan name its files.
-
-    Args:
-        name: of the source.
-        format: what is read of each file.
-        environment: where it runs.
+    An offset counts the batches with files, and the facts of a plan name its files.
     """
 
     input_can_vanish = True
@@ -64,15 +59,7 @@ class FileReader(SourceReader):
         more: Mapping[str, Any] | None = None,
         waiting: int = 0,
     ) -> PlannedInput:
-        """Return the plan of a batch with these files.
-
-        Args:
-            time_ms: time of the batch.
-            start: offset after which it reads.
-            files: its files.
-            more: what else the begin record has to say of them.
-            waiting: files that later batches have.
-        """
+        """Return the plan of a batch with these files, *more* facts, and *waiting* for later."""
         wait = f"; {waiting} more wait" if waiting else ""
         if not files:
             return PlannedInput(time_ms, start, start, description=f"no new files{wait}")
@@ -83,7 +70,7 @@ class FileReader(SourceReader):
         return self._last
 
     def _not_begun(self, start: Any, time_ms: int) -> PlannedInput | None:
-        """Return the last plan with files again where no batch was begun with it."""
+        """Return the last plan with files if its batch was not begun."""
         is_begun = self._last is None or self._last.start != start
         return None if is_begun or self._last is None else replace(self._last, time_ms=time_ms)
 
@@ -91,7 +78,7 @@ class FileReader(SourceReader):
         """Return the records of the files of a plan.
 
         Raises:
-            MissingInputError: a file cannot be opened, because it was deleted for example.
+            MissingInputError: a file cannot be opened, for example because it was deleted.
         """
         files = self._there(planned)
         if not files:
@@ -109,7 +96,7 @@ class FileReader(SourceReader):
         try:
             with passing_over_missing_files(self._spark, is_wanted=passes_over):
                 rdd = self._format.rdd(self._spark, files)
-                partitions = rdd.getNumPartitions()  # looks at each file
+                partitions = rdd.getNumPartitions()  # opens each file
         except (Py4JJavaError, OSError) as error:
             remedy = "" if self._is_ignoring else f"; {_remedy()}"
             raise MissingInputError(
@@ -117,35 +104,35 @@ class FileReader(SourceReader):
                 f"{remedy}"
             ) from error
         if partitions == 0 and passes_over and any(file.size_bytes for file in files):
-            # Spark then has passed over all of them, the ones that are there too.
+            # Spark has then skipped all files, including those that exist.
             raise MissingInputError(
-                f"{of_batch} vanished while they were opened; it has {described(files)}, and "
-                "which are there is looked at again when it is read again"
+                f"{of_batch} vanished while they were opened; it has {described(files)}; run the "
+                "batch again to read those that exist"
             )
         return rdd
 
     def _lines(
         self, planned: PlannedInput, files: Sequence[FileStamp], passes_over: bool
     ) -> RDD[str]:
-        """Return lines that say where they are in the files, for workers that read them there.
+        """Return lines with their ranges in the files, so that workers can read them directly.
 
-        Where somebody has asked for that before, the JVM makes no RDD before it is needed.
+        Once ranges were requested, the JVM creates an RDD only if it is needed.
         """
 
-        def where() -> LineRanges | None:
+        def find() -> LineRanges | None:
             compressed = self._compressed_endings
             if compressed is None:
                 return None
             return line_ranges(files, compressed, self._spark.defaultParallelism, passes_over)
 
-        def asked() -> LineRanges | None:
+        def request() -> LineRanges | None:
             self._are_read_by_workers = True
-            return ranges or where()
+            return ranges or find()
 
         make = partial(self._made, planned, files, passes_over)
-        ranges = where() if self._are_read_by_workers else None
+        ranges = find() if self._are_read_by_workers else None
         lines: Any = make() if ranges is None else lines_later(self._spark, make)
-        lines.line_ranges = asked
+        lines.line_ranges = request
         return lines  # type: ignore[no-any-return]
 
     @cached_property
@@ -153,22 +140,22 @@ class FileReader(SourceReader):
         return compressed_endings(self._spark)
 
     def after_batch_info(self, planned: PlannedInput) -> InputDescription:
-        """Say which files of a batch were skipped, or vanished while it ran; so does the log.
+        """Describe and log the files that were skipped or vanished while the batch ran.
 
-        Only where a setting lets files vanish; else the batch has failed.
+        Only if missing files are ignored; otherwise the batch has failed.
         """
         if not self._is_ignoring or planned.start == planned.end:
             return InputDescription()
         try:
             vanished = self._missing(self._read.get(planned.end, (0, ()))[1])
         except SourceError:
-            vanished = ()  # the next batch meets that
+            vanished = ()  # the next batch reports that
         skipped = self._skipped.pop(planned.end, ())
         noticed = ""
         if vanished:
             logger.warning(
-                "%s: %d files of the batch at %d ms vanished while it ran, and were skipped where "
-                "they had not been read: %s",
+                "%s: %d files of the batch at %d ms vanished while it ran; skipped those not read "
+                "yet: %s",
                 self._name,
                 len(vanished),
                 planned.time_ms,
@@ -180,7 +167,7 @@ class FileReader(SourceReader):
         return InputDescription(noticed)
 
     def error_hint(self, failure: str) -> str | None:
-        """Say of which batch a file is that a job could not find, and what to do."""
+        """Return the batch of a file that a job could not find, and the remedy."""
         for time_ms, files in self._read.values():
             path = vanished_file(failure, [file.path for file in files])
             if path is not None:
@@ -188,13 +175,13 @@ class FileReader(SourceReader):
         return None
 
     def _there(self, planned: PlannedInput) -> tuple[FileStamp, ...]:
-        """The files of a plan; where a setting lets files vanish, those that are there."""
+        """Return the files of a plan; only existing ones if missing files are ignored."""
         files = stamps_in(planned.facts)
         missing = self._missing(files) if self._is_ignoring else ()
         if missing:
             self._skipped[planned.end] = missing
             logger.warning(
-                "%s: skipped %d files of the batch at %d ms that are not there any more: %s",
+                "%s: skipped %d missing files of the batch at %d ms: %s",
                 self._name,
                 len(missing),
                 planned.time_ms,
@@ -207,40 +194,35 @@ class FileReader(SourceReader):
         return tuple(file for file in files if file.path not in listed)
 
     def release(self, end: Any) -> None:
-        """Forget which files batches have read; they stay where they are."""
-        # A copy: another thread may read for a batch meanwhile.
+        """Forget the files that batches have read."""
+        # Copied, because another thread may read for a batch.
         for number in tuple(self._read):
             if number <= int(end or 0):
                 del self._read[number]
 
 
 def vanished_file(failure: str, paths: Iterable[str]) -> str | None:
-    """Return which of some files it is that a job could not find, None where it is none of them.
-
-    Args:
-        failure: what the error of the job says.
-        paths: of the files.
-    """
+    """Return the path that a job could not find according to its error, None if it is another."""
     if not any(error in failure for error in ("java.io.FileNotFoundException", _NOT_FOUND)):
         return None
     for path in paths:
-        name = re.escape(_SCHEME.sub("", path))  # not all file systems name more of it
+        name = re.escape(_SCHEME.sub("", path))  # not all file systems report the scheme
         if re.search(rf"{name}(?=[\s,;:)]|$)", failure):
             return path
     return None
 
 
 def described(files: Sequence[FileStamp]) -> str:
-    """Name the first few of many files, without their directories."""
+    """Return the names of the first few files, without their directories."""
     return some_names([file.path.rpartition("/")[2] for file in files])
 
 
 def some_names(names: Sequence[str]) -> str:
-    """Name the first few of many."""
+    """Return the first few of many names."""
     more = len(names) - _NAMES_IN_MESSAGE
     shown = ", ".join(names[:_NAMES_IN_MESSAGE])
     return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _remedy() -> str:
-    return f"put it back, or go on without its records with {IGNORE_MISSING_FILES}=true"
+    return f"put it back, or continue without its records with {IGNORE_MISSING_FILES}=true"

@@ -1,4 +1,4 @@
-"""Which files of a listing a batch reads: decided from names, times and what was taken before."""
+"""The selection of files for a batch, by names, times and earlier batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from checkpoint import INPUT_END, INPUT_FILES, InputPast
 from dstreams.sources.file_listing import FileStamp, stamps_in
 
 SETTLED = "settled_ms"
-"""Fact of a batch with files: what has appeared up to then was taken."""
+"""Fact of a batch with files: all files that appeared until this time were read."""
 
 _NEW_SINCE, _BEFORE = "new_since_ms", "there_before"
 
@@ -21,17 +21,17 @@ Listing = Mapping[str, FileStamp]
 
 @dataclass(frozen=True)
 class FileRules:
-    """What makes a file count.
+    """Rules for the files that a stream reads.
 
     Args:
         batch_ms: batch duration.
-        window_ms: how long a file that has vanished is remembered, and how old a new file may be
-            where *max_age_ms* does not say.
-        max_age_ms: how old a file may be when it is first seen, by its modification time. None:
-            Spark's rule, for which a file is also not there before its modification time.
-        max_files: files in a batch at most, None for no limit.
-        accepts: says of a path whether its file is wanted; asked once.
-        refuses: says why a file that would be taken cannot be read, None when it can.
+        window_ms: time for which a vanished file is remembered, and the maximum age of a new file
+            if *max_age_ms* is None.
+        max_age_ms: maximum age of a file when it is first listed, by its modification time. None
+            for Spark's rule, by which a batch also ignores files with a later modification time.
+        max_files: maximum number of files in a batch, None if unlimited.
+        accepts: filter of paths; called once for each file.
+        refuses: returns the reason why a selected file cannot be read, None if it can.
     """
 
     batch_ms: int
@@ -46,14 +46,14 @@ class Selection(NamedTuple):
     """The decision for one batch.
 
     Args:
-        files: what it reads, in that order, oldest first.
-        settled_ms: what has appeared up to then was taken, now or before; older than the batch
-            where files have to wait.
-        waiting: files that later batches will take, because this one has as many as it may.
-        ignored: reason by path, for files that will not be taken; each is named once.
-        unfinished: the same for names that other programs write under, until they have finished.
-        changed: files that were taken and have been changed since; each is named once.
-        refused: reason by path, for files that would have been taken and cannot be read.
+        files: files of the batch, oldest first.
+        settled_ms: all files that appeared until this time were read; earlier than the batch time
+            if files wait.
+        waiting: files for later batches, because this one has reached its limit.
+        ignored: reasons by path of files that will not be read; each is reported once.
+        unfinished: the same for names that mark files which are still being written.
+        changed: files that changed after they were read; each is reported once.
+        refused: reasons by path of selected files that cannot be read.
     """
 
     files: tuple[FileStamp, ...]
@@ -66,28 +66,28 @@ class Selection(NamedTuple):
 
 
 class FileSelection:
-    """Takes each file into one batch, also over restarts.
+    """Selects each file for exactly one batch, also across restarts.
 
-    By default, as in Spark, a file counts by its modification time when it is first seen::
+    By default, as in Spark, the modification time decides when a file is first listed::
 
         not new        ( t - window ..................... t ]        future
-        ignored        taken, unless taken before                    a later batch decides
+        ignored        read, unless read before                      a later batch decides
 
-    The lower bound is never below the time since which files are new, and where listings were
-    missing, as after a restart, the window begins before the gap. With a maximum age, a file counts
-    if it was not there at the start and is not older than that, whatever else its time says.
+    The lower bound is at least *new_since_ms*. After a gap in the listings, such as a restart, the
+    window begins before the gap. With a maximum age, a file is read if it was not listed at the
+    start and is not older.
 
-    Files are as old as the clock says. Where batch times are ahead of it, because it was set back,
-    the lower bounds are earlier by as much; so is the time since which files are new, once a
-    listing of this run has shown which ones were there before.
+    The age of a file is measured by the clock. If batch times are ahead of the clock, because it
+    was set back, the lower bounds are earlier by the same amount. So is *new_since_ms*, once this
+    run has listed the files that existed before.
 
-    What was taken is remembered as long as it is listed, and then for a window more.
+    Files that were read are remembered while they are listed, and for one more window.
 
     Args:
-        rules: what makes a file count.
-        new_since_ms: files modified up to then are not new.
-        settled_ms: what has appeared up to then was taken, or does not count.
-        there_before: files that were there at the start and do not count.
+        rules: rules for files.
+        new_since_ms: files modified until this time are not new.
+        settled_ms: all files that appeared until this time were read or do not count.
+        there_before: files that existed at the start and do not count.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FileSelection:
 
     @classmethod
     def resumed(cls, rules: FileRules, past: InputPast) -> FileSelection:
-        """Go on from what an earlier run has written down, of which there is a snapshot."""
+        """Return the selection of an earlier run, from its snapshot and later batches."""
         facts = past.facts or {}
         before = stamps_in(facts, _BEFORE)
         selection = cls(rules, facts[_NEW_SINCE], facts[SETTLED], before)
@@ -123,12 +123,12 @@ class FileSelection:
         return selection
 
     def select(self, listing: Listing, batch_time_ms: int, ahead_ms: int = 0) -> Selection:
-        """Decide about the files of a listing; nothing is taken until :meth:`take`.
+        """Select files of a listing; :meth:`take` marks them as read.
 
         Args:
-            listing: the files that are there.
-            batch_time_ms: not before that of the last call.
-            ahead_ms: how far that is ahead of the clock, in whole batch durations.
+            listing: the files that exist.
+            batch_time_ms: the batch time, not before that of the last call.
+            ahead_ms: its distance ahead of the clock, in whole batch durations.
         """
         self.expect(batch_time_ms)
         self._forget(listing, batch_time_ms)
@@ -171,18 +171,12 @@ class FileSelection:
         )
 
     def expect(self, batch_time_ms: int) -> None:
-        """Say that a batch is due: what comes after the one before it is not too old any more."""
+        """Note that a batch is due: files that appear after the previous batch are not too old."""
         if self._seen_upto_ms is None:
             self._seen_upto_ms = batch_time_ms - self._rules.batch_ms
 
     def take(self, selection: Selection, batch_time_ms: int, end: int | None) -> None:
-        """Make a decision count, before the next one.
-
-        Args:
-            selection: the decision.
-            batch_time_ms: the batch that it is for.
-            end: offset of that batch.
-        """
+        """Mark the files of a selection as read by the batch that ends at an offset."""
         if selection.files:
             self._remember(selection.files, selection.settled_ms, int(end or 0))
         self._waiting = {stamp.path for stamp in selection.waiting}
@@ -191,11 +185,11 @@ class FileSelection:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether files wait because batches had as many as they may."""
+        """Whether files wait because batches have reached their limit."""
         return bool(self._waiting)
 
     def has_new(self, listing: Listing) -> bool:
-        """Whether a listing has files that nothing was decided about."""
+        """Return whether a listing has files without a decision."""
         return any(
             path not in self._taken
             and self._ignored.get(path, _UNKNOWN) not in (stamp, None)
@@ -204,7 +198,7 @@ class FileSelection:
         )
 
     def snapshot(self, end: int | None) -> dict[str, object]:
-        """Say what was taken up to an offset, as far as it is remembered."""
+        """Return the remembered files up to an offset, as JSON."""
         upto = int(end or 0)
         before = (stamp for stamp in self._there_before if self._ignored.get(stamp.path) == stamp)
         return {
@@ -215,14 +209,14 @@ class FileSelection:
         }
 
     def retire(self, end: int | None) -> None:
-        """Forget what is known of single batches up to an offset but of the newest of them."""
+        """Forget the batches up to an offset except for the newest of them."""
         known = sorted(number for number in self._settled if number <= int(end or 0))
         for number in known[:-1]:
             del self._settled[number]
 
     @property
     def taken_count(self) -> int:
-        """How many files are remembered as taken."""
+        """Number of files that are remembered as read."""
         return len(self._taken)
 
     def _remember(self, files: Iterable[FileStamp], settled_ms: int, end: int) -> None:
@@ -230,7 +224,7 @@ class FileSelection:
         self._settled[end] = settled_ms
 
     def _forget(self, listing: Listing, time_ms: int) -> None:
-        """Drop what is not listed any more: at once, but what was taken after a window only."""
+        """Forget files that are not listed any more; those that were read, after a window."""
         self._waiting.intersection_update(listing)
         for path in self._ignored.keys() - listing.keys():
             del self._ignored[path]
@@ -242,7 +236,7 @@ class FileSelection:
                 self._changed.discard(path)
 
     def _after_ms(self, time_ms: int, ahead_ms: int) -> int:
-        """Files modified up to then are not new, or too old."""
+        """Return the time until which modified files are too old or not new."""
         rules = self._rules
         age_ms = rules.window_ms if rules.max_age_ms is None else rules.max_age_ms
         whole_ms = -(-age_ms // rules.batch_ms) * rules.batch_ms
@@ -253,7 +247,7 @@ class FileSelection:
         return max(self._new_since_ms - (ahead_ms if self._has_decided else 0), oldest_ms)
 
     def _unwanted(self, stamp: FileStamp, after_ms: int) -> str | None:
-        """Say why a file does not count, ``""`` where its owner knows; None when it does."""
+        """Return the reason to ignore a file, ``""`` for the filter; None if it counts."""
         if stamp.modified_ms <= after_ms:
             return self._age(stamp.modified_ms, after_ms)
         if self._rules.accepts is not None and not self._rules.accepts(stamp.path):
@@ -262,7 +256,7 @@ class FileSelection:
         if ":" in name:
             return "a colon in the name, which Hadoop's file systems cannot open"
         if not name.isascii() and _is_undecodable(name):
-            return "a name that is no UTF-8, which Spark cannot be told"
+            return "a name that is not UTF-8, which cannot be passed to Spark"
         return None
 
     def _refusal(self, stamp: FileStamp) -> str | None:
@@ -272,15 +266,15 @@ class FileSelection:
         reason = f"modified at {_utc(modified_ms)}, which is not after {_utc(after_ms)}"
         is_old = self._rules.max_age_ms is not None or after_ms > self._new_since_ms
         if is_old:
-            return f"{reason}: too old; to have it, raise maxFileAge"
-        return f"{reason}: there before; to have it, say newFilesOnly=False"
+            return f"{reason}: too old; to read it, raise maxFileAge"
+        return f"{reason}: not new; to read it, set newFilesOnly=False"
 
 
 _UNKNOWN = FileStamp("", 0, -1)
 
 
 def _unfinished(path: str) -> str | None:
-    """Say which convention a name follows that means "not finished, or not data"."""
+    """Return the reason why a name marks a file as unfinished or not data, None otherwise."""
     name = path.rpartition("/")[2]
     if name.startswith((".", "_")):
         return f"name begins with {name[0]}"

@@ -1,4 +1,4 @@
-"""New files of a directory as a source: each file in one batch."""
+"""New files of a directory as a source; each file is in exactly one batch."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ _ALWAYS_MS = -(1 << 62)
 class FileSource(Source):
     """Records of the files that appear in *directory*, each file in one batch.
 
-    Write a file elsewhere on the same file system, or under a name that is left out, and move it in
-    when it is complete: one that is still being written is read as far as it is. Left out are
-    directories inside, and names that begin with ``.`` or ``_`` or end in ``._COPYING_`` or
-    ``.tmp``. A file is taken once, even if it changes later; the log says so.
+    Write a file elsewhere on the same file system, or under a skipped name, and move it in when it
+    is complete: a file that is still being written is read up to its current end. Subdirectories
+    are skipped, and names that begin with ``.`` or ``_`` or end in ``._COPYING_`` or ``.tmp``. A
+    file is read once, even if it changes later; the change is logged.
 
-    By default the modification time decides whether a file is new, as in Spark, and one that is
-    older than the remember window (``spark.streaming.fileStream.minRememberDuration``, rounded up
-    to whole batches) when it appears is ignored; the log says so. With *max_age_ms* only files that
-    were there when the stream started are not new, and a file may be as old as that.
+    By default, as in Spark, the modification time decides whether a file is new. A file that is
+    older than the remember window when it appears is ignored and logged. The window is
+    ``spark.streaming.fileStream.minRememberDuration``, rounded up to whole batches. With
+    *max_age_ms*, a file is new if it did not exist at the start and is not older than that.
 
-    With a checkpoint directory the begin record of a batch names its files.
+    With a checkpoint directory, the begin record of a batch names its files.
 
     Args:
-        directory: path, URL, or pattern of Hadoop's (``*``, ``?``, ``[a-c]``, ``{a,b}``, and ``\\``
-            before a character that is meant). It may appear after the start.
+        directory: path, URL, or Hadoop pattern (``*``, ``?``, ``[a-c]``, ``{a,b}``, and ``\\`` to
+            escape a character). It may appear after the start.
         operation: method that created the stream.
-        format: what is read of each file.
-        filter: says of the path of a file, as listed, whether it is wanted; None for all.
-        new_since_ms: files modified up to this time are not new; None: all files are. Spark takes
-            the time at which the stream was defined.
-        max_files: files in a batch at most, None for what the settings say.
-        max_age_ms: how old a file may be when it appears, None for what the settings say.
+        format: format of the files.
+        filter: ``f(path) -> bool`` that selects files; None for all.
+        new_since_ms: files modified until this time are not new; None if all files are new. Spark
+            uses the time at which the stream was defined.
+        max_files: maximum number of files in a batch; None if unlimited.
+        max_age_ms: maximum age of a file when it appears; None for the setting.
 
     Raises:
-        InvalidStreamError: *directory* is no text, or a URL that can be no directory; *filter* does
-            not take a path.
+        InvalidStreamError: *directory* is not a string, or a URL that is not a directory; *filter*
+            does not take one argument.
 
-    Semantics: Spark's FileInputDStream. Unlike there a failed listing fails the batch, loudly; a
-    later batch takes its files.
+    Semantics: Spark's FileInputDStream, except that a failed listing fails the batch; a later batch
+    reads its files.
     """
 
     directory: str
@@ -92,7 +92,7 @@ class FileSource(Source):
 
     @property
     def place(self) -> str:
-        """Where the files are: their paths say which ones were read."""
+        """The directory of the files, whose paths are recorded as read."""
         path = local_path(self.directory) or self.directory
         is_plain = path.startswith("/") or ":" not in path.partition("/")[0]
         return os.path.abspath(path) if is_plain and not has_wildcards(path) else self.directory
@@ -101,10 +101,10 @@ class FileSource(Source):
         return NewFilesReader(self, environment)
 
     def accepts(self, path: str) -> bool:
-        """Ask the filter.
+        """Return whether the filter accepts a path.
 
         Raises:
-            SourceError: it failed.
+            SourceError: the filter failed.
         """
         if self.filter is None:
             return True
@@ -117,7 +117,7 @@ class FileSource(Source):
             ) from error
 
     def rules(self, settings: Settings, batch_ms: int) -> FileRules:
-        """What makes a file count."""
+        """Return the rules for files."""
         max_age_ms, max_files = self.max_age_ms, self.max_files
         return FileRules(
             batch_ms=batch_ms,
@@ -130,9 +130,9 @@ class FileSource(Source):
 
 
 class NewFilesReader(FileReader):
-    """Lists at each plan; the plan names the files, and Spark reads them when the batch runs.
+    """Lists the directory for each plan; Spark reads the files when the batch runs.
 
-    After an earlier run it goes on where that ended: no batch gets a file that another one has.
+    After a restart, no batch reads a file that an earlier batch has read.
     """
 
     def __init__(self, source: FileSource, environment: SourceEnvironment) -> None:
@@ -150,13 +150,13 @@ class NewFilesReader(FileReader):
         self._is_missing = False
 
     def start(self) -> None:
-        """Find out what earlier runs took; refuse what can never be listed.
+        """Restore the files that earlier runs have read, and check the directory.
 
-        A directory that is not there yet is a warning.
+        A missing directory is only logged.
 
         Raises:
-            SourceError: the place is no directory, or cannot be listed.
-            CheckpointError: what earlier runs took cannot be read.
+            SourceError: it is not a directory, or cannot be listed.
+            CheckpointError: the files of earlier runs cannot be read.
         """
         with self._lock:
             listing = self._list() or {}
@@ -170,8 +170,8 @@ class NewFilesReader(FileReader):
         """Choose the files of a batch.
 
         Raises:
-            SourceError: the directory cannot be listed now, a file cannot be read, or the filter
-                failed; nothing was chosen.
+            SourceError: the directory cannot be listed, a file cannot be read, or the filter
+                failed; no file was chosen.
         """
         with self._lock:
             selection, again = self._started, self._not_begun(start, time_ms)
@@ -184,12 +184,12 @@ class NewFilesReader(FileReader):
             now_ms, batch_ms = self._environment.clock.now_ms(), self._environment.batch_ms
             ahead_ms = ahead_of_clock_ms(time_ms, now_ms, batch_ms)
             selected = selection.select(listing, time_ms, ahead_ms)
-            self._tell(selected)
+            self._report(selected)
             more, waiting = {SETTLED: selected.settled_ms}, len(selected.waiting)
             planned = self._planned(time_ms, start, selected.files, more, waiting)
             selection.take(selected, time_ms, planned.end)
             if self._environment.storage is None:
-                selection.retire(planned.end)  # no snapshot will ask for less
+                selection.retire(planned.end)  # no snapshot needs earlier batches
             self._has_new = False
             return planned
 
@@ -197,22 +197,20 @@ class NewFilesReader(FileReader):
         return self._listing.files() or ()
 
     def snapshot_size(self) -> int:
-        """How many files are remembered."""
         with self._lock:
             return self._started.taken_count
 
     def snapshot(self, end: Any) -> Mapping[str, object]:
-        """What batches up to an offset took."""
         with self._lock:
             return self._started.snapshot(end)
 
     def retire(self, end: Any) -> None:
-        """Forget what is known of single batches up to an offset: a snapshot stands for them."""
+        """Forget single batches up to an offset, which are in a snapshot."""
         with self._lock:
             self._started.retire(end)
 
     def stop_receiving(self) -> None:
-        """Look once more: what is there now is what will be taken."""
+        """List the directory for the last time."""
         with self._lock:
             if self._has_stopped or self._selection is None:
                 return
@@ -224,7 +222,7 @@ class NewFilesReader(FileReader):
             self._has_new = self._selection.has_new(self._last_listing or {})
 
     def has_pending(self) -> bool:
-        """Whether files are there that no batch has, after :meth:`stop_receiving`."""
+        """Return whether files of the last listing are in no batch."""
         with self._lock:
             if self._selection is None or self._last_listing is None:
                 return False
@@ -237,7 +235,7 @@ class NewFilesReader(FileReader):
         return self._selection
 
     def _new(self, listing: Listing) -> FileSelection:
-        """Say since when files are new."""
+        """Return the selection of a new stream."""
         since_ms = self._source.new_since_ms
         before: tuple[FileStamp, ...] = ()
         if since_ms is not None and self._rules.max_age_ms is not None:
@@ -245,7 +243,7 @@ class NewFilesReader(FileReader):
         if before:
             names = some_names([stamp.path for stamp in before])
             logger.info(
-                "%s: left out %d files that were there before: %s",
+                "%s: skipped %d files that existed at the start: %s",
                 self._source.name,
                 len(before),
                 names,
@@ -262,29 +260,29 @@ class NewFilesReader(FileReader):
             logger.warning("%s: no such directory; batches stay empty until it appears", name)
         return listing
 
-    def _tell(self, selection: Selection) -> None:
-        """Log what is left out, and fail for what should have been read.
+    def _report(self, selection: Selection) -> None:
+        """Log the files that are not read.
 
         Raises:
-            SourceError: files are not what they have to be; they will not be taken.
+            SourceError: selected files cannot be read; later batches skip them.
         """
         name = self._source.name
         if selection.ignored:
             logger.warning("%s: ignored %s", name, _reasons(selection.ignored))
         if selection.unfinished:
-            logger.info("%s: left out %s", name, _reasons(selection.unfinished))
+            logger.info("%s: skipped %s", name, _reasons(selection.unfinished))
         if selection.changed:
             logger.warning(
-                "%s: %d files have changed since they were taken, and are not read again: %s; give "
-                "new data a new name",
+                "%s: %d files changed after they were read, and are not read again: %s; write new "
+                "data to a new file",
                 name,
                 len(selection.changed),
                 some_names(selection.changed),
             )
         if selection.refused:
             raise SourceError(
-                f"{name} cannot read {_reasons(selection.refused)}; they are left out, and the "
-                "next batch reads the others"
+                f"{name} cannot read {_reasons(selection.refused)}; they are skipped, and the next "
+                "batch reads the others"
             )
 
 

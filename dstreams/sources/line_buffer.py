@@ -1,4 +1,4 @@
-"""Received bytes on their way to batches: whole lines wait, the unfinished one is completed.
+"""A buffer of received bytes, which returns whole lines.
 
 Lines stay bytes that end in ``\\n``, many in one block: the driver neither splits nor decodes them.
 """
@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 
 class LineFaults(NamedTuple):
-    """How many lines are not what was sent: skipped as too long, or no UTF-8 as a whole."""
+    """Numbers of lines that were skipped as too long, and of lines that are not valid UTF-8."""
 
     too_long: int = 0
     not_utf8: int = 0
 
     def since(self, before: LineFaults) -> LineFaults:
-        """Return what came after *before*."""
+        """Return the faults since *before*."""
         return LineFaults(self.too_long - before.too_long, self.not_utf8 - before.not_utf8)
 
 
 class TakenBlocks(NamedTuple):
-    """What a batch takes: blocks of whole lines, and the faults of what came since the last one."""
+    """Blocks of whole lines for a batch, and the faults since the previous batch."""
 
     blocks: list[bytes]
     faults: LineFaults
@@ -29,8 +29,8 @@ class TakenBlocks(NamedTuple):
 class LineBuffer:
     """Splits a stream of bytes at ``\\n`` in bounded memory; not safe between threads.
 
-    A line longer than *max_line_bytes* (without its end) is counted and skipped up to its end,
-    while not more than the limit and one ``add`` of it is held.
+    A line longer than *max_line_bytes* (without its end) is counted and skipped. At most the limit
+    and the bytes of one ``add`` are held of it.
     """
 
     def __init__(self, max_line_bytes: int) -> None:
@@ -40,26 +40,26 @@ class LineBuffer:
         self._blocks: list[bytes] = []
         self._too_long = 0
         self._not_utf8 = 0
-        self._told = LineFaults()
+        self._reported = LineFaults()
         self._complete_bytes = 0
 
     @property
     def complete_bytes(self) -> int:
-        """Bytes of whole lines that wait."""
+        """Bytes of whole lines in the buffer."""
         return self._complete_bytes
 
     @property
     def complete_lines(self) -> int:
-        """Whole lines that wait."""
+        """Number of whole lines in the buffer."""
         return sum(block.count(b"\n") for block in self._blocks)
 
     @property
     def faults(self) -> LineFaults:
-        """Of all that came."""
+        """Faults of all lines so far."""
         return LineFaults(self._too_long, self._not_utf8)
 
     def add(self, data: bytes) -> None:
-        """Take the bytes that came next."""
+        """Append received bytes."""
         if self._skipping:
             _, newline, data = data.partition(b"\n")
             self._skipping = not newline
@@ -74,27 +74,23 @@ class LineBuffer:
             self._skipping = True
 
     def end_stream(self) -> None:
-        """Make the unfinished line a line: nothing follows it."""
+        """Complete the unfinished line: the stream has ended."""
         if self._unfinished:
             self._add_block(bytes(self._unfinished) + b"\n")
         self.drop_unfinished()
 
     def drop_unfinished(self) -> int:
-        """Forget the unfinished line, whose rest will not come; return its bytes."""
+        """Drop the unfinished line and return its size in bytes."""
         dropped = len(self._unfinished)
         self._unfinished.clear()
         self._skipping = False
         return dropped
 
     def take(self, most: int | None = None) -> TakenBlocks:
-        """Take whole lines out, the oldest first.
-
-        Args:
-            most: how many lines at most. None: all.
-        """
+        """Remove and return whole lines, the oldest first; at most *most* if given."""
         blocks, rest = (self._blocks, []) if most is None else _split(self._blocks, most)
-        taken = TakenBlocks(blocks, self.faults.since(self._told))
-        self._blocks, self._told = rest, self.faults
+        taken = TakenBlocks(blocks, self.faults.since(self._reported))
+        self._blocks, self._reported = rest, self.faults
         self._complete_bytes -= sum(map(len, blocks))
         return taken
 
@@ -114,7 +110,7 @@ class LineBuffer:
 
 
 def _not_utf8(block: bytes) -> int:
-    """Count the lines that are no UTF-8; where there are none, which is the rule, in one look."""
+    """Count the lines that are not valid UTF-8; the usual case, none, takes one check."""
     if block.isascii() or _is_utf8(block):
         return 0
     return sum(not _is_utf8(line) for line in block.split(b"\n"))

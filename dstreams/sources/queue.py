@@ -1,4 +1,4 @@
-"""A queue of batches as a source: the input of tests, notebooks and demonstrations."""
+"""A queue of batches as a source, for tests, notebooks and demonstrations."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ Batch: TypeAlias = "RDD[Any] | Sequence[Any]"
 
 @dataclass(frozen=True, eq=False)
 class QueueSource(Source):
-    """Batches taken from a queue, in order, each item once.
+    """Batches from a queue, in order, each item once.
 
-    The queue and its items are copied once, here: what the caller does to them later is not seen.
-    After a restart the items are gone with the driver that had them; only a *replayable* queue has
-    them again.
+    The constructor copies the queue and its items; later changes have no effect. After a restart
+    only a *replayable* queue still has its items.
 
     Args:
-        queue: RDDs, or iterables of records, or None for "no RDD".
-        one_at_a_time: take the next item for each batch; otherwise all that are there, united.
-        default: RDD or iterable for a batch that finds nothing. None: an empty RDD, without
-            partitions, so that it costs nothing.
-        replayable: the items are records, and are pickled with the graph.
+        queue: RDDs, iterables of records, or None for "no RDD".
+        one_at_a_time: read one item per batch; otherwise the first batch reads all items.
+        default: RDD or iterable for batches after the last item; None is an empty RDD without
+            partitions.
+        replayable: items are lists of records, which are pickled with the graph.
 
     Raises:
-        InvalidStreamError: *queue*, one of its items or *default* is no such thing; a *replayable*
-            queue has an RDD.
+        InvalidStreamError: *queue* is not iterable, an item or *default* is neither an RDD nor an
+            iterable of records, or a *replayable* queue has an RDD.
 
-    Semantics: Spark's QueueInputDStream, with the items that pyspark.streaming also takes.
+    Semantics: Spark's QueueInputDStream, with the item types of pyspark.streaming.
     """
 
     queue: Iterable[RDD[Any] | Iterable[Any] | None]
@@ -64,19 +63,23 @@ class QueueSource(Source):
 
     @property
     def restart_refusal(self) -> str | None:
-        """Why it cannot go on after a restart."""
         if self.replayable:
             return None
         return (
-            "the items of a queue are gone with the driver that had them; give lists of records "
-            "and replayable=True"
+            "the items of a queue are lost with their driver; pass lists of records and "
+            "replayable=True"
         )
+
+    def end_after(self, batches: int) -> int:
+        """Return the number of items that so many batches read, as in Spark one after another."""
+        count = len(cast("list[Batch | None]", self.queue))
+        return min(batches, count) if self.one_at_a_time or not batches else count
 
     def open(self, environment: SourceEnvironment) -> QueueReader:
         return QueueReader(self, environment)
 
     def __reduce__(self) -> Any:
-        """Leave out what a restart could not use."""
+        """Pickle without items that a restart could not use."""
         if self.replayable:
             return QueueSource, (self.queue, self.one_at_a_time, self.default, True)
         return QueueSource, ([], self.one_at_a_time)
@@ -104,7 +107,7 @@ class QueueReader(SourceReader):
         return PlannedInput(time_ms, start, end, {}, records, description)
 
     def batches(self, start: Any, end: Any) -> tuple[Batch, ...] | None:
-        """Return what lies between two offsets, None for no RDD."""
+        """Return the items between two offsets, None for no RDD."""
         items = self._queue[int(start or 0) : int(end or 0)]
         if not items:
             return () if self._default is None else (self._default,)
@@ -118,13 +121,7 @@ class QueueReader(SourceReader):
 def united(
     spark: SparkContext, batches: Iterable[Batch], partitions: int | None = None
 ) -> RDD[Any]:
-    """Return the records of all batches, in their order.
-
-    Args:
-        spark: makes the RDD.
-        batches: the batches.
-        partitions: of what is made of records in memory; None for what Spark makes by itself.
-    """
+    """Return the records of all batches in order; *partitions* applies to records in memory."""
     rdds = [
         batch if isinstance(batch, RDD) else spark.parallelize(batch, partitions)
         for batch in batches
@@ -144,7 +141,7 @@ def _require_iterable(value: object, name: str) -> Iterable[Any]:
 
 
 def _require_batch(value: object, name: str) -> RDD[Any] | Iterable[Any]:
-    """Refuse what is no batch; a string too, because its records would be its letters."""
+    """Reject what is not a batch; also strings, whose records would be characters."""
     if isinstance(value, RDD):
         return value
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
@@ -157,12 +154,12 @@ def _require_batch(value: object, name: str) -> RDD[Any] | Iterable[Any]:
 
 
 def _in_memory(batch: RDD[Any] | Iterable[Any]) -> Batch:
-    """Copy the records: a batch that is made twice is the same, whatever the caller does then."""
+    """Copy the records, so that a batch stays the same if the caller changes them."""
     return batch if isinstance(batch, RDD | range) else list(batch)
 
 
 def join_neighbours(batches: Iterable[Batch]) -> tuple[Batch, ...]:
-    """Make one list of lists that follow each other: fewer partitions, the same order."""
+    """Concatenate adjacent lists: fewer partitions, the same order."""
     joined: list[Batch] = []
     for are_rdds, run in groupby(batches, lambda batch: isinstance(batch, RDD)):
         members = list(run)
@@ -174,7 +171,7 @@ def join_neighbours(batches: Iterable[Batch]) -> tuple[Batch, ...]:
 
 
 def count_records(batches: Iterable[Batch]) -> int | None:
-    """Count the records, None as soon as that would take a job."""
+    """Return the number of records, None if counting them would take a job."""
     count = 0
     for batch in batches:
         if isinstance(batch, RDD):

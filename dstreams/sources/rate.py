@@ -1,4 +1,4 @@
-"""Numbered rows at a steady rate: an endless input for trials, examples and measurements."""
+"""Numbered rows at a steady rate: an endless input for tests, examples and benchmarks."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 
 from pyspark import RDD
 
-from dstreams.common.configuration import COUNT
 from dstreams.common.durations import batch_datetime
+from dstreams.common.settings import COUNT
 from dstreams.sources.rate_limit import RateLimit
 from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 
 _BEGIN, _AFTER, _COUNT = "begin_ms", "after", "count"
 
-# A batch below this is one task: a second one costs more than it saves.
+# A smaller batch is one task: a second task costs more than it saves.
 _PARTITION_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class RateSource(Source):
-    """Rows ``(timestamp, value)``: values 0, 1, 2, ... from the start on, times spread evenly.
+    """Rows ``(timestamp, value)``: values 0, 1, 2, ... with evenly spread times.
 
-    The row of a value and its time follow from the begin of the input, the length of its steps (the
-    batch duration, in queries a second) and these parameters, so a batch that is made again is the
-    same, also by another driver. Where a limit holds
-    (``spark.streaming.receiver.maxRate``, backpressure), a batch has the first of its rows, and the
-    others are never made: values after them keep their time.
+    A row depends only on its value, the start time of the input, the length of a step (the batch
+    duration; one second in queries) and these parameters. A batch that is computed again is the
+    same, also in another driver. If a rate limit holds (``spark.streaming.receiver.maxRate``,
+    backpressure), a batch has the first of its rows and the rest are skipped: later values keep
+    their times.
 
-    Rows that are due, with a ramp::
+    Rows per second with a ramp::
 
         rows a second
             |        ____________
@@ -42,13 +42,13 @@ class RateSource(Source):
 
     Args:
         rows_per_second: at least 1.
-        ramp_up_ms: how long the rate grows, from none, until it is *rows_per_second*.
-        partitions: of each batch's RDD. None: as many as are worth it.
+        ramp_up_ms: milliseconds in which the rate grows from 0 to *rows_per_second*.
+        partitions: number of partitions of each batch; None chooses by the number of rows.
 
     Raises:
-        InvalidStreamError: a parameter is no such number.
+        InvalidStreamError: a parameter is not a positive integer.
 
-    Semantics: the rate source of Structured Streaming, in streams on batch times.
+    Semantics: the rate source of Structured Streaming; in streams, times follow batch times.
     """
 
     rows_per_second: int
@@ -65,7 +65,7 @@ class RateSource(Source):
         return f"rateStream({self.rows_per_second} rows/s)"
 
     def rows_until(self, elapsed_ms: int) -> int:
-        """How many rows are due up to *elapsed_ms* after the begin."""
+        """Return the number of rows due until *elapsed_ms* after the start."""
         ramp_ms = self.ramp_up_ms
         if elapsed_ms < ramp_ms:
             return self.rows_per_second * elapsed_ms**2 // (2000 * ramp_ms)
@@ -76,17 +76,11 @@ class RateSource(Source):
 
 
 class RateReader(SourceReader):
-    """Computes which rows each batch has; tasks make them.
+    """Plans the rows of each batch; tasks create them.
 
-    An offset counts steps of *step_ms* since the input began, each with the rows that were due in
-    it. What only the reader knows is when that was, and, where they differ from the steps between
-    two offsets, after which one the rows begin and how many they are.
-
-    Args:
-        source: how many rows.
-        environment: where it runs.
-        step_ms: length of a step.
-        row: makes a row of its time and value.
+    An offset counts steps of *step_ms* since the start of the input. The facts of a plan are the
+    start time and, if they differ from the steps between its offsets, the offset after which its
+    rows begin and their number. *row* creates a row from its time and value.
     """
 
     rate_limit = "receiver"
@@ -125,7 +119,7 @@ class RateReader(SourceReader):
         description = f"{count} rows from {first} on"
         if count < last - first:
             facts[_COUNT] = count
-            description += f"; {last - first - count} over the limit were not made"
+            description += f"; {last - first - count} over the limit were skipped"
         return PlannedInput(time_ms, start, end, facts, count, description)
 
     def read(self, planned: PlannedInput) -> RDD[Any]:
@@ -139,7 +133,7 @@ class RateReader(SourceReader):
             (planned.facts[_BEGIN] + step * self._step_ms, self._rows(step), self._rows(step + 1))
             for step in range(int(after or 0), int(end))
         ]
-        # Spark makes the numbers of a range in the tasks.
+        # Spark creates the numbers of a range in the tasks.
         numbers = self._spark.parallelize(
             range(first, first + count), self._source.partitions or worth
         )
@@ -159,7 +153,7 @@ def _stamped(
     step_ms: int,
     values: Iterable[int],
 ) -> Iterator[Any]:
-    """Give each value its time: those of a step are spread evenly over it."""
+    """Yield a row for each value; the times of a step's rows are spread evenly over it."""
     remaining = iter(steps)
     begin_ms, first, end = next(remaining)
     for value in values:

@@ -1,13 +1,13 @@
-"""The base of receivers that users write, and the supervisor that runs one.
+"""The base class of custom receivers, and the supervisor that runs one.
 
-A thread of the supervisor calls ``onStart`` and ``onStop``, by turns and never both, whoever asks
-for it: a receiver may ask to be restarted from a thread that ``onStop`` waits for. ::
+A thread of the supervisor calls ``onStart`` and ``onStop`` alternately, so a receiver may request a
+restart from a thread that ``onStop`` waits for. ::
 
     --start--> started --restart--> stopped --delay--> started ...
-                  +-------stop----> stopped, for good
+                  +-------stop----> stopped for good
 
-The end of a receiver loses nothing: ``isStopped`` turns true, ``onStop`` runs (what it waits for
-may store), then no more records are taken, the last block is made, and all blocks are stored.
+Stopping a receiver loses nothing: ``isStopped`` turns true, ``onStop`` runs (threads that it waits
+for may still store records), then further records are rejected and the last blocks are stored.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from dstreams.common.durations import require_duration_ms
 from dstreams.common.redaction import masked
 from dstreams.errors import InvalidStreamError, SourceError, StreamLifecycleError
 from dstreams.monitoring.events import ReceiverError, ReceiverInfo, ReceiverStarted, ReceiverStopped
-from dstreams.sources.block_generator import BlockGenerator
-from dstreams.sources.pickled_block import ReceivedBlock
-from dstreams.sources.rate_limiter import RateLimiter
+from dstreams.sources.rate_limit import RateLimiter
+from dstreams.sources.received_blocks import BlockGenerator, ReceivedBlock
 from dstreams.sources.source import SourceEnvironment
 
 logger = logging.getLogger(__name__)
@@ -51,51 +50,51 @@ class Receiver:
     ...             self.store(number)
 
     A receiver runs in the driver. ``onStart`` must not block: it starts threads, which receive and
-    call :meth:`store` or :meth:`storeAll`. ``onStop`` lets them end and waits until they have. Both
-    may be called several times, by turns, as the receiver is restarted: after an exception in
-    ``onStart``, or when it asks for it. What both need is made in ``onStart``: with a checkpoint
-    directory the receiver is pickled before it starts, and a restart begins with that copy.
+    call :meth:`store` or :meth:`storeAll`. ``onStop`` stops the threads and waits for them. Both
+    are called again when the receiver restarts: after an exception in ``onStart``, or after a call
+    of :meth:`restart`. Create connections and threads in ``onStart``: with a checkpoint directory
+    the receiver is pickled before it starts, and a recovered stream starts from that copy.
 
     Args:
-        storageLevel: taken for compatibility; blocks wait in the driver until they are in a batch.
+        storageLevel: accepted for compatibility; blocks wait in the driver for their batch.
 
     Semantics: org.apache.spark.streaming.receiver.Receiver (4.3).
     """
 
     storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2
-    # Of the class, so that a receiver that does not call this constructor works as well.
+    # Class attributes, so that a receiver works without calling this constructor.
     _supervisor: ReceiverSupervisor | None = None
     _stream_id: int | None = None
 
     def __init__(self, storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2) -> None:
         self.storageLevel = storageLevel
 
-    # To be defined by the user ----------------------------------------------------------------
+    # Defined by the user ----------------------------------------------------------------------
 
     def onStart(self) -> None:
-        """Begin to receive; must not block."""
+        """Start to receive; must not block."""
         raise NotImplementedError(f"{type(self).__name__} must define onStart")
 
     def onStop(self) -> None:
-        """End what :meth:`onStart` began, and wait for its end; what that stores still counts."""
+        """Stop what :meth:`onStart` started and wait for it; it may still store records."""
         raise NotImplementedError(f"{type(self).__name__} must define onStop")
 
     @property
     def preferredLocation(self) -> str | None:
-        """The host to run on, None for any; taken for compatibility: it is the driver's."""
+        """The preferred host; ignored, because receivers run in the driver."""
         return None
 
-    # To be called by the user -----------------------------------------------------------------
+    # Called by the user -----------------------------------------------------------------------
 
     def store(self, record: Any) -> None:
-        """Store one record; it is in a block after ``spark.streaming.blockInterval``.
+        """Store one record, which joins a block after ``spark.streaming.blockInterval``.
 
-        Nothing says when it is safe: use :meth:`storeAll` to acknowledge what was received. Waits
-        when ``spark.streaming.receiver.maxRate`` says so, and while batches take nothing. The
-        record must not be changed afterwards.
+        Nothing reports when the record is durable: use :meth:`storeAll` before you acknowledge
+        records. Waits while ``spark.streaming.receiver.maxRate`` is reached or the buffer is full.
+        Do not change the record afterwards.
 
         Args:
-            record: any object that can be pickled; one that cannot be is left out and reported.
+            record: any object that can be pickled; others are skipped and reported.
 
         Raises:
             StreamLifecycleError: the receiver has not been started, or has been stopped.
@@ -103,14 +102,14 @@ class Receiver:
         self._attached("store").generator.add(record)
 
     def storeAll(self, records: Iterable[Any]) -> None:
-        """Store records and return when they count as received; then they may be acknowledged.
+        """Store records and return once they count as received and can be acknowledged.
 
-        With ``spark.streaming.receiver.writeAheadLog.enable`` they are in the checkpoint directory
-        then, else in the memory of the driver. When it raises, some may have been stored: send them
-        all again.
+        With ``spark.streaming.receiver.writeAheadLog.enable`` they are then in the checkpoint
+        directory, otherwise in the memory of the driver. If this raises, some records may have been
+        stored: send all of them again.
 
         Args:
-            records: the records, in their order; all that are in memory at once.
+            records: the records, in order; they must fit into memory.
 
         Raises:
             InvalidStreamError: a record cannot be pickled, or is larger than 64 MiB; none is
@@ -121,7 +120,7 @@ class Receiver:
         self._attached("storeAll").generator.add_all(records)
 
     def reportError(self, message: str, error: BaseException | None = None) -> None:
-        """Tell the log and listeners of an error; the receiver goes on.
+        """Report an error to the log and to listeners; the receiver continues.
 
         Args:
             message: what happened.
@@ -132,12 +131,12 @@ class Receiver:
     def restart(
         self, message: str, error: BaseException | None = None, delay: float | None = None
     ) -> None:
-        """Call ``onStop``, and ``onStart`` after a while; returns at once.
+        """Call ``onStop`` and, after a delay, ``onStart``; returns at once.
 
         Args:
-            message: why.
-            error: the exception that made it necessary, None if there is none.
-            delay: seconds in between. None: two seconds.
+            message: the reason.
+            error: the exception that caused the restart, None if there is none.
+            delay: seconds in between; None for two seconds.
         """
         delay_ms = None
         if delay is not None:
@@ -145,29 +144,29 @@ class Receiver:
         self._attached("restart").restart(message, error, delay_ms)
 
     def stop(self, message: str, error: BaseException | None = None) -> None:
-        """Stop for good: ``onStop`` is called, and no restart follows; returns at once.
+        """Call ``onStop`` and do not restart; returns at once.
 
         Args:
-            message: why.
-            error: the exception that made it necessary; ``awaitTermination`` raises it then. None
-                for an end that was to be expected.
+            message: the reason.
+            error: the exception that caused the stop, which ``awaitTermination`` raises; None for
+                an expected end.
         """
         self._attached("stop").stop(message, error)
 
     def isStarted(self) -> bool:
-        """Whether the receiver was started, and not stopped since."""
+        """Return whether the receiver was started, and not stopped since."""
         return self._supervisor is not None and self._supervisor.is_started
 
     def isStopped(self) -> bool:
-        """Whether the receiver has to end what it does, also when it will be started again."""
+        """Return whether the receiver must stop, also before a restart."""
         return self._supervisor is not None and self._supervisor.is_stopped
 
     @property
     def streamId(self) -> int:
-        """Number of the input stream: 0, 1, 2, ... in order of definition.
+        """Number of the input stream, from 0, in order of definition.
 
         Raises:
-            StreamLifecycleError: the receiver is in no stream yet.
+            StreamLifecycleError: the receiver is not part of a stream yet.
         """
         if self._stream_id is None:
             raise StreamLifecycleError(
@@ -175,7 +174,7 @@ class Receiver:
             )
         return self._stream_id
 
-    # Below the surface ------------------------------------------------------------------------
+    # Internal ---------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_supervisor"}
@@ -191,13 +190,7 @@ class Receiver:
 
 @dataclass(frozen=True)
 class _End:
-    """Why a receiver has to end.
-
-    Args:
-        message: what was said.
-        error: the exception that made it necessary.
-        restart_ms: milliseconds until it starts again, None when it ends for good.
-    """
+    """The reason why a receiver stops; *restart_ms* is None if it does not start again."""
 
     message: str
     error: BaseException | None
@@ -205,14 +198,7 @@ class _End:
 
 
 class ReceiverSupervisor:
-    """Runs a receiver, and takes what it stores.
-
-    Args:
-        receiver: the receiver; it is attached to this supervisor.
-        info: what listeners are told of it; it has not started yet.
-        store: keeps its blocks.
-        environment: clock, settings, and who is told what becomes of it.
-    """
+    """Runs a receiver, stores its blocks by *store*, and reports its events."""
 
     def __init__(
         self,
@@ -239,45 +225,42 @@ class ReceiverSupervisor:
         previous = receiver._supervisor
         if previous is not None and not previous.wait(0):
             raise InvalidStreamError(
-                f"the receiver of {info.name} runs already, in another context; create one for each"
+                f"the receiver of {info.name} already runs in another context; create one for each"
             )
         receiver._supervisor = self
 
     # For the source ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the receiver, on a thread of its own."""
+        """Start the receiver on its own thread."""
         self._ended.clear()
         self.generator.start()
         self._thread.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the receiver has ended and all blocks are stored; say whether it has."""
+        """Wait until the receiver has stopped and its blocks are stored; return whether it has."""
         return self._ended.wait(timeout_s)
 
     def abandon(self) -> None:
-        """Drop what is not stored yet, and let nobody wait any more."""
+        """Drop what is not stored yet, and release all waiting callers."""
         self.stop("abandoned")
         self.generator.discard()
 
     def update_rate(self, rate: float) -> None:
-        """Set the rate in records a second; never above the maximum of the settings."""
+        """Set the rate in records per second, at most the maximum of the settings."""
         self._limiter.update(rate)
 
     # For the receiver -------------------------------------------------------------------------
 
     def report_error(self, message: str, error: BaseException | None = None) -> None:
-        """Report an error; the receiver goes on."""
+        """Report an error; the receiver continues."""
         logger.warning("%s: %s", self._name, message, exc_info=error)
-        self._tell(ReceiverError, message, error)
+        self._notify(ReceiverError, message, error)
 
     def restart(
         self, message: str, error: BaseException | None = None, delay_ms: int | None = None
     ) -> None:
-        """Stop the receiver and start it again after a while; returns at once.
-
-        Nothing happens when it is being restarted or stopped already.
-        """
+        """Restart the receiver unless it is already restarting or stopped; returns at once."""
         if delay_ms is None:
             delay_ms = self._environment.settings.receiver_restart_delay_ms
         with self._changed:
@@ -290,7 +273,7 @@ class ReceiverSupervisor:
         logger.warning("%s: restarting in %d ms: %s%s", self._name, delay_ms, message, cause)
 
     def stop(self, message: str, error: BaseException | None = None) -> None:
-        """Stop the receiver for good; returns at once. The first call says why."""
+        """Stop the receiver for good; returns at once. The first call sets the reason."""
         with self._changed:
             if not self._is_over():
                 self._end = _End(message, error)
@@ -299,12 +282,10 @@ class ReceiverSupervisor:
 
     @property
     def is_started(self) -> bool:
-        """Whether the receiver was started, and not stopped since."""
         return self._was_started and self._end is None
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the receiver has to end what it does."""
         return self._end is not None
 
     # The thread -------------------------------------------------------------------------------
@@ -313,7 +294,7 @@ class ReceiverSupervisor:
         try:
             end = self._live()
             while end.restart_ms is not None:
-                self._tell(ReceiverStopped, end.message, end.error)
+                self._notify(ReceiverStopped, end.message, end.error)
                 with self._changed:
                     self._changed.wait_for(self._is_over, end.restart_ms / 1000)
                 end = self._live()
@@ -322,22 +303,22 @@ class ReceiverSupervisor:
             logger.exception("%s: failed", self._name)
             end = self._end = _End(f"failed: {error!r}", error)
             self.generator.discard()
-        self._tell(ReceiverStopped, end.message, end.error)
+        self._notify(ReceiverStopped, end.message, end.error)
         if end.error is not None:
             failure = SourceError(
-                f"{self._name} stopped for good: {end.message}; start the context anew"
+                f"{self._name} stopped for good: {end.message}; restart the context"
             )
             failure.__cause__ = end.error
             self._environment.report_error(failure)
         self._ended.set()
 
     def _live(self) -> _End:
-        """Start the receiver, wait until it has to end, and stop it; return why it ended."""
+        """Start the receiver, wait for the reason to stop, stop it, and return the reason."""
         with self._changed:
             if self._end is not None and self._is_over():
                 return self._end
             self._was_started, self._end = True, None
-        self._tell(ReceiverStarted)
+        self._notify(ReceiverStarted)
         try:
             self._receiver.onStart()
         except Exception as error:
@@ -354,13 +335,13 @@ class ReceiverSupervisor:
     def _is_over(self) -> bool:
         return self._end is not None and self._end.restart_ms is None
 
-    def _tell(
+    def _notify(
         self,
         event: Callable[[ReceiverInfo], ReceiverStarted | ReceiverError | ReceiverStopped],
         message: str = "",
         error: BaseException | None = None,
     ) -> None:
-        with self._changed:  # so that events come in the order of what they say
+        with self._changed:  # keeps the events in order
             if event is not ReceiverError:
                 self._info = replace(self._info, active=event is ReceiverStarted)
             if message:

@@ -1,4 +1,4 @@
-"""What a receiver takes in, as a source: blocks that wait in the driver for their batch."""
+"""A receiver as a source: received blocks wait in the driver for their batch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pyspark import RDD
 from checkpoint import INPUT_BLOCKS, INPUT_END, InputPast, ReceivedBlocks, blocks_in
 from dstreams.errors import InvalidStreamError
 from dstreams.monitoring.events import ReceiverInfo
-from dstreams.sources.block_queue import BlockQueue
-from dstreams.sources.pickled_block import ReceivedBlock, decode_records
+from dstreams.sources.received_blocks import BlockQueue, ReceivedBlock, decode_records
 from dstreams.sources.receiver import Receiver, ReceiverSupervisor
 from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 
@@ -22,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _CLOSE_S = 2.0
 
-# A batch below this is one task: a second one costs more than it saves.
+# A smaller batch is one task: a second task costs more than it saves.
 _PARTITION_BYTES = 16 << 10
 
 
@@ -30,19 +29,14 @@ _PARTITION_BYTES = 16 << 10
 class ReceiverSource(Source):
     """Records that *receiver* stores.
 
-    A batch takes the blocks that are complete at its time; with a limit of records a second, not
-    more than that times the batch duration, to the next whole block. Blocks wait in the driver: at
-    most ``spark.dstreams.receiver.maxBufferBytes``, then the receiver has to wait.
+    A batch takes the blocks that are complete at its time. With a limit of records per second, it
+    takes whole blocks until it has the records of a batch duration. Blocks wait in the driver, up
+    to ``spark.dstreams.receiver.maxBufferBytes``; then the receiver waits.
 
-    Without a write-ahead log, what was received and not processed is lost when the driver dies.
-    With one, a block is on disk before :meth:`Receiver.storeAll` returns, and the begin record of a
-    batch names its blocks. A run that finds them there, of a run before it, plans the batches of
-    that run as they were, and has the blocks without a batch in its first.
-
-    Args:
-        receiver: the receiver.
-        stream_id: number of the input stream.
-        label: operation and receiver.
+    Without a write-ahead log, records that are received and not processed are lost when the driver
+    dies. With one, a block is on disk before :meth:`Receiver.storeAll` returns, and the begin
+    record of a batch names its blocks. After a restart, the first new batch reads the blocks that
+    no earlier batch has read.
     """
 
     receiver: Receiver
@@ -58,10 +52,10 @@ class ReceiverSource(Source):
 
 
 class ReceiverReader(SourceReader):
-    """Runs the receiver, and gives each batch the blocks that are there; an offset counts takes.
+    """Runs the receiver and reads its blocks; an offset counts batches with blocks.
 
     Raises:
-        InvalidStreamError: a write-ahead log is wanted, and there is no checkpoint directory.
+        InvalidStreamError: a write-ahead log is enabled without a checkpoint directory.
     """
 
     rate_limit = "receiver"
@@ -94,10 +88,10 @@ class ReceiverReader(SourceReader):
         )
 
     def start(self) -> None:
-        """Take up what earlier runs have received, and begin to receive.
+        """Restore blocks of earlier runs, and start to receive.
 
         Raises:
-            CheckpointError: what earlier runs have received cannot be read.
+            CheckpointError: blocks of earlier runs cannot be read.
         """
         if self._files is not None:
             past = self._environment.past()
@@ -106,28 +100,25 @@ class ReceiverReader(SourceReader):
                 for facts in past.batches.values()
                 if (blocks := blocks_in(facts, self._source.name))
             }
-            self._take_up(self._files, past)
+            self._restore(self._files, past)
         self._supervisor.start()
 
-    def _take_up(self, files: ReceivedBlocks, past: InputPast) -> None:
-        """Let the first batch have the blocks that no batch has."""
+    def _restore(self, files: ReceivedBlocks, past: InputPast) -> None:
+        """Queue the blocks that no batch has read."""
         retired = set((past.facts or {}).get(INPUT_BLOCKS, ()))
-        left = retired.intersection(files.names())  # its deletion was cut off
+        left = retired.intersection(files.names())  # a crash interrupted their deletion
         if left:
             files.delete(sorted(left))
         found = files.read_others({name for names in self._named.values() for name in names})
         self._queue.restore(ReceivedBlock(payload, ref.records, ref) for ref, payload in found)
 
     def update_rate(self, records_per_second: float) -> None:
-        """Let the receiver take that many records a second; ``maxRate`` is never exceeded.
-
-        What waits already is in the next batch nevertheless: it would only grow older.
-        """
+        """Limit the receiver, at most to ``maxRate``; received blocks are not held back."""
         self._supervisor.update_rate(records_per_second)
 
     def plan(self, start: Any, time_ms: int) -> PlannedInput:
         end = int(start or 0) + 1
-        blocks = self._taken.get(end)  # of a plan that was not begun
+        blocks = self._taken.get(end)  # set if the previous plan was not begun
         if blocks is None:
             blocks = self._queue.peek(self._next_credit())
             self._queue.take(blocks, end)
@@ -145,10 +136,10 @@ class ReceiverReader(SourceReader):
         return PlannedInput(time_ms, start, end, facts, records, description)
 
     def _next_credit(self) -> float | None:
-        """How many records the next batch may have, None for all."""
+        """Return the number of records for the next batch, None for all."""
         if self._batch_records is None or self._stopping:
             return None
-        # What a batch had too much, for the sake of a whole block, the next has less.
+        # Records above the limit, which complete a block, count against the next batch.
         self._credit = min(self._credit + self._batch_records, self._batch_records)
         return self._credit
 
@@ -156,17 +147,17 @@ class ReceiverReader(SourceReader):
         """Return the records of the blocks of a batch.
 
         Raises:
-            CheckpointError: a block of an earlier run is not there any more.
+            CheckpointError: a block of an earlier run is missing.
         """
         spark = self._environment.spark
         if planned.start == planned.end:
             return spark.emptyRDD()
         self._queue.make_room(planned.end)
         payloads = self.payloads(planned)
-        if not payloads:  # of a run without a write-ahead log, before one with it
+        if not payloads:  # received by an earlier run without a write-ahead log
             logger.warning(
-                "%s: the records of the batch at %d ms were received without a write-ahead log, "
-                "and are lost",
+                "%s: lost the records of the batch at %d ms, which were received without a "
+                "write-ahead log",
                 self._source.name,
                 planned.time_ms,
             )
@@ -176,14 +167,14 @@ class ReceiverReader(SourceReader):
         return spark.parallelize(payloads, max(1, most)).mapPartitions(decode_records)
 
     def payloads(self, planned: PlannedInput) -> list[bytes]:
-        """Return the blocks of a batch: as they wait here, or from the write-ahead log."""
+        """Return the blocks of a batch from memory or from the write-ahead log."""
         taken = self._taken.get(planned.end)
         if taken is not None or self._files is None:
             return [block.payload for block in taken or ()]
         return [self._files.read(ref) for ref in blocks_in(planned.facts, self._source.name)]
 
     def commit(self, end: Any) -> None:
-        # A copy: another thread may plan a batch meanwhile.
+        # Copied, because another thread may plan a batch.
         for number in tuple(self._taken):
             if number <= int(end or 0):
                 del self._taken[number]
@@ -192,18 +183,18 @@ class ReceiverReader(SourceReader):
         self._queue.make_room(int(end or 0))
 
     def snapshot_size(self) -> int | None:
-        """How many blocks batches have that are not retired; None without a write-ahead log."""
-        # A copy: another thread may plan a batch meanwhile.
+        """Return the number of blocks that are not retired; None without a write-ahead log."""
+        # Copied, because another thread may plan a batch.
         return None if self._files is None else sum(map(len, tuple(self._named.values())))
 
     def snapshot(self, end: Any) -> Mapping[str, object]:
-        """The blocks of batches up to an offset, which are deleted next."""
+        """Return the blocks of batches up to an offset, which are deleted next."""
         named, upto = tuple(self._named.items()), int(end or 0)
         return {INPUT_BLOCKS: [name for at, names in named if at <= upto for name in names]}
 
     def retire(self, end: Any) -> None:
         """Delete the blocks of batches up to an offset: no later run reads them again."""
-        # A copy: another thread may plan a batch meanwhile.
+        # Copied, because another thread may plan a batch.
         for at, names in tuple(self._named.items()):
             if self._files is not None and at <= int(end or 0):
                 self._files.delete(names)
@@ -211,7 +202,7 @@ class ReceiverReader(SourceReader):
 
     def stop_receiving(self) -> None:
         self._stopping = True
-        # The last batch takes all there is, so nothing that ends may have to wait for room.
+        # The last batch reads everything, so the receiver must not wait for room.
         self._queue.drain()
         self._supervisor.stop("stopped by the driver")
         settings = self._environment.settings
@@ -221,7 +212,7 @@ class ReceiverReader(SourceReader):
         elif not self._supervisor.wait(timeout_ms / 1000) and not self._closing:
             self._has_more = True
             logger.warning(
-                "%s did not end within %d ms; what it has not stored is lost",
+                "%s: the receiver did not stop within %d ms; records not yet stored are lost",
                 self._source.name,
                 timeout_ms,
             )
@@ -230,13 +221,13 @@ class ReceiverReader(SourceReader):
         return not self._queue.is_empty()
 
     def waiting_records(self) -> int | None:
-        """Records that were stored and are in no batch; None if the receiver still had more."""
+        """Return the number of stored records without a batch; None if the receiver had more."""
         return None if self._has_more else self._queue.records()
 
     def close(self) -> None:
         self._closing = True
         self.stop_receiving()
-        # Abandoned first: then nobody reports a block that the closed queue refuses.
+        # Abandoned first, so that a block that the closed queue rejects is not reported.
         self._supervisor.abandon()
         self._queue.close()
 
@@ -249,7 +240,7 @@ def _received_blocks(
     storage = environment.storage
     if storage is None:
         raise InvalidStreamError(
-            f"{source.name}: spark.streaming.receiver.writeAheadLog.enable is true, and there is "
-            "no checkpoint directory to write to; call ssc.checkpoint(directory) before start()"
+            f"{source.name}: spark.streaming.receiver.writeAheadLog.enable is true without a "
+            "checkpoint directory; call ssc.checkpoint(directory) before start()"
         )
     return ReceivedBlocks(storage.files, storage.stream_id, storage.uid, storage.epoch)

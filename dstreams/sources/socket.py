@@ -1,4 +1,4 @@
-"""Lines of text from a TCP server, received by a thread of the driver."""
+"""Lines of text, or records of a user function, from a TCP server."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, BinaryIO
 
-from pyspark import RDD, SparkContext
+from pyspark import RDD, SparkContext, StorageLevel
 
 from dstreams.common.clock import Clock
 from dstreams.common.settings import Settings
 from dstreams.errors import InvalidStreamError, RestartError, SourceError
 from dstreams.sources.line_buffer import LineBuffer
-from dstreams.sources.rate_limit import RateLimit
-from dstreams.sources.repeated_warning import RepeatedWarning
+from dstreams.sources.rate_limit import RateLimit, RepeatedWarning
+from dstreams.sources.receiver import Receiver
 from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, SourceReader
 
 logger = logging.getLogger(__name__)
@@ -28,41 +28,40 @@ _RECEIVE_BYTES = 64 << 10
 _CONNECT_SECONDS = 10.0
 _JOIN_SECONDS = 5.0
 
-# A server that vanished without a word is noticed after about a minute.
+# Detects within about a minute that the server has vanished.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
-# A batch below this is one task: a second one costs more than it saves.
+# A smaller batch is one task: a second task costs more than it saves.
 _PARTITION_BYTES = 16 << 10
 
-# What a worker decodes and splits at a time, so that its memory stays a few times this.
+# Bytes that a worker decodes and splits at a time; its memory stays a few times this.
 _PIECE_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
 class SocketTextSource(Source):
-    """Lines that a TCP server at *host*:*port* sends, as ``str`` without their end.
+    """Lines that a TCP server at *host*:*port* sends, as ``str`` without line ends.
 
-    A line ends at ``\\n``; one ``\\r`` before it belongs to the end, as in Spark's receiver. (That
-    also ends a line at a lone ``\\r``, which stays in the line here: pyspark.streaming documents
-    ``\\n``.) The last line of a connection that the server closes needs no end. Bytes that are no
-    UTF-8 become U+FFFD, as in Spark's receiver; the log and the description of the batch's input
-    say of how many lines.
+    A line ends at ``\\n`` or ``\\r\\n``, as in Spark's receiver. (Spark also ends a line at a lone
+    ``\\r``, which stays in the line here: pyspark.streaming documents ``\\n``.) The last line of a
+    connection that the server closes needs no end. Invalid UTF-8 becomes U+FFFD, as in Spark's
+    receiver; the log and the description of the batch's input count these lines.
 
-    With ``spark.streaming.receiver.maxRate`` or backpressure a batch takes no more than its share,
-    and the other lines wait.
+    ``spark.streaming.receiver.maxRate`` and backpressure limit the lines of a batch; the others
+    wait.
 
-    The driver reconnects forever, two seconds after a connection ended. Lines wait for their batch
-    in the driver, up to ``spark.dstreams.receiver.maxBufferBytes``; then the server has to wait.
-    Lines longer than ``spark.dstreams.socket.maxLineBytes`` are skipped; the log, at most once a
-    minute, and the description of the batch's input count them. Lines received and not yet
-    processed are lost when the driver dies, because a socket cannot replay.
+    The driver reconnects forever, two seconds after a connection has ended. Lines wait for their
+    batch in the driver, up to ``spark.dstreams.receiver.maxBufferBytes``; then the server waits.
+    Lines longer than ``spark.dstreams.socket.maxLineBytes`` are skipped. The log, at most once a
+    minute, and the description of the batch's input count them. A socket cannot replay, so lines
+    that are received and not yet processed are lost when the driver dies.
 
     Args:
         host: name or address.
         port: 1 to 65535.
 
     Raises:
-        InvalidStreamError: *host* or *port* can be no address.
+        InvalidStreamError: *host* or *port* is not valid.
     """
 
     host: str
@@ -93,23 +92,18 @@ class SocketTextSource(Source):
 
 @dataclass(frozen=True)
 class TakenLines:
-    """Lines that were taken from a connection together.
-
-    Args:
-        data: the lines, each with its end.
-        description: how much that is, and what was wrong with lines meanwhile, for people.
-    """
+    """The lines of a batch, each with its end, and a description of them for people."""
 
     data: bytes = b""
     description: str = "0 lines, 0 bytes"
 
     @property
     def count(self) -> int:
-        """How many lines these are."""
+        """Number of lines."""
         return self.data.count(b"\n")
 
     def rdd(self, spark: SparkContext) -> RDD[str]:
-        """Return the lines, without their ends."""
+        """Return the lines without their ends."""
         if not self.data:
             return spark.emptyRDD()
         pieces, partitions = _cut(self.data, spark.defaultParallelism)
@@ -117,15 +111,9 @@ class TakenLines:
 
 
 class LineReceiver:
-    """Receives lines in a thread, into a buffer from which all whole ones can be taken.
+    """Receives lines on a thread into a buffer of whole lines.
 
-    The buffer and the connection belong to ``_changed``; the thread waits on it for room.
-
-    Args:
-        source: where the lines come from.
-        settings: of sockets.
-        clock: the driver's clock.
-        report_error: told of what ends the receiving, and of the first line that was skipped.
+    ``_changed`` guards the buffer and the connection; the thread waits on it for room.
     """
 
     def __init__(
@@ -154,22 +142,21 @@ class LineReceiver:
         self._not_utf8 = RepeatedWarning(
             logger,
             clock,
-            "%s: lines with bytes that are no UTF-8, which became U+FFFD: %d",
+            "%s: lines with invalid UTF-8, which became U+FFFD: %d",
             source.name,
         )
         self._taken_bytes: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name=source.name, daemon=True)  # noqa: TID251
 
     def start(self) -> None:
-        """Begin to receive."""
+        """Start to receive."""
         self._thread.start()
 
     def take(self, number: int, most: int | None = None) -> TakenLines:
-        """Take whole lines, under a number that grows from call to call.
+        """Take whole lines for a batch, at most *most* if given.
 
-        Args:
-            number: under which their bytes count as long as :meth:`make_room` was not told of it.
-            most: how many lines at most; None for all.
+        Their bytes count against the buffer until :meth:`make_room` is called with *number*, which
+        grows from call to call.
         """
         with self._changed:
             blocks, faults = self._lines.take(most)
@@ -182,18 +169,18 @@ class LineReceiver:
             limit = self._settings.socket_max_line_bytes
             description += f"; skipped {faults.too_long} lines longer than {limit} bytes"
         if faults.not_utf8:
-            description += f"; received {faults.not_utf8} lines with bytes that are no UTF-8"
+            description += f"; received {faults.not_utf8} lines with invalid UTF-8"
         return TakenLines(data, description)
 
     def make_room(self, upto: int) -> None:
-        """Stop counting what was taken up to a number: its bytes are in Spark, or not needed."""
+        """Stop counting batches up to a number: their bytes are in Spark or no longer needed."""
         with self._changed:
             for number in [number for number in self._taken_bytes if number <= upto]:
                 del self._taken_bytes[number]
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End the connection; what was received can be taken."""
+        """Close the connection; received lines can still be taken."""
         with self._changed:
             self._stopping.set()
             if self._connection is not None:
@@ -204,12 +191,12 @@ class LineReceiver:
             self._thread.join(_JOIN_SECONDS)
 
     def waiting_lines(self) -> int:
-        """Lines that were received and not taken."""
+        """Return the number of received lines that are in no batch."""
         with self._changed:
             return self._lines.complete_lines
 
     def close(self) -> None:
-        """End the connection, and drop what was received."""
+        """Close the connection and drop received lines."""
         self.stop()
         with self._changed:
             self._lines.take()
@@ -226,7 +213,7 @@ class LineReceiver:
             logger.info("%s: stopped receiving%s", self._source.name, self._drop_unfinished())
         except Exception as error:
             failure = SourceError(
-                f"{self._source.name} stopped receiving for good: {error!r}; create a new context"
+                f"{self._source.name}: stopped receiving: {error!r}; create a new context"
             )
             failure.__cause__ = error
             self._report_error(failure)
@@ -247,7 +234,7 @@ class LineReceiver:
 
     def _begin(self, connection: socket.socket) -> None:
         if connection.getsockname() == connection.getpeername():
-            # While nobody listens, the system may choose the server's port for our own end.
+            # If no server listens, the system may connect the socket to itself.
             raise ConnectionRefusedError("no server listens")
         connection.settimeout(None)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -270,19 +257,19 @@ class LineReceiver:
             )
 
     def _wait_for_room(self) -> bool:
-        """Wait until lines may be added; False when receiving has to end."""
+        """Wait until lines may be added; return False to stop receiving."""
 
-        def may_go_on() -> bool:
-            # Batches that wait for their turn count too: a slow stream makes the sender wait.
+        def may_receive() -> bool:
+            # Planned batches count too, so that a slow stream makes the sender wait.
             waiting = self._lines.complete_bytes + sum(self._taken_bytes.values())
             return waiting < self._settings.receiver_max_buffer_bytes or self._stopping.is_set()
 
         with self._changed:
-            self._changed.wait_for(may_go_on)
+            self._changed.wait_for(may_receive)
         return not self._stopping.is_set()
 
     def _change(self, lines: Callable[[], None]) -> None:
-        """Change the buffer, and say what is wrong with the lines that came."""
+        """Change the buffer and report new faults."""
         with self._changed:
             before = self._lines.faults
             lines()
@@ -299,7 +286,7 @@ class LineReceiver:
 
 
 class SocketTextReader(SourceReader):
-    """Gives each batch all whole lines that are there, up to its limit; an offset counts takes."""
+    """Reads all received lines, up to the rate limit; an offset counts batches with lines."""
 
     rate_limit = "receiver"
 
@@ -328,7 +315,7 @@ class SocketTextReader(SourceReader):
 
     def plan(self, start: Any, time_ms: int) -> PlannedInput:
         end = int(start or 0) + 1
-        lines = self._taken.get(end)  # of a plan that was not begun
+        lines = self._taken.get(end)  # set if the previous plan was not begun
         if lines is None and not self._is_pinned:
             lines = self._receiver.take(end, self._limit.most(time_ms))
         if lines is None or not lines.count:
@@ -343,14 +330,14 @@ class SocketTextReader(SourceReader):
         lines = self._taken.get(planned.end)
         if lines is None:
             raise RestartError(
-                f"{self._source.name} cannot be read again: the lines of a batch that was not "
-                "finished are lost; begin a new checkpoint"
+                f"{self._source.name}: cannot replay the lines of an unfinished batch; start with "
+                "a new checkpoint"
             )
         self._receiver.make_room(planned.end)
         return lines.rdd(self._spark)
 
     def commit(self, end: Any) -> None:
-        # A copy: another thread may plan a batch meanwhile.
+        # Copied, because another thread may plan a batch.
         for number in tuple(self._taken):
             if number <= int(end or 0):
                 del self._taken[number]
@@ -362,7 +349,6 @@ class SocketTextReader(SourceReader):
         self._receiver.stop()
 
     def waiting_records(self) -> int:
-        """Lines that were received and are in no batch."""
         return self._receiver.waiting_lines()
 
     def close(self) -> None:
@@ -380,7 +366,7 @@ def _is_host(host: object) -> bool:
 
 
 def _cut(data: bytes, parallelism: int) -> tuple[list[bytes], int]:
-    """Cut whole lines into pieces of about one size; return them and how many partitions."""
+    """Cut lines into pieces of similar size; return them and the number of partitions."""
     partitions = max(1, min(parallelism, len(data) // _PARTITION_BYTES))
     count = partitions * -(-len(data) // (partitions * _PIECE_BYTES))
     pieces = []
@@ -394,7 +380,7 @@ def _cut(data: bytes, parallelism: int) -> tuple[list[bytes], int]:
 
 
 def _lines_of(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Split the pieces of a partition; all input is read at once, so the worker is used again."""
+    """Split the pieces of a partition; reads all input first, so that Spark reuses the worker."""
     return chain.from_iterable(map(_split, list(pieces)))
 
 
@@ -403,3 +389,63 @@ def _split(piece: bytes) -> list[str]:
     lines = text.replace("\r\n", "\n").split("\n")
     lines.pop()
     return lines
+
+
+class SocketReceiver(Receiver):
+    """Connects to *hostname*:*port* and stores the records that *converter* reads.
+
+    The receiver restarts if it cannot connect, if the connection ends or if the converter fails.
+
+    Args:
+        hostname: host to connect to.
+        port: port to connect to.
+        converter: function from a binary file to records.
+        storageLevel: accepted for compatibility, as in every receiver.
+
+    Semantics: SocketReceiver of Spark Streaming (4.3).
+    """
+
+    def __init__(
+        self,
+        hostname: str,
+        port: int,
+        converter: Callable[[BinaryIO], Iterable[Any]],
+        storageLevel: StorageLevel,
+    ) -> None:
+        super().__init__(storageLevel)
+        self._address = (hostname, port)
+        self._converter = converter
+        self._connection: socket.socket | None = None
+        self._thread: threading.Thread | None = None  # noqa: TID251
+
+    def onStart(self) -> None:
+        """Connect and receive on a thread."""
+        self._thread = threading.Thread(  # noqa: TID251
+            target=self._receive, name=f"socketStream {self._address}", daemon=True
+        )
+        self._thread.start()
+
+    def onStop(self) -> None:
+        """Close the connection and wait for the thread."""
+        connection, thread = self._connection, self._thread
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        if thread is not None:
+            thread.join()
+
+    def _receive(self) -> None:
+        try:
+            with socket.create_connection(self._address, timeout=_CONNECT_SECONDS) as connection:
+                connection.settimeout(None)
+                self._connection = connection
+                if self.isStopped():  # onStop may have run before the connection was open
+                    return
+                with connection.makefile("rb") as stream:
+                    for record in self._converter(stream):
+                        if self.isStopped():  # the record may be incomplete
+                            return
+                        self.store(record)
+            self.restart("the server closed the connection")
+        except Exception as error:
+            self.restart(f"receiving from {self._address} failed", error)

@@ -1,4 +1,4 @@
-"""The source contract of streams and queries: a :class:`Source` opens a :class:`SourceReader`.
+"""The contract between sources and the engine: a :class:`Source` opens a :class:`SourceReader`.
 
 An offset is a JSON value, such as a number of lines or an offset for each partition of a topic;
 None is the beginning. The driver calls a reader in this order:
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -155,14 +155,14 @@ class SourceReader:
 
     @property
     def not_replayable_reason(self) -> str | None:
-        """The reason why records are lost with the driver that received them, None if they are not.
+        """The reason why records are lost with their driver; None if they are not.
 
-        The stream can resume nevertheless.
+        The stream can resume in either case.
         """
         return None
 
     def start(self) -> None:
-        """Restore what earlier runs have read, and begin to receive; reject what can never work."""
+        """Restore what earlier runs have read, and start to receive; reject what can never work."""
 
     def plan(self, start: Any, time_ms: int) -> PlannedInput:
         """Plan a batch after *start*, up to the latest offset or the rate limit."""
@@ -175,6 +175,15 @@ class SourceReader:
             SourceError: the records are not available any more.
         """
         raise NotImplementedError
+
+    def require_records(self, plans: Sequence[PlannedInput]) -> None:
+        """Check that all records of *plans*, of an earlier run, can still be read.
+
+        Raises:
+            SourceError: some are not available any more.
+        """
+        for planned in plans:
+            self.read(planned)
 
     def describe(self, planned: PlannedInput) -> InputDescription:
         """Describe a planned batch."""

@@ -1,17 +1,17 @@
-"""Columnar blocks: pairs in bytes, the keys in one column and the values in another.
+"""Columnar blocks: serialized pairs, the keys in one column and the values in another.
 
-Two pickled columns cost less than half of what the same pairs cost one by one, and a block whose
-values change keeps the bytes of its keys. State lies in such blocks between batches, and records
-are shuffled in them.
+Two pickled columns cost less than half of the same pairs pickled one by one, and a block whose
+values change keeps the bytes of its keys. State is kept in blocks between batches, and records are
+shuffled in them.
 
 >>> from dstreams.spark.blocks import Side, Block, encode_block
 >>> block = encode_block(Side.BATCH, ["a", "b"], [1, 2])
 >>> Block(block).keys(), Block(block).values()
 (['a', 'b'], [1, 2])
 
-:mod:`checkpoint.log.block_formats` has the layout. A block has the form ``SEPARATE`` when several
-rows hold one mutable object, which a common pickle would return as one object again, and the form
-``FIELDS`` when all values are tuples of one length that hold plain values only.
+:mod:`checkpoint.log.state_files` has the layout. A block has the form ``SEPARATE`` if several
+rows share a mutable object, which a common pickle would restore as one object, and the form
+``FIELDS`` if all values are tuples of the same length with plain values.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
 from fractions import Fraction
+from itertools import chain, islice
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from pyspark import cloudpickle
 
 from checkpoint import PairBlock, PairForm, pair_header, rows_of_fields
-from dstreams.spark.pair_columns import Column
 
 _MAX_FIELDS, _MAX_DEPTH = 32, 3
 _PROTOCOL: Final = 5
@@ -40,20 +40,17 @@ _FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)
 _ATOMIC: Final = frozenset((*_NUMBERS, *_TIMES, *_FUNCTIONS, str, bytes, UUID, type(None)))
 
 TARGET_BYTES: Final = 1 << 20
-"""Size that a block should have."""
+"""Target size of a block."""
 
 MAX_BYTES: Final = 4 * TARGET_BYTES
-"""Size that a block of more than one row has at most."""
+"""Maximum size of a block of more than one row."""
 
 MAX_ROWS: Final = 10_000
-"""Rows a block has at most: enough to make the cost of a block vanish behind that of its rows."""
+"""Maximum number of rows of a block, at which the cost of the block itself is negligible."""
 
 
 class Side(IntEnum):
-    """What the values of a block are: new values of the batch, states, or what a step gave besides.
-
-    Blocks of pairs are of the first two alone.
-    """
+    """The kind of values in a block; OUTPUT occurs only in Arrow blocks."""
 
     BATCH = 0
     STATE = 1
@@ -61,7 +58,7 @@ class Side(IntEnum):
 
 
 class Block(PairBlock):
-    """A decoded view of one block; the columns are unpickled when they are asked for."""
+    """A view of an encoded block, whose columns are unpickled on demand."""
 
     __slots__ = ()
 
@@ -73,11 +70,11 @@ class Block(PairBlock):
         return pickle.loads(self.key_column)  # type: ignore[no-any-return]
 
     def values(self) -> list[Any]:
-        """Unpickle the values, each a private copy."""
+        """Unpickle the values; they share no mutable object."""
         return rows_of_fields(self.column())
 
     def column(self) -> Column:
-        """Unpickle the values; where they lie in columns of fields, these."""
+        """Unpickle the values as a list, or as the columns of their fields."""
         values = pickle.loads(self.value_column)
         if self.form is PairForm.SEPARATE:
             return list(map(pickle.loads, values))
@@ -93,8 +90,8 @@ def encode_block(
 ) -> bytes:
     """Encode two columns of the same length.
 
-    A *key_column*, of an earlier block, stands in place of the *keys*; *kinds* are the types of the
-    values, where the caller knows them.
+    A *key_column* of an earlier block replaces *keys*; *kinds* are the types of the values, if the
+    caller knows them.
     """
     try:
         form, column = _form_of(values, kinds)
@@ -109,7 +106,7 @@ def encode_block(
 
 
 def _form_of(values: Column, kinds: set[type] | None) -> tuple[PairForm, Column]:
-    """Return the form in which values lie in a block, and what is pickled of them."""
+    """Return the form of the values in a block, and the object to pickle."""
     if isinstance(values, tuple):
         fields = _plain_fields(values, 0)
         if fields is not None:
@@ -126,17 +123,15 @@ def _form_of(values: Column, kinds: set[type] | None) -> tuple[PairForm, Column]
 
 
 def _fields_of(values: list[Any], kinds: set[type], depth: int = 0) -> Column | None:
-    """Return tuples as columns, None if they differ in length or hold anything but plain values.
+    """Return tuples as columns, None if their lengths differ or they hold other than plain values.
 
-    Such columns are pickled in half the time.
+    Columns are pickled in half the time of tuples.
     """
     if kinds <= _ATOMIC:
         return values
     if kinds != {tuple} or depth == _MAX_DEPTH:
         return None
-    if (
-        len(values) > 1 and values[0] is values[-1]
-    ):  # one tuple again and again: a pickle has it once
+    if len(values) > 1 and values[0] is values[-1]:  # a repeated tuple is pickled only once
         return None
     width = len(values[0])
     if not 1 <= width <= _MAX_FIELDS or set(map(len, values)) != {width}:
@@ -145,7 +140,7 @@ def _fields_of(values: list[Any], kinds: set[type], depth: int = 0) -> Column | 
 
 
 def _plain_fields(columns: tuple[Column, ...], depth: int) -> Column | None:
-    """Return the columns of the fields of tuples, each taken apart in turn; None as above."""
+    """Split the columns of nested tuples into columns too, as :func:`_fields_of` does."""
     fields: list[Column] = []
     for column in columns:
         if isinstance(column, tuple):
@@ -161,12 +156,12 @@ def _plain_fields(columns: tuple[Column, ...], depth: int) -> Column | None:
 def _dumps(value: Any) -> bytes:
     try:
         return pickle.dumps(value, _PROTOCOL)
-    except Exception:  # a class of __main__, which has another name in a worker
+    except Exception:  # a class of __main__, which workers cannot import
         return cloudpickle.dumps(value, _PROTOCOL)  # type: ignore[no-any-return]
 
 
 class UnpicklableError(TypeError):
-    """A key or value that cannot travel."""
+    """A key or value cannot be pickled."""
 
 
 def _explain_unpicklable(keys: list[Any], values: list[Any]) -> UnpicklableError:
@@ -183,12 +178,12 @@ def _explain_unpicklable(keys: list[Any], values: list[Any]) -> UnpicklableError
 
 
 def _share_a_mutable(values: list[Any]) -> bool:
-    """Whether some object that can be changed is reached twice, by any way, from *values*."""
+    """Return whether a mutable object can be reached from *values* on two paths."""
     above: list[set[int]] = []
     level = values
     while True:
         kinds = set(map(type, level))
-        # Classes and members of an Enum are pickled by their name.
+        # Classes and Enum members are pickled as names.
         fixed = {kind for kind in kinds if kind in _ATOMIC or issubclass(kind, (type, Enum))}
         if fixed == kinds:
             return False
@@ -200,7 +195,7 @@ def _share_a_mutable(values: list[Any]) -> bool:
                 return True
             level = list({id(value): value for value in level}.values())
         above.append(ids)
-        # What pickling these values would visit next, at the speed of C.
+        # The objects that pickling these values would visit next, found without Python code.
         level = gc.get_referents(*level)
 
 
@@ -213,17 +208,18 @@ def _repeated(level: list[Any], above: list[set[int]]) -> Iterator[Any]:
 
 
 def is_immutable(value: Any) -> bool:
-    """Return whether nothing can change a value, or a part of it."""
-    return type(value) in _ATOMIC or (
-        type(value) in (tuple, frozenset) and all(map(is_immutable, value))
-    )
+    """Return whether a value and all its parts are immutable; a named tuple may be."""
+    kind = type(value)
+    if kind in _ATOMIC:
+        return True
+    is_tuple = isinstance(value, tuple) and not kind.__dictoffset__
+    return (is_tuple or kind is frozenset) and all(map(is_immutable, value))
 
 
 class BlockBuilder:
     """Collects pairs into blocks of about :data:`TARGET_BYTES`.
 
-    It learns the size of a row from the blocks made so far; *limit* is the number of rows of the
-    next.
+    *limit*, the number of rows of the next block, follows from the row sizes of earlier blocks.
     """
 
     def __init__(self, side: Side, max_rows: int = MAX_ROWS) -> None:
@@ -231,24 +227,24 @@ class BlockBuilder:
         self._max_rows = max_rows
         self._keys: list[Any] = []
         self._values: list[Any] = []
-        self._fields: tuple[list[Any], ...] = ()  # of values, where they are added so
+        self._fields: tuple[list[Any], ...] = ()  # replaces _values after extend_fields
         self.limit = 64
 
     def add(self, key: Any, value: Any) -> bytes | None:
-        """Add one pair; returns a block when one is full."""
+        """Add a pair; return a block if it is full."""
         self._keys.append(key)
         self._values.append(value)
         return self._encode() if len(self._keys) >= self.limit else None
 
     def extend(self, keys: Iterable[Any], values: Iterable[Any]) -> Iterator[bytes]:
-        """Add two columns of the same length; yields each block that gets full."""
+        """Add two columns of the same length; yield the blocks that are full."""
         self._keys.extend(keys)
         self._values.extend(values)
         while len(self._keys) >= self.limit:
             yield self._encode()
 
     def extend_fields(self, keys: Iterable[Any], *fields: Iterable[Any]) -> Iterator[bytes]:
-        """Add keys, and values by the columns of their fields, as with all values of a builder."""
+        """Add keys, and the columns of the fields of their values; do not mix with *extend*."""
         self._fields = self._fields or tuple([] for _ in fields)
         self._keys.extend(keys)
         for column, field in zip(self._fields, fields, strict=True):
@@ -269,7 +265,7 @@ class BlockBuilder:
         for column in (self._keys, self._values, *self._fields):
             del column[:rows]
         fitting = TARGET_BYTES * rows // len(block)
-        # Grow by steps: the first rows may be much smaller than those to come.
+        # Grow in steps: the first rows may be much smaller than later ones.
         self.limit = max(1, min(self._max_rows, fitting, self.limit * 16))
         return block
 
@@ -279,9 +275,60 @@ class BlockBuilder:
 
 
 def shorten(value: Any, limit: int = 80) -> str:
-    """Return the repr of a user's object, short enough for a message, and never fail."""
+    """Return the repr of a user's object, shortened for a message; never raises."""
     try:
         text = repr(value)
     except Exception as error:
         text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+Column: TypeAlias = "list[Any] | tuple[Column, ...]"
+"""Values in a list; or, if each value is a tuple, the columns of its fields."""
+
+Columns: TypeAlias = "tuple[list[Any], Column]"
+"""The keys and the values of some pairs."""
+
+CHUNK_ROWS = 1000
+"""Default number of rows in a chunk of columns."""
+
+
+class PairColumns(Iterator[tuple[Any, Any]]):
+    """Pairs that can be read once, one by one or in columns."""
+
+    def __init__(self, columns: Iterable[Columns]) -> None:
+        self._columns = iter(columns)
+        # No generator over rows: they come at the speed of zip.
+        self._pairs = chain.from_iterable(
+            zip(first, rows_of_fields(second), strict=True) for first, second in self._columns
+        )
+
+    def columns(self) -> Iterator[Columns]:
+        """Return the columns of all pairs that were not read yet."""
+        return self._columns
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return self._pairs
+
+    def __next__(self) -> tuple[Any, Any]:
+        return next(self._pairs)
+
+
+def columns_of(pairs: Iterable[Any], most_rows: int = CHUNK_ROWS) -> Iterator[Columns]:
+    """Return pairs in columns: those of PairColumns, or else of *most_rows* at a time."""
+    return pairs.columns() if isinstance(pairs, PairColumns) else _gathered(iter(pairs), most_rows)
+
+
+def _gathered(pairs: Iterator[Any], most_rows: int) -> Iterator[Columns]:
+    while chunk := list(islice(pairs, most_rows)):
+        first, second = map(list, zip(*chunk, strict=True))
+        yield first, second
+
+
+def two_columns(column: Column) -> tuple[list[Any], Column]:
+    """Return the columns of the fields of values that are pairs."""
+    if isinstance(column, tuple):
+        first, second = column
+        return first, second  # type: ignore[return-value]
+    first, second = map(list, zip(*column, strict=True)) if column else ([], [])
+    return first, second

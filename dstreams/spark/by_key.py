@@ -1,8 +1,8 @@
 """Operations by key on columnar blocks: combine, group, cogroup and join.
 
-Each moves blocks instead of rows, and moves nothing that an equal :class:`StablePartitioner` has
-placed already. Memory is bounded as in PySpark (``spark.python.worker.memory``): what does not fit
-is spilled to the local disk.
+They shuffle blocks instead of rows, and do not shuffle RDDs that have an equal
+:class:`StablePartitioner`. Memory is bounded as in PySpark (``spark.python.worker.memory``); data
+that does not fit is spilled to the local disk.
 
 >>> from dstreams.spark.by_key import Combiner, cogroup_by_key, combine_by_key
 >>> from dstreams.spark.partitioner import StablePartitioner
@@ -18,7 +18,6 @@ is spilled to the local disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +29,9 @@ from pyspark.shuffle import Aggregator
 from dstreams.spark import jvm
 from dstreams.spark.blocks import Block, Side
 from dstreams.spark.failures import calling
-from dstreams.spark.ordered_groups import append_to_side, extend_sides
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.shuffle import PairReader, Route, explain_key, shuffle_pairs
-from dstreams.spark.spill_buffer import Merger
+from dstreams.spark.shuffle import PairReader, Route, naming_unhashable, shuffle_pairs
+from dstreams.spark.spilling import Merger, append, append_to_side, extend, extend_sides
 from dstreams.spark.worker_gc import settle_worker
 
 Pairs = Iterable[tuple[Any, Any]]
@@ -41,10 +39,7 @@ Pairs = Iterable[tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class Combiner:
-    """How values become combined values, as in ``RDD.combineByKey``.
-
-    The two merging functions may change their first argument in place.
-    """
+    """The functions of ``RDD.combineByKey``; the merging ones may change their first argument."""
 
     create: Callable[[Any], Any]
     merge_value: Callable[[Any, Any], Any]
@@ -70,8 +65,8 @@ def combine_by_key(
     partitioner: StablePartitioner,
     operation: str = "combine_by_key",
 ) -> RDD[tuple[Any, Any]]:
-    """Combine the values of each key: first where they are, then where their key belongs."""
-    memory_mb = _memory_mb(rdd)
+    """Combine the values of each key, before the shuffle and after it."""
+    memory_mb = rdd._memory_limit()
     if rdd.partitioner == partitioner:
         return _mapped(rdd, _CombineHere(combiner, memory_mb, operation))
     route = Route(partitioner, Side.BATCH, operation)
@@ -85,7 +80,7 @@ def group_by_key(
 ) -> RDD[tuple[Any, Any]]:
     """Return the RDD of (key, iterable of its values)."""
     blocks = shuffle_pairs(rdd, partitioner, Side.BATCH, operation)
-    return _mapped(blocks, _Group(_memory_mb(rdd), operation))
+    return _mapped(blocks, _Group(rdd._memory_limit(), operation))
 
 
 def cogroup_by_key(
@@ -94,9 +89,9 @@ def cogroup_by_key(
     partitioner: StablePartitioner,
     operation: str = "cogroup_by_key",
 ) -> RDD[tuple[Any, Any]]:
-    """Return the RDD of (key, (values in left, values in right)), for the keys of both."""
+    """Return the RDD of (key, (values in left, values in right)), for the keys of either."""
     blocks = _both(left, right, partitioner, operation)
-    return _mapped(blocks, _Cogroup(_memory_mb(left), operation))
+    return _mapped(blocks, _Cogroup(left._memory_limit(), operation))
 
 
 def join_by_key(
@@ -110,10 +105,10 @@ def join_by_key(
 ) -> RDD[tuple[Any, Any]]:
     """Return the RDD of (key, (v, w)) for each pair of values of a key.
 
-    With *all_left* a key that *right* lacks comes as (key, (v, None)); *all_right* likewise.
+    With *all_left*, a key that is missing in *right* gives (key, (v, None)); likewise *all_right*.
     """
     blocks = _both(left, right, partitioner, operation)
-    return _mapped(blocks, _Join(_memory_mb(left), operation, all_left, all_right))
+    return _mapped(blocks, _Join(left._memory_limit(), operation, all_left, all_right))
 
 
 def _both(
@@ -130,17 +125,13 @@ def _mapped(rdd: RDD[Any], task: Callable[[int, Iterable[Any]], Iterator[Any]]) 
     return mapped
 
 
-def _memory_mb(rdd: RDD[Any]) -> float:
-    return rdd._memory_limit()
-
-
 def _itself(value: Any) -> Any:
     return value
 
 
 @dataclass(frozen=True)
 class _CombineHere:
-    """Task: pairs -> combined pairs, of a partition that has all of its keys."""
+    """Task: pairs -> combined pairs of the partition."""
 
     combiner: Combiner
     memory_mb: float
@@ -150,11 +141,11 @@ class _CombineHere:
         settle_worker()
         merger = self.combiner.merger(self.memory_mb)
         reader = PairReader(records, self.operation)
-        with calling(self.operation, *self.combiner.functions):
-            try:
-                merger.mergeValues(reader)
-            except TypeError as error:
-                raise reader.explain(error) from error
+        with (
+            calling(self.operation, *self.combiner.functions),
+            naming_unhashable(self.operation, reader.last_keys),
+        ):
+            merger.mergeValues(reader)
         return iter(merger.items())
 
 
@@ -167,14 +158,14 @@ class _CombineAndRoute:
     route: Route
 
     def __call__(self, split: int, records: Iterable[Any]) -> Iterator[bytes]:
-        # Nine tenths, as PySpark does: the rest is for what goes out.
+        # Nine tenths, as in PySpark: the rest is for output buffers.
         here = _CombineHere(self.combiner, 0.9 * self.memory_mb, self.route.operation)
         return self.route(split, here(split, records))
 
 
 @dataclass(frozen=True)
 class _MergeCombined:
-    """Task: blocks of combined pairs -> pairs, each key once."""
+    """Task: blocks of combined pairs -> one pair per key."""
 
     combiner: Combiner
     memory_mb: float
@@ -193,17 +184,7 @@ def _first(value: Any) -> list[Any]:
     return [value]
 
 
-def _append(values: list[Any], value: Any) -> list[Any]:
-    values.append(value)
-    return values
-
-
-def _extend(values: list[Any], more: list[Any]) -> list[Any]:
-    values.extend(more)
-    return values
-
-
-LISTS = Combiner(_first, _append, _extend)
+LISTS = Combiner(_first, append, extend)
 """Puts the values of a key into a list."""
 
 
@@ -218,7 +199,7 @@ class _Group:
         settle_worker()
         merger = LISTS.merger(self.memory_mb)
         for block in map(Block, frames):
-            with _explaining(block, self.operation):
+            with naming_unhashable(self.operation, block.keys):
                 merger.mergeValues(_pairs(block))
         return ((key, ResultIterable(values)) for key, values in merger.items())
 
@@ -252,7 +233,7 @@ class _Cogroup:
         merger = PAIRS_OF_LISTS.merger(self.memory_mb)
         for block in map(Block, frames):
             side = int(block.side is Side.STATE)
-            with _explaining(block, self.operation):
+            with naming_unhashable(self.operation, block.keys):
                 merger.mergeValues((key, (side, value)) for key, value in _pairs(block))
         items: Iterable[tuple[Any, _Sides]] = merger.items()
         return items
@@ -274,20 +255,6 @@ class _Join(_Cogroup):
             for v in (left or for_no_left)
             for w in (right or for_no_right)
         )
-
-
-@contextmanager
-def _explaining(block: Block, operation: str) -> Iterator[None]:
-    """Name the key that a user's partition function let pass and no dict takes."""
-    try:
-        yield
-    except TypeError as error:
-        keys = block.keys()
-        for key in keys:
-            explained = explain_key(key, error, operation)
-            if explained is not error:
-                raise explained from error
-        raise
 
 
 def _pairs(block: Block) -> Iterator[tuple[Any, Any]]:

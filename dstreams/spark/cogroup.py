@@ -1,8 +1,8 @@
-"""The narrow cogroup: a batch meets the state, partition by partition, and the state stays put.
+"""The narrow cogroup of a batch with the state, in which the state is not shuffled.
 
-``cogroup_with_state`` unites the blocks of a batch with the blocks of the state. Both are placed by
-the same partitioner, so the union is narrow: only the new records were shuffled. One pass over a
-partition sees the new values first, then each key of the state once.
+``cogroup_with_state`` unites the blocks of a batch with the blocks of the state. Both have the same
+partitioner, so the union is narrow, and only new records are shuffled. One pass over a partition
+reads the new values first, then each key of the state once.
 
 >>> from dstreams.spark.cogroup import ColumnStep, cogroup_with_state
 >>> from dstreams.spark.shuffle import BlockPairsRDD, shuffle_pairs
@@ -41,16 +41,17 @@ from dstreams.spark.blocks import (
     encode_block,
     shorten,
 )
-from dstreams.spark.empty_partitions import empty_partitions
 from dstreams.spark.failures import UserFunctionError, failed, summarize
 from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.partitions import empty_partitions
+from dstreams.spark.shuffle import unhashable_key
 from dstreams.spark.worker_gc import settle_worker
 
 NewValues = dict[Any, list[Any]]
 StateTask = Callable[[int, Iterable[bytes]], Iterator[bytes]]
 
 _BATCH_END = b""
-"""Stands after the blocks of a batch where one task takes several; no block is empty."""
+"""Ends the blocks of each batch in a task with several batches; no block is empty."""
 
 
 def cogroup_with_state(
@@ -60,27 +61,24 @@ def cogroup_with_state(
     *,
     preserves_partitioning: bool = True,
 ) -> RDD[bytes]:
-    """Compute the next state from a batch and the state before it.
+    """Compute the next state from a batch and the previous state.
 
     Args:
-        batch: blocks of new values, None when there are none.
-        state: blocks of the previous state, None when there is none; not both None. Both given,
-            their partitioners must be equal.
+        batch: blocks of new values, or None.
+        state: blocks of the previous state, or None. If both are given, their partitioners must be
+            equal.
         task: :class:`ColumnStep` or :class:`IteratorStep`.
-        preserves_partitioning: whether the result claims the partitioner of its input.
-
-    Returns:
-        RDD of blocks of the next state, each key once if *task* keeps that promise.
+        preserves_partitioning: whether the result has the partitioner of its input.
 
     Raises:
-        ValueError: both are None, or their partitioners differ.
+        ValueError: *batch* and *state* are both None, or their partitioners differ.
     """
     if batch is not None and state is not None:
         inputs = jvm.unite_frames(batch, state)
     else:
         only = state if batch is None else batch
         if only is None:
-            raise ValueError("cogroup_with_state needs a batch or a state, got neither")
+            raise ValueError("cogroup_with_state: needs a batch or a state, got neither")
         inputs = only
     computed = PipelinedRDD(inputs, task, preserves_partitioning)
     return jvm.as_frames(computed, jvm.partitioner_of(inputs) if preserves_partitioning else None)
@@ -95,8 +93,8 @@ def replay_batches(
 ) -> RDD[bytes]:
     """Return the blocks of the state after several batches, oldest first, in one stage.
 
-    A state RDD would be computed inside the next one, each in a Python worker of its own. A batch
-    without new values is None, and so is the state before the first batch.
+    A chain of state RDDs would need a Python worker for each of them. A batch without new values is
+    None, and so is the state before the first batch.
     """
     inputs: list[RDD[bytes]] = []
     for batch in batches:
@@ -110,7 +108,7 @@ def replay_batches(
 
 
 class _BatchSteps:
-    """Task: blocks of several batches, each with an end, and of the state -> the last state."""
+    """Task: blocks of several batches, each followed by an end, and of the state -> last state."""
 
     def __init__(self, tasks: tuple[StateTask, ...], has_blocks: tuple[bool, ...]) -> None:
         self.tasks = tasks
@@ -128,14 +126,14 @@ class _BatchSteps:
 
 
 class ColumnUpdate(Protocol):
-    """An update function over columns: one call for a block of keys."""
+    """An update function over columns, called once per block of keys."""
 
     @property
     def where(self) -> str: ...
 
     @property
     def needs_keys(self) -> bool:
-        """Whether the update looks at the keys; else they stay pickled."""
+        """Return whether the update reads the keys; otherwise they stay pickled."""
         ...
 
     def __call__(
@@ -145,7 +143,7 @@ class ColumnUpdate(Protocol):
         states: Iterable[Any],
         into: list[Any],
     ) -> None:
-        """Append to *into* the new state of each key, None to drop the key."""
+        """Append the new state of each key to *into*, or None to drop the key."""
         ...
 
 
@@ -161,20 +159,20 @@ class IteratorUpdate(Protocol):
 
 
 class DuplicateKeyError(ValueError):
-    """One key stands twice in a state."""
+    """A state has the same key twice."""
 
 
 def _no_values() -> Iterator[list[Any]]:
-    """Endless new empty lists: a user's function may keep or change the one it is given."""
+    """Return an endless iterator of new lists, because a user's function may keep or change one."""
     return starmap([].copy, repeat(()))
 
 
 class ColumnStep:
     """Task: new values and state -> state, a block of keys at a time.
 
-    A block whose keys all stay keeps the bytes of its key column. Small blocks and new keys are
-    gathered into common blocks, so that a long run does not fragment the state. Unless the state is
-    known to be *unique*, a key that stands twice in it is an error.
+    A block that drops no key keeps the bytes of its key column. Small blocks and new keys are
+    gathered into common blocks, so that a long run does not fragment the state. Duplicate keys in
+    the state are an error, checked unless the state is known to be *unique*.
     """
 
     def __init__(self, update: ColumnUpdate, *, unique: bool = True) -> None:
@@ -206,7 +204,7 @@ class ColumnStep:
         yield from gathered.flush()
 
     def _rewrite(self, block: Block, fresh: NewValues, gathered: BlockBuilder) -> Iterator[bytes]:
-        """Yield a large block with its new states, in place where it can be."""
+        """Yield a large block with its new states, and reuse its key column if possible."""
         if fresh or self.update.needs_keys:
             keys, states = self._step(block, fresh)
         else:
@@ -236,7 +234,7 @@ class ColumnStep:
         results: list[Any] = []
         try:
             self.update(keys, values, states, results)
-            if len(results) != rows:  # whoever takes from an iterator takes this for its end
+            if len(results) != rows:  # a StopIteration of the user ended an iterator early
                 raise StopIteration
         except Exception as error:
             key = names()[min(len(results), rows - 1)]
@@ -245,10 +243,10 @@ class ColumnStep:
 
 
 class IteratorStep:
-    """Task: new values and state -> state, by a function that sees all keys of a partition.
+    """Task: new values and state -> state, by one call of a function per partition.
 
-    With a *partitioner*, which the result then claims, a key that the function moved to another
-    partition is an error: the next batch would not find it.
+    If the result has a *partitioner*, a key that belongs in another partition is an error: the next
+    batch would not find it.
     """
 
     def __init__(
@@ -273,7 +271,7 @@ class IteratorStep:
             raise UserFunctionError(f"{self.update.where}: {error}") from error
         except Exception as error:
             raise UserFunctionError(f"{self.update.where} failed: {summarize(error)}") from error
-        for _ in entries:  # a worker whose input is left unread is not used again
+        for _ in entries:  # Spark does not reuse a worker with unread input
             pass
 
     def _states(self, pairs: Iterable[tuple[Any, Any]], split: int) -> Iterator[bytes]:
@@ -282,7 +280,7 @@ class IteratorStep:
         for pair in pairs:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise UserFunctionError(
-                    f"{self.update.where} must return pairs of key and state, got "
+                    f"{self.update.where}: must return pairs of key and state, got "
                     f"{shorten(pair)} ({type(pair).__name__})"
                 )
             key, state = pair
@@ -306,14 +304,14 @@ class IteratorStep:
 
     def _moved(self, key: Any, split: int) -> UserFunctionError:
         return UserFunctionError(
-            f"{self.update.where} returned the key {shorten(key)} in partition {split}, but it "
+            f"{self.update.where}: returned the key {shorten(key)} in partition {split}, but it "
             f"belongs in partition {self.partitioner(key) if self.partitioner else None}; pass "
-            "preservePartitioning=False to let the function change keys"
+            "preservePartitioning=False if the function changes keys"
         )
 
 
 class _SeenKeys:
-    """Refuses a key that comes twice."""
+    """Raises DuplicateKeyError for a duplicate key."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -325,12 +323,12 @@ class _SeenKeys:
             duplicates = self._seen.intersection(keys)
             self._seen.update(keys)
         except TypeError as error:
-            raise _unhashable(keys, self._where) from error
+            raise _key_error(keys, self._where, error) from error
         if len(self._seen) != count:
             key = next(iter(duplicates), None) if duplicates else _first_duplicate(keys)
             raise DuplicateKeyError(
-                f"{self._where}: the key {shorten(key)} stands twice in the state; a key has one "
-                "state, so reduce the pairs by key first, for example with reduceByKey"
+                f"{self._where}: duplicate key {shorten(key)} in the state; reduce the pairs by "
+                "key first, for example with reduceByKey"
             )
 
 
@@ -355,21 +353,13 @@ def _split_sides(frames: Iterable[bytes], where: str) -> tuple[NewValues, Iterat
             for key, value in zip(keys, block.values(), strict=True):
                 fresh[key].append(value)
         except TypeError as error:
-            raise _unhashable(keys, where) from error
+            raise _key_error(keys, where, error) from error
     return fresh, iter(())
 
 
-def _unhashable(keys: list[Any], where: str) -> UserFunctionError:
-    """Return the error for a key that no dict takes; a user's partition function let it pass."""
-    for key in keys:
-        try:
-            {key}  # noqa: B018
-        except TypeError as error:
-            return UserFunctionError(
-                f"{where}: the key {shorten(key)} cannot be looked up ({error}); use an immutable "
-                "value, for example tuple(key) for a list"
-            )
-    return UserFunctionError(f"{where}: the keys cannot be looked up")
+def _key_error(keys: list[Any], where: str, error: TypeError) -> UserFunctionError:
+    """Return the error for an unhashable key, which a user's partition function accepted."""
+    return UserFunctionError(unhashable_key(keys, where) or f"{where}: {error}")
 
 
 def _live(keys: list[Any], states: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -1,16 +1,16 @@
-"""How many records an RDD has, learnt from the jobs that read it anyway.
+"""Record counts of RDDs, taken from the jobs that read them.
 
 In a notebook:
 
     from dstreams.spark.counting import counted
 
     numbers, count = counted(spark.parallelize(range(10), 2))
-    count.records()      # None: nobody has read it
+    count.records()      # None: not read yet
     numbers.sum()
     count.records()      # 10
 
-Each task says how many records its partition had, once it has reached the end of it. A partition of
-which somebody took only the beginning says nothing: the count of its RDD stays unknown.
+Each task reports the number of records when it reaches the end of its partition. The count of an
+RDD stays unknown until every partition has been read to its end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class RecordCount:
-    """What is known of the number of records of one RDD; *reports* is None where nobody counts."""
+    """The number of records of one RDD; *reports* is None if they are not counted."""
 
     def __init__(self, rdd: RDD[Any], reports: TaskReports[int] | None) -> None:
         self._rdd = rdd
@@ -39,7 +39,7 @@ class RecordCount:
         self._others: list[tuple[int, TaskReports[int]]] = []
 
     def also_of(self, partitions: int) -> TaskReport[int]:
-        """Return how the tasks of another RDD of the same records, in *partitions*, report."""
+        """Return a report for the tasks of another RDD of the same records, in *partitions*."""
         reports: TaskReports[int] = TaskReports(self._rdd.context)
         self._others.append((partitions, reports))
         return reports.task
@@ -51,8 +51,8 @@ class RecordCount:
             if len(counts) == partitions:
                 return sum(counts)
         counts = [] if self._reports is None else self._reports.facts()
-        # How many partitions there are is a call into the JVM: not for nothing, and not to be
-        # relied on after an output of the batch has stopped Spark.
+        # getNumPartitions calls the JVM: skip it if nothing was reported; it fails if an output of
+        # the batch has stopped Spark.
         try:
             is_complete = bool(counts) and len(counts) == self._rdd.getNumPartitions()
         except (Py4JError, OSError):
@@ -62,19 +62,16 @@ class RecordCount:
 
 @runtime_checkable
 class CountsItself(Protocol):
-    """An RDD whose tasks report how many records they have."""
+    """An RDD whose tasks report their number of records."""
 
     record_count: RecordCount
 
 
 def counted(rdd: RDD[T]) -> tuple[RDD[T], RecordCount]:
-    """Return *rdd* as one that is counted when it is read, and its count.
+    """Return *rdd* as an RDD that counts its records when it is read, and the count.
 
-    Nothing is read ahead, and no record is held back. An RDD of blocks of pairs is returned as it
-    is, and never counted: what is built on it must see the blocks.
-
-    Args:
-        rdd: any RDD; its partitioner is kept.
+    The partitioner is kept. Records are not read ahead or held back. A :class:`BlockPairsRDD` is
+    returned unchanged and never counted, because operations on it need its blocks.
     """
     if isinstance(rdd, CountsItself):
         return rdd, rdd.record_count
@@ -86,9 +83,9 @@ def counted(rdd: RDD[T]) -> tuple[RDD[T], RecordCount]:
 
 
 def counted_unless_known(rdd: RDD[T], records: int | None) -> tuple[RDD[T], RecordCount | None]:
-    """Return *rdd* and its count, as :func:`counted`, where its number of *records* is not known.
+    """Return *rdd* and its count as :func:`counted` does, or None if *records* is known.
 
-    An RDD that counts itself knows better; of another, whose number is known, there is no count.
+    An RDD that counts its own records is more precise than *records*.
     """
     if records is None or isinstance(rdd, CountsItself):
         return counted(rdd)
@@ -96,20 +93,20 @@ def counted_unless_known(rdd: RDD[T], records: int | None) -> tuple[RDD[T], Reco
 
 
 def uncounted(rdd: RDD[T]) -> RDD[T]:
-    """Return the RDD that :func:`counted` was given, as far as none but the counting reads it."""
+    """Return the original of an RDD from :func:`counted`, unless it is persisted by itself."""
     return rdd._counted if isinstance(rdd, _CountedRDD) and not rdd._is_own else rdd
 
 
 def count_of(rdd: RDD[Any]) -> RecordCount | None:
-    """Return the count of an RDD that :func:`counted` made; None for one that nobody counts."""
+    """Return the count of an RDD that :func:`counted` made, None for other RDDs."""
     return rdd._known_count if isinstance(rdd, _CountedRDD) else None
 
 
 class _CountedRDD(PipelinedRDD):  # type: ignore[misc]
-    """Counts in the Python worker that reads the RDD, and starts none of its own.
+    """An RDD that counts its records in the Python worker that reads it.
 
-    What is built on it in Python runs in one pass with the counting. What only the JVM reads, such
-    as a union, gets the RDD as it was. Persisted, it is an RDD of its own with its own storage.
+    Python functions on top of it run in the same pass. Readers in the JVM, such as a union, get the
+    original RDD. Once persisted, it has storage of its own.
     """
 
     def __init__(self, rdd: RDD[Any], count: _Count, known: RecordCount) -> None:
@@ -150,13 +147,13 @@ class _CountedRDD(PipelinedRDD):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Count:
-    """Task: the records as they are; after the last one, how many there were."""
+    """Task: yields the records unchanged, and reports their number after the last one."""
 
     report: TaskReport[int]
 
     def __call__(self, split: int, records: Iterable[T]) -> Iterator[T]:
-        # compress takes a record, then a number, and tests the number: all of it without a step of
-        # Python for each record, and no number is taken after the last record.
+        # compress takes a record, then a number, and tests the number: no Python code runs per
+        # record, and no number is taken after the last record.
         numbers = itertools.count(1)
         return itertools.chain(itertools.compress(records, numbers), self._report(split, numbers))
 

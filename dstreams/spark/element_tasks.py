@@ -1,8 +1,7 @@
 """Tasks that call a user's function for one element at a time.
 
-An error names the function, its operation and the record. Where nothing fails that costs nothing: a
-``try`` has no price. StopIteration is an error too, which ``map`` would take for the end of the
-partition.
+An error names the function, its operation and the record; a ``try`` costs nothing if nothing fails.
+A StopIteration of the function is an error too; with ``map`` it would end the partition.
 """
 
 from __future__ import annotations
@@ -133,13 +132,13 @@ class MapPartitions:
 
 
 def guarded(operation: str, func: Callable[..., Iterable[Any]], *args: Any) -> Iterator[Any]:
-    """Iterate over what *func* returns, and name it where it fails."""
+    """Iterate over the result of *func*; an error names *func*."""
     with calling(operation, func):
         yield from func(*args)
 
 
 _PLAIN = frozenset({tuple, str, set, frozenset, dict, range})
-"""What can be iterated over without a failure, so that nobody needs to watch it."""
+"""Types whose iteration cannot fail."""
 
 
 def with_ones(_: int, elements: Iterable[Any]) -> Iterator[tuple[Any, int]]:
@@ -163,7 +162,7 @@ def as_list(element: Any) -> list[Any]:
 
 
 def number_of(elements: Iterable[Any]) -> list[tuple[None, int]]:
-    """Function for ``mapPartitions``: (None, how many there are), nothing of none."""
+    """Function for ``mapPartitions``: (None, number of elements), nothing if it is empty."""
     number = sum(1 for _ in elements)
     return [(None, number)] if number else []
 

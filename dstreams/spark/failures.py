@@ -1,9 +1,9 @@
-"""What went wrong, short enough to read: in a Spark job, or in a user's function.
+"""Short messages for errors of Spark jobs and of users' functions.
 
-:func:`summarize` says it in a line, :func:`located` with the user's own line of code, and
-:func:`code_of` has the lines of his that led there. The rest, which is the JVM's and ours, is there
-for who asks: :func:`make_brief` leaves the whole text in the attribute ``java`` of the error. All
-that is said here is without secrets, for messages, logs, listeners and pages alike.
+:func:`summarize` returns one line, :func:`located` adds the user's line of code, and
+:func:`code_of` returns the user's lines that led to the error. :func:`make_brief` keeps the full
+text, with the frames of the JVM and of dstreams, in the attribute ``java`` of the error. Secrets
+are masked in all of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MACHINERY = re.compile(r"[/\\](pyspark|py4j|pyspark\.zip|py4j-[^/\\]+\.zip)[/\\
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]")
 _STANDARD = re.compile(
     r"[/\\]python3\.\d+[/\\](?!site-packages|dist-packages)"
-    r"|\.p(?:xi|yx)$"  # of a library that is compiled, as pyarrow is
+    r"|\.p(?:xi|yx)$"  # compiled libraries such as pyarrow
 )
 _PACKAGES = tuple(
     (name, Path(str(sys.modules[name].__file__)).parent) for name in ("dstreams", "checkpoint")
@@ -63,7 +63,7 @@ _MOST_FRAMES = 4
 
 @dataclass(frozen=True)
 class _Frame:
-    """A place in a program that an error went through."""
+    """A frame of a traceback."""
 
     file: str
     line: int
@@ -71,7 +71,7 @@ class _Frame:
     text: str
 
     def __str__(self) -> str:
-        # Of the cell of a notebook only the driver has the text.
+        # Only the driver has the text of a notebook cell.
         text = masked(self.text or getline(self.file, self.line).strip())
         code = f"\n    {text}" if text else ""
         name = place_of(self.file)
@@ -80,7 +80,7 @@ class _Frame:
 
 
 def summarize(error: BaseException) -> str:
-    """Return what *error* says: for a failed Spark job, the exception of the Python worker."""
+    """Return the class and message of *error*, or of a worker's exception if a job failed."""
     if not _is_of_a_job(error):
         text = _words(error)
         if isinstance(error, UserFunctionError):
@@ -90,7 +90,7 @@ def summarize(error: BaseException) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """Return what an error says of itself; nothing where it fails at that, as a user's own may."""
+    """Return the message of an error, empty if its own ``__str__`` fails."""
     try:
         return masked(str(error))
     except Exception:
@@ -98,9 +98,9 @@ def _words(error: BaseException) -> str:
 
 
 def class_of(error: BaseException) -> str:
-    """Return the name of the class of *error*: for a failed Spark job, of what a worker raised.
+    """Return the class name of *error*, or of a worker's exception if a job failed.
 
-    Where that names the user's function, it is the class of what the function raised.
+    For a UserFunctionError of a worker, it is the class of its cause.
     """
     if not _is_of_a_job(error):
         return type(error).__name__
@@ -124,13 +124,13 @@ def _raised_in_job(error: BaseException) -> str:
 
 
 def located(error: BaseException) -> str:
-    """Return what *error* says, and the line of the user's program that it comes from."""
+    """Return the summary of *error*, with the line of the user's program that raised it."""
     said, frames = summarize(error), _frames(error)
     if not frames:
         return said
     last = frames[-1]
     place = f"{place_of(last.file)}:{last.line}"
-    # A lambda is named by its line already.
+    # The name of a lambda contains its line.
     return (
         said
         if re.search(rf"{re.escape(place)}\b", said)
@@ -139,25 +139,24 @@ def located(error: BaseException) -> str:
 
 
 def code_of(error: BaseException) -> str:
-    """Return the lines of the user's program that led to *error*, as a traceback has them."""
+    """Return the lines of the user's program that led to *error*, formatted as a traceback."""
     return "\n".join(map(str, _frames(error)[-_MOST_FRAMES:]))
 
 
 def with_code(error: BaseException) -> str:
-    """Return the message of an error of ours, and the user's lines that led to its cause."""
+    """Return the message of *error*, and the user's lines that led to its cause."""
     code = code_of(error.__cause__ or error)
     return f"{error}\n{code}" if code else str(error)
 
 
 def make_brief(error: BaseException) -> None:
-    """Let *error* print itself as what matters of it: what was raised, and the user's own lines.
+    """Shorten the message of *error* to the exception and the user's own lines.
 
-    Its class stays what it was for who catches it. The text of a failed job, which has the JVM's
-    frames around those of the worker, is in its attribute ``java`` from then on. Its traceback has
-    the frames that are neither Spark's nor ours, if there are any; the whole is logged for
-    debugging.
+    It can be caught by the same classes as before. The full text of a failed job, with the frames
+    of the JVM, is kept in the attribute ``java``. Frames of Spark and dstreams are removed from the
+    traceback, unless it has no others. The full error is logged at level DEBUG.
     """
-    logger.debug("the whole of a failure", exc_info=error)
+    logger.debug("full error", exc_info=error)
     frames = walk_tb(error.__traceback__)
     own = [(frame, line) for frame, line in frames if _is_own(frame.f_code.co_filename)]
     if _is_of_a_job(error):
@@ -169,7 +168,7 @@ def make_brief(error: BaseException) -> None:
 
 
 def _brief_class(kind: type[BaseException]) -> type[BaseException]:
-    """Return *kind* with short words; its name and module are the same for who prints it."""
+    """Return a subclass of *kind* with a short message, and the same name and module."""
     if "java" in vars(kind):
         return kind
     if kind not in _brief_classes:
@@ -196,11 +195,11 @@ def _traceback(frames: list[tuple[Any, int]]) -> TracebackType | None:
 
 
 def stops_stream(error: BaseException) -> bool:
-    """Whether after *error*, or the worker exception inside it, no further batch may run.
+    """Return whether no further batch may run after *error*.
 
-    These are failures of the storage of checkpoints, and an output of another history of the
-    checkpoint: the batch stays uncommitted and runs again later. An OSError is none of them: users'
-    functions meet refused connections and missing files too.
+    This is so for failures of the checkpoint's storage, and for outputs of another history of the
+    checkpoint: the batch stays uncommitted and runs again later. An OSError is not sufficient,
+    because users' functions raise it too.
     """
     if isinstance(error, (CheckpointError, OutputConflictError)):
         return True
@@ -208,20 +207,20 @@ def stops_stream(error: BaseException) -> bool:
 
 
 def _is_of_a_job(error: BaseException) -> bool:
-    """Whether it is the error of a Spark job: Py4J's, or PySpark's own once there is a session."""
+    """Return whether a Spark job failed: an error of Py4J, or of PySpark if there is a session."""
     if hasattr(error, "java_exception") or "java" in getattr(error, "__dict__", ()):
         return True
     return type(error).__module__.startswith("pyspark.errors") and _TRACEBACK in str(error)
 
 
 def _text_of_job(error: BaseException) -> str:
-    """Return the text of the error of a job as PySpark has it: the JVM is asked for it once."""
+    """Return the full text of the error of a job, without calling the JVM twice."""
     known = error.__dict__.get("java")
     return str(error) if known is None else str(known)
 
 
 def _frames(error: BaseException) -> list[_Frame]:
-    """Return the user's lines that *error* went through: the driver's, then those on a worker."""
+    """Return the user's frames in the driver, then those in a worker."""
     if isinstance(error, UserFunctionError):
         return [] if error.__cause__ is None else _frames(error.__cause__)
     here = [
@@ -232,10 +231,10 @@ def _frames(error: BaseException) -> list[_Frame]:
 
 
 def _worker_frames(text: str) -> list[_Frame]:
-    """Return the user's lines on the worker, of the newest exception that has any."""
+    """Return the user's frames in a worker, of the newest exception that has any."""
     tracebacks = text.split("\n\tat ", 1)[0].split(_TRACEBACK)[1:]
     if len(tracebacks) > 1 and f"\n{_OWN_KIND}" in tracebacks[-1]:
-        tracebacks.pop()  # it says which function failed; where that did is in its cause
+        tracebacks.pop()  # the cause of a UserFunctionError has the user's frames
     for traceback in reversed(tracebacks):
         found = [
             _Frame(file, int(line), function, text.strip())
@@ -247,14 +246,14 @@ def _worker_frames(text: str) -> list[_Frame]:
 
 
 def _own(frames: list[_Frame]) -> list[_Frame]:
-    """Return the frames of the user's program; of one that is installed, all that are not ours."""
+    """Return the frames of the user's program, else those of installed packages."""
     others = [frame for frame in frames if _is_users(frame.file)]
     return [frame for frame in others if not _INSTALLED.search(frame.file)] or others
 
 
 @cache
 def _is_own(file: str) -> bool:
-    """Whether a file is neither Spark's nor ours, here or on a worker."""
+    """Return whether a file, here or on a worker, does not belong to Spark or dstreams."""
     if _MACHINERY.search(file):
         return False
     for name, home in _PACKAGES:
@@ -265,9 +264,9 @@ def _is_own(file: str) -> bool:
 
 
 def is_in_program(frames: Iterable[FrameType]) -> bool:
-    """Whether the user's program runs, and nothing that it calls of Spark's or ours.
+    """Return whether the user's program is running, and not a call from it to Spark or dstreams.
 
-    *frames* begin with the innermost one.
+    *frames* start with the innermost one.
     """
     for frame in frames:
         file = frame.f_code.co_filename
@@ -277,7 +276,7 @@ def is_in_program(frames: Iterable[FrameType]) -> bool:
 
 
 def _is_users(file: str) -> bool:
-    """Whether a file is of the user's program, or of a library of Python for it."""
+    """Return whether a file belongs to the user's program or to a third-party library."""
     return _is_own(file) and not _STANDARD.search(file)
 
 
@@ -299,7 +298,7 @@ def _worker_exception(text: str) -> str | None:
 
 
 def _no_start(text: str) -> str | None:
-    """Return what a worker wrote that could not be started, which Spark moves in by two columns."""
+    """Return the output of a worker that could not be started, which Spark indents."""
     written = _NOT_STARTED.search(text)
     if written is None:
         return None
@@ -308,24 +307,24 @@ def _no_start(text: str) -> str | None:
 
 
 def _missing_file(text: str) -> str | None:
-    """Return what the JVM says of a file that it could not find.
+    """Return the JVM's message for a missing file.
 
-    If Python waits for the records of that file, the job's error says that a worker crashed.
+    Spark reports a crashed worker if Python was waiting for the records of that file.
     """
     found = _FILE_NOT_FOUND.findall(text)
     return found[-1].strip() if found and _CRASHED in text else None
 
 
 def _crash(text: str) -> str | None:
-    """Return what is known of workers that ended without a word."""
+    """Return the message for workers that ended without an exception."""
     if _CRASHED not in text:
         return None
     attempts = _ABORTED.match(_first_words(text))
     times = f" in all {attempts[1]} attempts" if attempts and attempts[1] else ""
     return (
-        f"a Python worker ended without a word{times}: the system killed it, as where memory is "
-        "short, or what runs in it did; spark.python.worker.faulthandler.enabled=true shows where "
-        "C code crashes"
+        f"a Python worker ended without an exception{times}: it crashed, or the system killed it, "
+        "for example because memory is short; spark.python.worker.faulthandler.enabled=true shows "
+        "where C code crashes"
     )
 
 
@@ -339,35 +338,34 @@ def _first_words(text: str) -> str:
 
 
 class UserFunctionError(RuntimeError):
-    """A user's function failed, or returned what it must not; the message names the key."""
+    """A user's function failed or returned an invalid value; the message names the key."""
 
 
 def failed(where: str, subject: Any, error: BaseException, kind: str = "key") -> UserFunctionError:
-    """Return the error for an *error* of a user's function, called for a *subject* of a *kind*."""
+    """Return the UserFunctionError for an *error* of a user's function called with *subject*."""
     if isinstance(error, UserFunctionError):
         return error
     return UserFunctionError(f"{where} failed for {kind} {shorten(subject)}: {summarize(error)}")
 
 
 def mapped(func: Callable[[Any], Any], values: list[Any]) -> list[Any]:
-    """Return what a user's function gives for each value.
+    """Return the results of a user's function for *values*.
 
     Raises:
-        RuntimeError: it raised a StopIteration, which ``map`` takes for the end of the values.
-        Exception: it raised another error; a call for each value says which is to blame.
+        RuntimeError: the function raised StopIteration, which ends ``map``.
+        Exception: the function raised it; calling it per value shows which value caused it.
     """
     results = list(map(func, values))
     if len(results) < len(values):
-        raise RuntimeError("a function raised StopIteration")
+        raise RuntimeError("the function raised StopIteration")
     return results
 
 
 @contextmanager
 def calling(operation: str, *functions: Callable[..., Any]) -> Iterator[None]:
-    """Name the operation and its function where that fails in the block, on a worker.
+    """Name the operation and its function in errors of the function, on a worker.
 
-    What its input fails with, which the function pulls, passes as it is. It costs nothing unless
-    something fails.
+    Errors of the input that the function reads are passed on unchanged.
     """
     try:
         yield
@@ -382,20 +380,19 @@ def calling(operation: str, *functions: Callable[..., Any]) -> Iterator[None]:
 
 
 def function_of(func: object, operation: str) -> str:
-    """Return how messages name a function of an operation."""
+    """Return the name of a function of an operation in messages."""
     return f"function {describe(func)} of {operation}"
 
 
 def _to_blame(error: Exception, functions: tuple[Callable[..., Any], ...]) -> Any:
-    """Return the function that raised *error*, None if it came from somewhere else.
+    """Return the function that raised *error*, None if other code did.
 
-    A function that is written in C has no frame: it is to blame if the frame that calls it is the
-    last one.
+    A function written in C has no frame: it raised the error if its caller is the last frame.
     """
     codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
-    passed = codes[codes[0].co_name == calling.__name__ :]  # the first is who has the block
+    passed = codes[codes[0].co_name == calling.__name__ :]  # starts with the user of the block
     if len(functions) == 1 and passed[1:] and all(_is_own(each.co_filename) for each in passed[1:]):
-        return functions[0]  # also where it has returned an iterator, which fails now
+        return functions[0]  # also if it has returned an iterator that fails now
     for function in functions:
         code = code_object(function)
         if code in passed:
@@ -406,12 +403,12 @@ def _to_blame(error: Exception, functions: tuple[Callable[..., Any], ...]) -> An
 
 
 def _calls_functions(code: CodeType) -> bool:
-    """Whether it is code of ours or of PySpark's mergers that calls a function of the user's."""
+    """Return whether code of dstreams or PySpark calls a user's function directly."""
     return (os.path.basename(code.co_filename), code.co_name) in _CALLERS
 
 
 _CALLERS: Final = {
-    ("totals.py", "_reduced"),
+    ("reduction.py", "_reduced"),
     ("element_tasks.py", "guarded"),
     ("shuffle.py", "mergeValues"),
     ("shuffle.py", "mergeCombiners"),

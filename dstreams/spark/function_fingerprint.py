@@ -1,8 +1,8 @@
-"""A name for a function that equal functions share in every process, and different ones do not.
+"""Names of functions that are equal in every process if and only if the functions are equal.
 
 Module and name identify a function that can be imported. Lambdas, nested functions, methods and
-functions of ``__main__`` may share a name, so a digest of code, captured values and named globals
-is added; it changes when the function is edited or run by another version of Python.
+functions of ``__main__`` may share a name, so their names contain a digest of code, captured values
+and named globals, which changes if the function is edited or run by another version of Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PartsOf = Callable[[Any], tuple[bytes, Iterable[Any]]]
 
 
 def identity_of(func: Callable[..., Any]) -> str:
-    """Return the name of *func*."""
+    """Return the unique name of *func*."""
     if _is_known_by_name(func):
         return f"{func.__module__}.{func.__qualname__}"
     return f"{describe(func).rsplit(':', 1)[0]}#{_fingerprint(func, {}, _parts).hex()}"
@@ -32,7 +32,7 @@ def digest_of(func: FunctionType) -> str:
 
 
 def _is_known_by_name(func: Any) -> bool:
-    """Whether no other function has this module and name."""
+    """Return whether module and name identify *func*."""
     module, qualname = getattr(func, "__module__", None), getattr(func, "__qualname__", "<")
     owner = getattr(func, "__self__", None)  # the module, for a function written in C
     return (
@@ -44,11 +44,11 @@ def _is_known_by_name(func: Any) -> bool:
 
 
 def _fingerprint(value: Any, known: dict[int, tuple[Any, bytes]], parts_of: _PartsOf) -> bytes:
-    """Return a digest that equal functions share in every process, and different ones do not.
+    """Return a digest of *value* that is the same in every process.
 
-    Code counts by its instructions, captured values and named globals; other values by their repr
-    or, where that would be their address, by their attributes. *known* has the digests so far, by
-    address, because a function may capture itself.
+    It covers the instructions, captured values and named globals of code. For other values it
+    covers the repr or, if that contains an address, the attributes. *known* has the digests so far
+    by address, because a function may capture itself.
     """
     if id(value) in known:
         return known[id(value)][1]
@@ -64,7 +64,7 @@ def _fingerprint(value: Any, known: dict[int, tuple[Any, bytes]], parts_of: _Par
 
 
 def _parts(value: Any) -> tuple[bytes, Iterable[Any]]:  # noqa: PLR0911 - one for each kind
-    """Return what *value* is by itself, and the values that count as well."""
+    """Return the bytes of *value* itself, and its parts."""
     kind = type(value)
     if kind in (tuple, list) and _PLAIN.issuperset(map(type, value)):
         return repr(value).encode("utf-8", "surrogatepass"), ()
@@ -88,7 +88,7 @@ def _parts(value: Any) -> tuple[bytes, Iterable[Any]]:  # noqa: PLR0911 - one fo
 
 
 def _plain_parts(value: Any) -> tuple[bytes, Iterable[Any]]:
-    """Return the parts of code and plain values, and nothing of all others."""
+    """Return the parts of code and plain values, and ignore all other values."""
     is_plain = type(value) in {*_PLAIN, tuple, frozenset, CodeType}
     return _parts(value) if is_plain else (b"", ())
 
@@ -102,7 +102,7 @@ def _parts_of_object(value: Any) -> tuple[bytes, Iterable[Any]]:
     if kind.__repr__ is vars(object)["__repr__"]:
         try:
             reduced = value.__reduce_ex__(2)
-        except Exception:  # of the user's, or it cannot be pickled
+        except Exception:  # cannot be pickled, or the user's method fails
             reduced = None
         if isinstance(reduced, tuple):
             return b"object", (vars(kind).get("__call__"), *reduced[:3])

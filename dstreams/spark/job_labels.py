@@ -1,9 +1,8 @@
-"""What Spark's own page says of the jobs of a batch, and which jobs those were.
+"""Descriptions of the jobs of a batch in Spark's UI, and the ids of these jobs.
 
-A thread that runs batches does so in :func:`labelled_jobs`. There the batch is named once, and
-:func:`label_jobs` says what of it the next jobs do: that is their description, which jobs of a
-user's function inherit, and which it changes by ``setJobDescription``. A label is one or two calls
-of the JVM.
+A thread runs batches inside :func:`labelled_jobs`. It names each batch once, and describes the next
+jobs with :func:`label_jobs`. Jobs of a user's function inherit the description; the function can
+change it by ``setJobDescription``. A label costs one or two calls to the JVM.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ BATCH_TIME: Final = "spark.streaming.internal.batchTime"
 OUTPUT_ID: Final = "spark.streaming.internal.outputOpId"
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Local properties by the names that Spark gives them; listeners of Spark's look them up."""
+"""Local properties under Spark's names, which Spark's listeners read."""
 
 _MOST_JOBS = 100
 _threads: set[object] = set()
 
-# A stopped context has no JVM to call (AttributeError), a dead one does not answer. What runs jobs
-# there fails by itself, and says so better than a label could.
+# A stopped context has no JVM to call (AttributeError), a dead one does not answer. The jobs
+# themselves fail then, with a better message.
 _GONE = (Py4JError, OSError, AttributeError)
 
 Template = Callable[[str], str]
-"""What of a batch is done -> the description of its jobs."""
+"""A step of a batch -> the description of its jobs."""
 
 
 class JobLabels:
@@ -49,7 +48,7 @@ class JobLabels:
         self._before: dict[str, str | None] = {}
 
     def begin(self, template: Template, **properties: str) -> None:
-        """Let labels be made by *template*, for a batch; properties are set at once."""
+        """Set the *template* and the properties of a batch."""
         self._template = template
         for key, value in properties.items():
             self._put(key, value)
@@ -82,10 +81,10 @@ _observer: ContextVar[Callable[[str], None] | None] = ContextVar(
 
 @contextmanager
 def labelled_jobs(spark: SparkContext) -> Iterator[None]:
-    """Let jobs that this thread runs in the block be labelled; what they had before is put back.
+    """Label the jobs that this thread runs in the block, and restore the labels afterwards.
 
-    In a block inside of a block there is nothing to put back. Where the program has unpinned the
-    threads of Python from those of the JVM, labels would be of any thread, and there are none.
+    A nested block has no effect. If Python threads are not pinned to JVM threads, labels would
+    apply to other threads, and are not set.
     """
     if _current.get() is not None or not jvm.has_own_properties(spark):
         yield
@@ -104,7 +103,7 @@ def labelled_jobs(spark: SparkContext) -> Iterator[None]:
 
 @contextmanager
 def described_jobs(spark: SparkContext, what: str) -> Iterator[None]:
-    """Say what the jobs of a block are for, which are of no batch; then what was said before."""
+    """Describe the jobs of a block that do not belong to a batch."""
     if not jvm.has_own_properties(spark):
         yield
         return
@@ -119,7 +118,7 @@ def described_jobs(spark: SparkContext, what: str) -> Iterator[None]:
 
 @contextmanager
 def tagged_jobs(spark: SparkContext, tag: str) -> Iterator[None]:
-    """Let jobs that this thread runs in the block have a tag, by which they can be cancelled."""
+    """Tag the jobs that this thread runs in the block, so that they can be cancelled."""
     if not jvm.has_own_properties(spark):
         yield
         return
@@ -133,23 +132,23 @@ def tagged_jobs(spark: SparkContext, tag: str) -> Iterator[None]:
 
 
 def cancel_tagged(spark: SparkContext, tag: str) -> None:
-    """Cancel the jobs with a tag that run."""
-    if spark.statusTracker().getActiveJobsIds():  # else Spark warns that there are none
+    """Cancel the running jobs with a tag."""
+    if spark.statusTracker().getActiveJobsIds():  # otherwise Spark logs a warning
         spark.cancelJobsWithTag(tag)
 
 
 def begin_stream_batch(time_ms: int, batch_ms: int) -> None:
-    """Label jobs with a batch of a stream from here on, as Spark's streaming does."""
+    """Label the next jobs with a batch of a stream, as Spark Streaming does."""
     labels = _current.get()
     if labels is not None:
-        with suppress(*_GONE, ValueError, OverflowError):  # the last two of a time that is no date
-            moment = batch_datetime(time_ms)  # local, as Spark shows it
+        with suppress(*_GONE, ValueError, OverflowError):  # the last two if the time is not a date
+            moment = batch_datetime(time_ms)  # local, as in Spark
             time = moment.isoformat(timespec="seconds" if batch_ms >= 1000 else "milliseconds")[11:]
             labels.begin(_of_stream(time), **{BATCH_TIME: str(time_ms)})
 
 
 def _of_stream(time: str) -> Template:
-    """Return the template of the descriptions of a batch at a *time* of the day."""
+    """Return the template of the descriptions of a batch at a *time* of day."""
 
     def of(what: str) -> str:
         part, _, operation = what.partition(": ")
@@ -159,7 +158,7 @@ def _of_stream(time: str) -> Template:
 
 
 def begin_query_batch(name: str | None, query_id: str, run_id: str, batch_id: int) -> None:
-    """Label jobs with a batch of a query from here on, as Structured Streaming does."""
+    """Label the next jobs with a batch of a query, as Structured Streaming does."""
     labels = _current.get()
     if labels is not None:
         facts = ([] if name is None else [escape(name)]) + [
@@ -177,7 +176,7 @@ def begin_query_batch(name: str | None, query_id: str, run_id: str, batch_id: in
 
 @contextmanager
 def observed_by(observer: Callable[[str], None]) -> Iterator[None]:
-    """Call *observer* with what this thread does in the block, each time that changes."""
+    """Call *observer* with each new activity of this thread in the block."""
     token = _observer.set(observer)
     try:
         yield
@@ -186,14 +185,14 @@ def observed_by(observer: Callable[[str], None]) -> Iterator[None]:
 
 
 def doing(what: str) -> None:
-    """Tell the observer of this thread what it does from now on; no job is labelled."""
+    """Pass an activity to the observer of this thread, without labelling jobs."""
     observer = _observer.get()
     if observer is not None:
         observer(what)
 
 
 def label_jobs(what: str, output_id: int | None = None) -> None:
-    """Say what the next jobs of this thread do; nothing where it runs no batch."""
+    """Describe the next jobs of this thread; no effect outside :func:`labelled_jobs`."""
     doing(what)
     labels = _current.get()
     if labels is not None:
@@ -201,8 +200,8 @@ def label_jobs(what: str, output_id: int | None = None) -> None:
             labels.put(what, output_id)
 
 
-def next_job_id(spark: SparkContext) -> int | None:
-    """Return the id that Spark's next job gets, None where that cannot be known."""
+def next_job_id_if_known(spark: SparkContext) -> int | None:
+    """Return the id of Spark's next job, None if unknown."""
     with suppress(*_GONE):
         return jvm.next_job_id(spark)
     return None
@@ -211,10 +210,10 @@ def next_job_id(spark: SparkContext) -> int | None:
 def jobs_since(spark: SparkContext, first: int | None) -> tuple[int, ...]:
     """Return the ids of the jobs from *first* on that this thread has begun, at most a hundred.
 
-    Jobs that other threads of the program began meanwhile are taken for its own, unless more
-    streams or queries run: then those of this thread's job group count.
+    Jobs of other threads are included if only one stream or query runs. Otherwise, only those of
+    this thread's job group are returned.
     """
-    after = None if first is None else next_job_id(spark)
+    after = None if first is None else next_job_id_if_known(spark)
     if first is None or after is None or after <= first:
         return ()
     begun = range(first, min(after, first + _MOST_JOBS))

@@ -1,8 +1,8 @@
-"""A watchdog of the jobs of one stream or query: it reports what hangs, and restarts workers.
+"""A watchdog that reports hanging jobs of a stream or query, and restarts their workers.
 
-Spark waits for a task as long as its worker process lives, and for executors for ever; with the log
-level of a tuned context it reports neither. The watchdog looks at the jobs of the thread that runs
-the batches, on a thread of its own.
+Spark waits for a task as long as its worker process lives, and for executors forever; with the log
+level of a tuned context it does not report either. The watchdog has its own thread, and watches the
+jobs of the thread that runs the batches.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ from dstreams.spark.job_labels import observed_by, tagged_jobs
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT_KEY = "spark.dstreams.task.timeout"
-"""The key by which a user limits the time of a task."""
-
 _LOOK_MS = 5_000
 _LONG_MS = 40_000
 _AGAIN_MS = 60_000
@@ -34,7 +31,7 @@ _AGAIN_MS = 60_000
 
 @dataclass
 class _Activity:
-    """What the watched thread does, and when that was first seen, by the driver's clock."""
+    """The activity of the watched thread, with the times when the watchdog first saw it."""
 
     name: str
     phase: str = ""
@@ -45,14 +42,11 @@ class _Activity:
 
 
 class JobWatch:
-    """Reports jobs that hang, and restarts the Python worker of a task that takes too long.
+    """Reports hanging jobs, and restarts the Python worker of a task that exceeds *timeout_ms*.
 
-    What has not moved for 40 s is reported, and then every minute: a task that runs, a stage that
-    gets no executor, or a function of the program on the driver. Ages are measured from one look to
-    the next by the driver's clock, so they are up to five seconds short; the watched thread itself
-    reads no clock.
-
-    *timeout_ms* limits a task; None for no limit.
+    A task, a stage without an executor, or a function of the program on the driver is reported
+    after 40 s without progress, and then every minute. Only the watchdog reads the driver's clock,
+    every five seconds, so durations may be up to five seconds too short.
     """
 
     def __init__(self, spark: SparkContext, clock: Clock, timeout_ms: int | None = None) -> None:
@@ -105,25 +99,25 @@ class JobWatch:
         try:
             while self._clock.wait_until(self._clock.now_ms() + self._look_ms, ended):
                 self.look()
-        except Exception:  # of a clock; those who wait for it as well report it
-            logger.debug("nothing is watched any more", exc_info=True)
+        except Exception:  # of a clock; other threads that wait for it report the error
+            logger.debug("the watchdog stopped", exc_info=True)
 
     def look(self) -> None:
-        """Look once; never raises."""
+        """Check the jobs once; never raises."""
         try:
             with self._lock:
                 activity = self._activity
                 if activity is not None:
                     self._look(activity, self._clock.now_ms())
-        except Exception:  # Spark stops, or has stopped; who runs the jobs says that better
-            logger.debug("running tasks could not be looked at", exc_info=True)
+        except Exception:  # Spark stops; the thread that runs the jobs reports that
+            logger.debug("could not check running tasks", exc_info=True)
 
     def _look(self, activity: _Activity, now_ms: int) -> None:
         if activity.began_ms is None:
             activity.began_ms = self._still_ms = now_ms
         if activity.began_ms == now_ms or activity.phase != activity.seen_phase:
             activity.seen_phase, activity.phase_ms = activity.phase, now_ms
-        if activity.began_ms == now_ms:  # most batches have ended before the next look
+        if activity.began_ms == now_ms:  # most batches end before the next check
             return
         stages = jvm.running_stages(self._spark, self._tag)
         running = {task.id for stage in stages for task in stage.running}
@@ -150,16 +144,18 @@ class JobWatch:
             )
 
     def _described(self, stages: list[jvm.RunningStage], now_ms: int) -> str:
-        """Return what hangs, in words."""
+        """Return a description of what hangs."""
         if not stages:
-            return "no job of it is running in Spark, so the driver itself is busy or waits"
+            return "Spark is not running a job for it, so the driver itself is busy or waiting"
         stage = next((stage for stage in stages if stage.running), stages[0])
         ended = f"{stage.completed} of {stage.tasks} tasks have ended"
         if not stage.running:
             return f"stage {stage.id} waits for an executor, {ended}; {self._cores()}"
         task = min(stage.running, key=lambda task: self._seen_ms.get(task.id, now_ms))
         age_ms = now_ms - self._seen_ms.get(task.id, now_ms)
-        remedy = "" if self._timeout_ms else f"; {TIMEOUT_KEY} restarts the worker of such a task"
+        remedy = (
+            "" if self._timeout_ms else f"; {jvm.TASK_TIMEOUT} restarts the worker of such a task"
+        )
         return (
             f"partition {task.partition} of stage {stage.id} has been running for "
             f"{_seconds(age_ms)} on host {task.host} (task {task.id}, attempt {task.attempt}), "
@@ -167,7 +163,7 @@ class JobWatch:
         )
 
     def _cores(self) -> str:
-        """Return what the application has of the cluster, and what it wants."""
+        """Return a description of the cores that the application wants and has."""
         conf = self._spark.getConf()
         executors, cores, busy = jvm.executors(self._spark)
         wanted = conf.get("spark.cores.max")
@@ -182,7 +178,7 @@ class JobWatch:
         busy_cores = f", {busy} of them busy" if busy else ""
         return (
             f"master {self._spark.master}: wanted {wants}, has {cores} cores in {executors} "
-            f"executors{busy_cores}; look whether the cluster has free cores and memory"
+            f"executors{busy_cores}; check that the cluster has free cores and memory"
         )
 
     def _restart_workers(
@@ -194,11 +190,11 @@ class JobWatch:
                 since_ms = self._killed_ms.get(task.id, self._seen_ms[task.id])
                 if now_ms - since_ms < timeout_ms:
                     continue
-                self._killed_ms[task.id] = now_ms  # after that time once more, if it still runs
+                self._killed_ms[task.id] = now_ms  # killed again if it runs for another timeout
                 self._timed_out[stage.id, task.partition] += 1
                 attempts = self._timed_out[stage.id, task.partition]
                 what = f"partition {task.partition} of stage {stage.id} on host {task.host}"
-                limit = f"{TIMEOUT_KEY} of {_seconds(timeout_ms)}"
+                limit = f"{jvm.TASK_TIMEOUT} of {_seconds(timeout_ms)}"
                 ends = attempts >= most
                 logger.warning(
                     "%s took longer than %s in attempt %d of %d; %s",
@@ -219,7 +215,7 @@ _watch: ContextVar[JobWatch | None] = ContextVar("watches the jobs of this threa
 
 @contextmanager
 def watched(name: str) -> Iterator[None]:
-    """Let the watch of this thread report the block under a name, such as that of a batch."""
+    """Let the watchdog of this thread report the block under *name*."""
     watch = _watch.get()
     if watch is None:
         yield

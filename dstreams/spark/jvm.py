@@ -1,13 +1,16 @@
-"""What PySpark's public API cannot say, said to the JVM in one place.
+"""Calls to the JVM that PySpark's public API does not offer.
 
-It has been stable from PySpark 3.5 to 4.3: RDDs of raw frames (one ``byte[]`` an element, no
-pickling), a shuffle of frames with addresses, a union that keeps the partitioner, and the switch
-that lets a batch write its output again. No other module touches ``_jrdd`` or ``_jvm``.
+They are stable from PySpark 3.5 to 4.3: RDDs of raw frames (one ``byte[]`` per element, not
+pickled), a shuffle of addressed frames, a union that keeps the partitioner, and the switch that
+lets a batch overwrite its output. Other modules do not use ``_jrdd`` or ``_jvm``.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import pickle
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -34,11 +37,16 @@ _LONG = Struct("!q")
 _MOST_SENT = 64
 _SMALL_FUNCTION = 1 << 14
 _FEW_FRAMES = 16
+_TASKS_PER_CORE = 4
+_LOCAL_MASTER = re.compile(r"local(\[(?P<cores>\d+|\*)(,\d+)?\])?")
 _MOST_RUNNING = 64
 
-# Spark sorts frames for more partitions than that while they are serialized, which only Kryo can.
-# For fewer it serves nothing, and each task would make a Kryo of its own: several milliseconds.
+# For more partitions, Spark sorts serialized frames, which requires Kryo. For fewer, Kryo has no
+# benefit, and each task would spend several milliseconds to create one.
 _FEW_PARTITIONS = 200
+
+TASK_TIMEOUT = "spark.dstreams.task.timeout"
+"""The setting that limits the time of a task."""
 
 _SETTINGS_OF_LINES = (
     "fs.file.impl",
@@ -47,12 +55,20 @@ _SETTINGS_OF_LINES = (
     "textinputformat.record.delimiter",
 )
 
+_CODECS = {
+    b"LZ4Block": "lz4",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x82SNAPPY\x00": "snappy",
+    b"ZV": "lzf",
+}
+"""Codecs by the first bytes of what they write."""
+
 _log = logging.getLogger(__name__)
 _making_rdds_of_files = Lock()
 _is_rewriting: ContextVar[bool] = ContextVar("outputs are written again", default=False)
 
-# Classes that PySpark looks up anew for each RDD, at up to half a millisecond each, by asking the
-# view of the JVM for an attribute. What the view has as one it is not asked for again.
+# Classes that PySpark looks up for each RDD, at up to half a millisecond each, as attributes of the
+# JVM view. An attribute that is set in the view is not looked up.
 _USED_BY_PYSPARK = (
     "PythonRDD",
     "PairwiseRDD",
@@ -70,36 +86,28 @@ def addressed(partition: int, frame: bytes) -> tuple[bytes, bytes]:
 
 
 def as_frames(frames: RDD[bytes], partitioner: StablePartitioner | None) -> RDD[bytes]:
-    """Return an RDD of bytes as an RDD of raw frames, partitioned by *partitioner* or by nothing.
+    """Return an RDD of bytes as an RDD of raw frames, with *partitioner* if given.
 
-    What is built on it runs in another Python worker; the bytes between the two are what to
-    persist.
+    Functions on top of it run in another Python worker; the frames are the data to persist.
     """
     frames._bypass_serializer = True  # type: ignore[attr-defined]
     return _of_frames(frames.context, frames._jrdd, partitioner)
 
 
 def frames_of(rdd: RDD[Any]) -> RDD[bytes]:
-    """Return the serialized form of any RDD: what :func:`from_frames` makes an RDD of again."""
+    """Return the serialized form of any RDD, which :func:`deserialized` reverses."""
     return _of_frames(rdd.context, rdd._jrdd, partitioner_of(rdd))
 
 
-def from_frames(frames: RDD[bytes], like: RDD[Any]) -> RDD[Any]:
-    """Return *frames* as the RDD they were taken from, with the serializer of *like*."""
-    rdd: RDD[Any] = RDD(frames._jrdd, frames.context, like._jrdd_deserializer)
-    rdd.partitioner = like.partitioner
-    return rdd
-
-
 def deserialized(frames: RDD[bytes], serializer: Serializer) -> RDD[Any]:
-    """Return the RDD of what *serializer* makes of each frame, partitioned as the frames are."""
+    """Return the RDD of *frames* read by *serializer*, with the same partitioner."""
     rdd: RDD[Any] = RDD(frames._jrdd, frames.context, serializer)
     rdd.partitioner = frames.partitioner
     return rdd
 
 
 def shuffle_frames(routed: RDD[bytes], partitioner: StablePartitioner) -> RDD[bytes]:
-    """Move frames, each after its address (:func:`addressed`), to their partitions."""
+    """Move frames, each preceded by its address (:func:`addressed`), to their partitions."""
     spark = routed.context
     routed._bypass_serializer = True  # type: ignore[attr-defined]
     classes = _classes_of(spark)
@@ -111,19 +119,30 @@ def shuffle_frames(routed: RDD[bytes], partitioner: StablePartitioner) -> RDD[by
 
 
 def collect_frames(computed: RDD[bytes]) -> list[bytes]:
-    """Return the frames of an RDD of bytes with one frame a partition, in one job."""
-    frames = as_frames(computed, None)
-    if frames.getNumPartitions() > _FEW_FRAMES:
-        return frames.collect()
-    # PySpark's way, by a socket and a thread for it, takes about three times as long.
+    """Return the frames of an RDD of bytes with few frames per partition, in one job, unordered."""
+    jrdd: Any = in_few_tasks(as_frames(computed, None))._jrdd
+    # PySpark's collect starts a thread and a socket, and takes about three times as long.
+    return _listed(computed.context, jrdd.collect())
+
+
+def in_few_tasks(frames: RDD[bytes]) -> RDD[bytes]:
+    """Return the frames in fewer partitions if they have many, each computed by one task.
+
+    A task costs the JVM more than a partition: it reads the whole lineage up to the last snapshot.
+    With a local master, all partitions are on one host, so tasks compute several of them, in
+    turn: Python still sees one partition at a time. The order of partitions is lost.
+    """
+    most = _classes_of(frames.context).most_tasks
+    if most is None or frames.getNumPartitions() <= most:
+        return frames
     jrdd: Any = frames._jrdd
-    return _listed(jrdd.collect())
+    return _of_frames(frames.context, jrdd.coalesce(most), None)
 
 
 class LabelledFrames:
-    """Frames of two kinds that are computed together; their labels tell them apart.
+    """Frames that are computed together and distinguished by a label.
 
-    Each frame of *labelled* follows its label, a number (:func:`addressed`).
+    Each frame of *labelled* is preceded by its label, a number (:func:`addressed`).
     """
 
     def __init__(self, labelled: RDD[bytes]) -> None:
@@ -139,20 +158,28 @@ class LabelledFrames:
         self._pairs.unpersist(False)
 
     def collect(self, label: int) -> list[bytes]:
-        """Return the frames of one label, in one job, which computes all frames."""
-        # The JVM looks them up itself: another stage of Python would cost as much as a small job.
-        return _listed(self._pairs.lookup(label))
+        """Return the frames with a label, in one job that computes all frames."""
+        # The JVM filters them: another Python stage would cost as much as a small job.
+        most, pairs = self._classes.most_tasks, self._pairs
+        if most is not None and pairs.getNumPartitions() > most:
+            pairs = pairs.coalesce(most)  # as in in_few_tasks
+        return _listed(self.context, pairs.lookup(label))
 
     def frames(self) -> RDD[bytes]:
         return _of_frames(self.context, self._classes.value_of_pair(self._pairs), None)
 
 
-def _listed(found: Any) -> list[bytes]:
-    return [found.get(at) for at in range(found.size())]  # its iterator ends by an exception
+def _listed(spark: SparkContext, found: Any) -> list[bytes]:
+    """Return a Java list of byte arrays, many of them in one call."""
+    count = found.size()
+    if count <= _FEW_FRAMES:
+        return [found.get(at) for at in range(count)]  # its iterator ends with an exception
+    jvm: Any = spark._jvm
+    return list(map(bytes, pickle.loads(jvm.net.razorvine.pickle.Pickler().dumps(found))))
 
 
 def partitioner_of(frames: RDD[Any]) -> StablePartitioner | None:
-    """Return what *frames* claim to be partitioned by."""
+    """Return the StablePartitioner of *frames*, None if it has none."""
     partitioner = frames.partitioner
     return partitioner if isinstance(partitioner, StablePartitioner) else None
 
@@ -163,7 +190,7 @@ def unite_frames(first: RDD[bytes], *others: RDD[bytes]) -> RDD[bytes]:
     A partition of the result has the frames of *first*, then those of *others* in order.
 
     Raises:
-        ValueError: the partitioners differ, here or on the JVM.
+        ValueError: the partitioners differ, in Python or in the JVM.
     """
     if not others:
         return first
@@ -174,7 +201,7 @@ def unite_frames(first: RDD[bytes], *others: RDD[bytes]) -> RDD[bytes]:
             f"a narrow union needs equal partitioners, got {' and '.join(map(repr, partitioners))}"
         )
     spark = first.context
-    # The union of two is one round trip, that of a list one for each of its members and some more.
+    # A union of two is one call; a union of a list is more than one call per member.
     jrdd = (
         first._jrdd.union(others[0]._jrdd)
         if len(others) == 1
@@ -182,26 +209,28 @@ def unite_frames(first: RDD[bytes], *others: RDD[bytes]) -> RDD[bytes]:
     )
     united = _of_frames(spark, jrdd, partitioner)
     if united.getNumPartitions() != partitioner.numPartitions:
-        raise ValueError(f"an RDD that claims {partitioner!r} is not partitioned by it")
+        raise ValueError(
+            f"the union: has {united.getNumPartitions()} partitions, so an RDD with "
+            f"{partitioner!r} has another partitioner in the JVM"
+        )
     return united
 
 
 def lines_later(spark: SparkContext, make: Callable[[], RDD[str]]) -> RDD[str]:
-    """Return what ``SparkContext.textFile`` makes in *make*, which is called when it is used."""
+    """Return an RDD of lines that calls *make*, a ``SparkContext.textFile``, on first use."""
     return _LinesLater(spark, make)
 
 
 def file_splits(lines: RDD[str]) -> list[str]:
-    """Return what each partition of ``SparkContext.textFile`` reads: ``path:first byte+bytes``."""
+    """Return the split of each partition of a text file RDD, as ``path:first byte+bytes``."""
     jrdd: Any = lines._jrdd
     return [partition.inputSplit().toString() for partition in jrdd.rdd().partitions()]
 
 
 def compressed_endings(spark: SparkContext) -> tuple[str, ...] | None:
-    """Return how names of files end that ``SparkContext.textFile`` decompresses.
+    """Return the endings of the files that ``SparkContext.textFile`` decompresses.
 
-    None where a setting of Hadoop's lets it read lines, or open files of this machine, in another
-    way than it does by default.
+    None if Hadoop's settings change how it reads lines or opens local files.
     """
     context: Any = spark._jsc
     settings = context.hadoopConfiguration()
@@ -216,11 +245,10 @@ def compressed_endings(spark: SparkContext) -> tuple[str, ...] | None:
 
 @contextmanager
 def passing_over_missing_files(spark: SparkContext, *, is_wanted: bool) -> Iterator[None]:
-    """Let RDDs of files that are made in the block pass over files that vanish, or refuse to.
+    """Let RDDs of files that are created in the block skip missing files, or fail.
 
-    Spark has one setting for the whole context, which an RDD reads when it is made, so streams and
-    queries of one process take turns. It skips the rest of a partition: use it where a partition
-    has one file.
+    Spark has one setting per context, which an RDD reads when it is created, so streams and queries
+    of a process take turns. Spark skips the rest of the partition: use one file per partition.
     """
     jvm_context: Any = spark._jsc.sc()
     conf, key = jvm_context.conf(), "spark.files.ignoreMissingFiles"
@@ -237,14 +265,14 @@ def passing_over_missing_files(spark: SparkContext, *, is_wanted: bool) -> Itera
 
 
 def set_checkpoint_directory(spark: SparkContext, url: str) -> None:
-    """Let Spark's own ``RDD.checkpoint`` write below *url*, without leaving anything there.
+    """Set the directory of Spark's own ``RDD.checkpoint`` to *url*.
 
-    Only programs that call ``RDD.checkpoint`` need it, so a scheme that Spark does not know is
-    skipped. Spark makes a directory of a random name at once, and again at the first write; nobody
-    removes it.
+    Only programs that call ``RDD.checkpoint`` need it, so an unknown scheme is ignored. Spark
+    creates a directory with a random name now and again at the first write, and never deletes it;
+    this function deletes the first one.
 
     Raises:
-        EnvironmentNotReadyError: Spark knows the scheme, and its file system fails.
+        EnvironmentNotReadyError: Spark knows the scheme, but its file system fails.
     """
     scheme = url.partition(":")[0]
     jvm: Any = spark._jvm
@@ -264,7 +292,7 @@ def set_checkpoint_directory(spark: SparkContext, url: str) -> None:
         spark.setCheckpointDir(url)
     except (Py4JJavaError, PySparkException) as error:
         raise EnvironmentNotReadyError(
-            f"the file system of Spark for {scheme}: {summarize(error)}; set it up for this URL, "
+            f"Spark's file system for {scheme}: {summarize(error)}; configure it for this URL, "
             "or remove it from the JVM: only RDD.checkpoint needs it"
         ) from error
     made = spark.getCheckpointDir()
@@ -272,18 +300,36 @@ def set_checkpoint_directory(spark: SparkContext, url: str) -> None:
         return
     path = hadoop.Path(made)
     with suppress(Py4JJavaError):
-        # Not recursive: where something is in it, it stays.
+        # Not recursive: the directory is kept unless it is empty.
         path.getFileSystem(conf).delete(path, False)
+
+
+def decompressed(spark: SparkContext, data: bytes) -> bytes:
+    """Return the content of a file that Spark compressed with one of its codecs, or with none."""
+    codec = next((name for magic, name in _CODECS.items() if data.startswith(magic)), None)
+    if codec is None:
+        return data
+    jvm: Any = spark._jvm
+    conf = spark._jsc.sc().conf()
+    stream = jvm.org.apache.spark.io.CompressionCodec.createCodec(conf, codec)
+    source = jvm.java.io.ByteArrayInputStream(data)
+    return bytes(stream.compressedInputStream(source).readAllBytes())
+
+
+def reads_compressed_checkpoints(spark: SparkContext) -> bool:
+    """Return whether Spark expects its checkpoints of RDDs to be compressed."""
+    jvm: Any = spark._jvm
+    config = getattr(getattr(jvm.org.apache.spark.internal.config, "package$"), "MODULE$")
+    return bool(spark._jsc.sc().conf().get(config.CHECKPOINT_COMPRESS()))
 
 
 @contextmanager
 def rewriting_outputs(spark: SparkContext) -> Iterator[None]:
-    """Let what this thread saves be written where a directory exists, as Spark does in a batch.
+    """Let this thread save RDDs to existing directories, as Spark does in a batch.
 
-    A batch that runs again writes its output again. The switch has no effect on other threads,
-    where the program has set ``spark.hadoop.validateOutputSpecs`` itself, or where it has unpinned
-    the threads of Python from those of the JVM. In a block inside of a block there is nothing to
-    do.
+    A batch that runs again overwrites its output. Other threads are not affected. There is no
+    effect if the program sets ``spark.hadoop.validateOutputSpecs``, if Python threads are not
+    pinned to JVM threads, or in a nested block.
     """
     switch = _classes_of(spark).output_check_switch
     if switch is None or _is_rewriting.get():
@@ -297,31 +343,31 @@ def rewriting_outputs(spark: SparkContext) -> Iterator[None]:
         yield
     finally:
         _is_rewriting.reset(token)
-        # Where the JVM has gone meanwhile there is nothing to switch.
+        # The JVM may have stopped.
         with suppress(Py4JError, OSError):
             switch_to(before)
 
 
 def has_own_properties(spark: SparkContext) -> bool:
-    """Whether local properties that this thread sets are its own: threads are pinned to the JVM's.
+    """Return whether each Python thread has its own local properties in the JVM.
 
-    They are unless the program says otherwise by ``PYSPARK_PIN_THREAD``.
+    It has, unless ``PYSPARK_PIN_THREAD`` disables pinned threads.
     """
     return isinstance(getattr(spark, "_gateway", None), ClientServer)
 
 
 def is_running(spark: SparkContext) -> bool:
-    """Return whether the SparkContext has not been stopped and its JVM answers."""
+    """Return whether the SparkContext is running and its JVM answers."""
     try:
         known = _classes.get(spark)
         jvm_context: Any = spark._jsc.sc() if known is None else known.jvm_context
         return spark._jsc is not None and not jvm_context.isStopped()
-    except Exception:  # py4j has many for a connection that is gone
+    except Exception:  # py4j has many errors for a lost connection
         return False
 
 
 class RunningTask(NamedTuple):
-    """A task that runs; *id* is that of the attempt."""
+    """A running task; *id* is that of the attempt."""
 
     id: int
     partition: int
@@ -330,7 +376,7 @@ class RunningTask(NamedTuple):
 
 
 class RunningStage(NamedTuple):
-    """A stage that was submitted and has not ended, with the oldest of its tasks that run."""
+    """An active stage, with its oldest running tasks."""
 
     job_id: int
     id: int
@@ -340,7 +386,7 @@ class RunningStage(NamedTuple):
 
 
 def running_stages(spark: SparkContext, tag: str) -> list[RunningStage]:
-    """Return the stages of jobs with a tag that run, as Spark's own page shows them."""
+    """Return the active stages of jobs with a tag, as in the Spark UI."""
     jvm_context: Any = spark._jsc.sc()
     tracker, store = jvm_context.statusTracker(), jvm_context.statusStore()
     active = set(tracker.getActiveStageIds())
@@ -360,7 +406,7 @@ def _running_stage(spark: SparkContext, store: Any, job_id: int, stage: Any) -> 
     api: Any = spark._jvm.org.apache.spark.status.api.v1  # type: ignore[union-attr]
     gateway: Any = spark._gateway
     statuses = ListConverter().convert([api.TaskStatus.RUNNING], gateway._gateway_client)
-    # Not the number of tasks that the stage says to run, which Spark updates some seconds late.
+    # Not the number of running tasks of the stage, which Spark updates seconds later.
     of_stage = (stage.stageId(), stage.currentAttemptId())
     found = store.taskList(*of_stage, 0, _MOST_RUNNING, api.TaskSorting.ID, statuses)
     tasks = [found.apply(at) for at in range(found.size())]
@@ -374,10 +420,10 @@ def _running_stage(spark: SparkContext, store: Any, job_id: int, stage: Any) -> 
 
 
 def executors(spark: SparkContext) -> tuple[int, int, int]:
-    """Return how many executors there are, their cores, and how many of these run a task."""
+    """Return the numbers of executors, of their cores, and of busy cores."""
     found: Any = spark._jsc.sc().statusStore().executorList(True)
     alive = [found.apply(at) for at in range(found.size())]
-    usable = [one for one in alive if one.totalCores()]  # the driver of a cluster has none
+    usable = [one for one in alive if one.totalCores()]  # on a cluster, the driver has 0
     return (
         len(usable),
         sum(one.totalCores() for one in usable),
@@ -386,28 +432,28 @@ def executors(spark: SparkContext) -> tuple[int, int, int]:
 
 
 def most_task_failures(spark: SparkContext) -> int:
-    """Return how often a task may fail before its job does."""
+    """Return the number of failures of a task at which its job fails."""
     return int(spark._jsc.sc().taskScheduler().maxTaskFailures())
 
 
 def kill_task(spark: SparkContext, task_id: int, reason: str) -> None:
-    """End an attempt with its Python worker, by SIGKILL if need be; Spark makes another one."""
+    """Kill a task attempt and its Python worker; Spark retries the task."""
     spark._jsc.sc().killTaskAttempt(task_id, True, reason)
 
 
 def cancel_job(spark: SparkContext, job_id: int, reason: str) -> None:
-    """Let a job fail; its error says *reason*, behind "Job N cancelled"."""
+    """Cancel a job; its error contains *reason*."""
     spark._jsc.sc().cancelJob(job_id, reason)
 
 
 def next_job_id(spark: SparkContext) -> int | None:
-    """Return the id that the next job of any thread gets."""
+    """Return the id of the next job of any thread."""
     scheduler = _classes_of(spark).job_scheduler
     return None if scheduler is None else int(scheduler.numTotalJobs())
 
 
 class _KeptClass(JavaClass):  # type: ignore[misc]
-    """A class of the JVM that is asked once for each of its methods."""
+    """A class of the JVM that looks up each method once."""
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
@@ -416,14 +462,14 @@ class _KeptClass(JavaClass):  # type: ignore[misc]
 
 
 class _Utilities(_KeptClass):
-    """PySpark's utilities, which say for each RDD how large a function may be in its task."""
+    """PySpark's utilities, with a cached broadcast threshold, which PySpark reads for each RDD."""
 
     def __init__(self, fqn: str, client: Any) -> None:
         super().__init__(fqn, client)
         self._threshold: tuple[str, int] = "", 0
 
     def getBroadcastThreshold(self, context: Any) -> int:  # noqa: N802
-        # A setting of the context, which nobody changes once it is there.
+        # A setting of the context that does not change.
         name, known = context._get_object_id(), self._threshold
         if known[0] != name:
             ask = JavaClass.__getattr__(self, "getBroadcastThreshold")
@@ -432,11 +478,11 @@ class _Utilities(_KeptClass):
 
 
 class _FunctionClass(_KeptClass):
-    """The class of the functions of RDDs: what was sent to the JVM is not sent again.
+    """The JVM class of the functions of RDDs, which caches objects that were sent to the JVM.
 
-    These are small functions without broadcast variables, and what nearly all functions have in
-    common: the environment of the workers and lists. Nobody changes them in the driver: the JVM
-    sends copies to tasks. A list is made by a call, filled by one an entry, and let go by one more.
+    It caches small functions without broadcast variables, and the lists and dicts that most
+    functions share, such as the environment of workers. The JVM sends copies to tasks, so they do
+    not change. A list costs one call to create, one per entry, and one to free.
     """
 
     def __init__(self, fqn: str, client: Any) -> None:
@@ -457,7 +503,7 @@ class _FunctionClass(_KeptClass):
         return function
 
     def _kept(self, argument: Any) -> Any:
-        """Return an argument as an object of the JVM that was sent before, where it can be."""
+        """Return the cached JVM object of an argument, or else the argument."""
         key = _content_of(argument)
         if key is None:
             return argument
@@ -471,7 +517,7 @@ class _FunctionClass(_KeptClass):
 
 
 def _name_of(argument: Any) -> Any:
-    """Return what tells arguments of functions from each other; None for those not to be kept."""
+    """Return the cache key of an argument, None if it cannot be cached."""
     if isinstance(argument, bytearray):
         return bytes(argument) if len(argument) <= _SMALL_FUNCTION else None
     if isinstance(argument, JavaObject):
@@ -480,7 +526,7 @@ def _name_of(argument: Any) -> Any:
 
 
 def _content_of(argument: Any) -> Any:
-    """Return what tells collections of texts from each other; None for all other things."""
+    """Return the cache key of a dict or list of strings, None for other arguments."""
     if isinstance(argument, dict):
         pairs = tuple(argument.items())
         return pairs if all(isinstance(text, str) for pair in pairs for text in pair) else None
@@ -490,7 +536,7 @@ def _content_of(argument: Any) -> Any:
 
 
 def keep_classes(jvm: Any) -> None:
-    """Let the view of a JVM keep the classes that PySpark asks it for with each RDD, once."""
+    """Cache the classes that PySpark looks up for each RDD in a JVM view."""
     for name in (*_USED_BY_PYSPARK, _UTILITIES, _FUNCTION):
         kind = {_UTILITIES: _Utilities, _FUNCTION: _FunctionClass}.get(name, _KeptClass)
         _keep(jvm, name, kind)
@@ -508,7 +554,7 @@ def _keep(place: Any, name: str, kind: type[_KeptClass]) -> None:
 
 
 class _Classes:
-    """The JVM's classes and partitioners that every batch needs: each look-up is a round trip."""
+    """Cached JVM objects that every batch needs, because each look-up is a round trip."""
 
     def __init__(self, spark: SparkContext) -> None:
         jvm: Any = spark._jvm
@@ -521,6 +567,7 @@ class _Classes:
         self.serializer = _serializer_of_frames(spark)
         self.output_check_switch = _output_check_switch(spark)
         self.job_scheduler = _job_scheduler(spark)
+        self.most_tasks = _most_tasks(spark)
         self._partitioners: dict[StablePartitioner, Any] = {}
         self._storage_levels: dict[str, Any] = {}
 
@@ -540,9 +587,9 @@ class _Classes:
 
 
 def _serializer_of_frames(spark: SparkContext) -> Any:
-    """Return a serializer that forgets a frame as soon as it is written or read.
+    """Return a serializer that frees each frame after it is written or read.
 
-    By default it holds a hundred, for each partition that a task writes.
+    By default, it holds a hundred frames per partition that a task writes.
     """
     jvm: Any = spark._jvm
     conf = spark._jsc.sc().conf().clone()
@@ -551,8 +598,8 @@ def _serializer_of_frames(spark: SparkContext) -> Any:
 
 
 def _job_scheduler(spark: SparkContext) -> Any:
-    """Return what numbers the jobs; None where this Spark does not let us have it."""
-    with suppress(Py4JError, OSError, AttributeError):  # the last one of a context that has stopped
+    """Return the scheduler, which numbers jobs, None if this Spark does not expose it."""
+    with suppress(Py4JError, OSError, AttributeError):  # the last one if the context has stopped
         jvm_context: Any = spark._jsc.sc()
         scheduler = jvm_context.dagScheduler()
         scheduler.numTotalJobs()
@@ -560,8 +607,17 @@ def _job_scheduler(spark: SparkContext) -> Any:
     return None
 
 
+def _most_tasks(spark: SparkContext) -> int | None:
+    """Return the number of tasks from which on partitions share tasks, None if they never do."""
+    local = _LOCAL_MASTER.fullmatch(spark.master or "")
+    if local is None or spark._conf.get(TASK_TIMEOUT) is not None:
+        return None
+    cores = local["cores"] or "1"
+    return _TASKS_PER_CORE * (os.cpu_count() or 1 if cores == "*" else int(cores))
+
+
 def _output_check_switch(spark: SparkContext) -> Any:
-    """Return Spark's own switch, which belongs to a thread of the JVM; None where it is no use."""
+    """Return Spark's thread-local switch of output checks, None if it has no effect."""
     is_chosen = spark.getConf().contains("spark.hadoop.validateOutputSpecs")
     if is_chosen or not has_own_properties(spark):
         return None
@@ -586,7 +642,7 @@ def _of_frames(spark: SparkContext, jrdd: Any, partitioner: StablePartitioner | 
 
 
 class _FramesRDD(RDD[bytes]):
-    """An RDD of frames, with fewer calls of the JVM than one of PySpark."""
+    """An RDD of frames that makes fewer calls to the JVM than PySpark's."""
 
     def __init__(self, jrdd: Any, spark: SparkContext) -> None:
         super().__init__(_Unnumbered(), spark, NoOpSerializer())
@@ -610,12 +666,12 @@ class _FramesRDD(RDD[bytes]):
         return self
 
     def _is_barrier(self) -> bool:
-        # Asked for each RDD that is made of this one, to tell the JVM, which knows it by itself.
+        # PySpark calls this for each child RDD; the JVM knows barriers by itself.
         return False
 
 
 class _LinesLater(RDD[str]):
-    """Lines of text, of which the JVM has no RDD until it is asked for something of it."""
+    """An RDD of lines that is created in the JVM on first use."""
 
     def __init__(self, spark: SparkContext, make: Callable[[], RDD[str]]) -> None:
         super().__init__(_Unnumbered(), spark, UTF8Deserializer())
@@ -630,14 +686,14 @@ class _LinesLater(RDD[str]):
 
 
 class _Later:
-    """An object of the JVM that is made when it is used."""
+    """A proxy of a JVM object that is created on first use."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._made: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what Python asks of objects
+        if name.startswith("__"):  # Python's own look-ups
             raise AttributeError(name)
         if self._made is None:
             self._made = self._make()
@@ -645,7 +701,7 @@ class _Later:
 
 
 class _Unnumbered:
-    """Stands for an RDD of the JVM that is not asked for its number: hardly anybody wants it."""
+    """A placeholder that avoids the call for the id of a JVM RDD, which is rarely used."""
 
     def id(self) -> None:
         return None

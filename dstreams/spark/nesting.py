@@ -1,35 +1,29 @@
-"""How deep a value that comes from outside may be nested."""
+"""A limit on the nesting depth of input data."""
 
 from __future__ import annotations
 
 import re
 
 MOST_NESTED = 200
-"""How deep lists, objects and records may be in each other.
+"""The maximum depth of nested lists, objects and records.
 
-Whether Python can read and send deeper ones depends on its version and on the depth of the caller,
-and some libraries end the process. Jackson, Spark's parser, has a limit of 1000.
+Deeper values fail or crash the process, depending on the Python version, the caller's stack and the
+library. Jackson, Spark's parser, has a limit of 1000.
 """
 
-_BRACKETS = re.compile(
-    r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL
-)  # a text goes by as a whole
+_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)  # a string is one match
 _STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def require_shallow(text: str | bytes) -> None:
-    """Check that a text of JSON is not nested too deep.
-
-    Raises:
-        ValueError: it is.
-    """
+    """Raise ValueError if a JSON text is nested deeper than :data:`MOST_NESTED`."""
     if len(text) <= MOST_NESTED:
         return
     if isinstance(text, str):
         if text.count("[") + text.count("{") > MOST_NESTED:
             _require_shallow(text)
     elif text.count(b"[") + text.count(b"{") > MOST_NESTED:
-        _require_shallow(text.decode("latin-1"))  # brackets are where they were
+        _require_shallow(text.decode("latin-1"))  # keeps the positions of brackets
 
 
 def _require_shallow(text: str) -> None:

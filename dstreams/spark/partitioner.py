@@ -1,7 +1,7 @@
-"""Which partition a key belongs to, by a partitioner that every process knows again.
+"""A partitioner that has the same identity in every process.
 
-PySpark identifies a partitioner by the ``id`` of its function, which no other process shares, so an
-RDD that was read back after a restart has to be shuffled again. Here the identity is a name:
+PySpark identifies a partitioner by the ``id`` of its function, which differs between processes, so
+an RDD that was restored after a restart would be shuffled again. Here the identity is a name:
 
 >>> from dstreams.spark.partitioner import StablePartitioner
 >>> StablePartitioner(4)("spark"), StablePartitioner(4)(17), StablePartitioner(4)(17.0)
@@ -27,26 +27,23 @@ from dstreams.spark.stable_hash import STABLE_HASH_NAME, stable_hash, stable_has
 class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
     """A partitioner whose identity is its number of partitions and the name of its function.
 
-    Equal partitioners send equal keys to equal places, in this process and in every other one, so
-    two RDDs that were partitioned by equal partitioners are united without a shuffle.
+    Equal partitioners send equal keys to the same partition in every process, so RDDs with equal
+    partitioners are united without a shuffle.
 
     Args:
-        num_partitions: how many partitions, at least 1.
+        num_partitions: number of partitions, at least 1.
         func: ``key -> int``, taken modulo *num_partitions*. None:
             :func:`~dstreams.spark.stable_hash.stable_hash`.
-        name: identity of *func*. None: what :mod:`dstreams.spark.function_fingerprint` finds. Give
-        a name to keep the identity when a lambda, a nested function or one of ``__main__`` is
-            edited, or run by another version of Python.
+        name: identity of *func*. None: computed by :mod:`dstreams.spark.function_fingerprint`. Give
+            a name to keep the identity if a lambda, a nested function or a function of
+            ``__main__`` is edited, or run by another version of Python.
 
     Raises:
-        InvalidStreamError: *num_partitions* is no positive integer, or *func* is not callable.
+        InvalidStreamError: *num_partitions* is not a positive integer, or *func* is not callable.
     """
 
     def __init__(
-        self,
-        num_partitions: int,
-        func: Callable[[Any], int] | None = None,
-        name: str | None = None,
+        self, num_partitions: int, func: Callable[[Any], int] | None = None, name: str | None = None
     ) -> None:
         if isinstance(num_partitions, bool) or not isinstance(num_partitions, int):
             raise InvalidStreamError(f"numPartitions must be an integer, got {num_partitions!r}")
@@ -59,7 +56,7 @@ class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
 
     @property
     def jvm_id(self) -> int:
-        """Identity as the JVM compares it, a positive signed 64-bit integer."""
+        """The identity in the JVM, a positive signed 64-bit integer."""
         digest = hashlib.blake2b(self.name.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
 

@@ -1,38 +1,42 @@
-"""Pairs in the partition of their key: the input of an operator with state.
+"""The input of operators with state: pairs in the partitions of their keys.
 
-Their blocks are united with partitions that stay where they were computed first, so a task runs
-on the host with the replica of its state. Pairs are in the order of the records before the shuffle,
-which is the same in each attempt of a task.
+The blocks are united with partitions that are pinned to a host, so that a task runs on the host
+with the replica of its state.
+
+Spark fetches the blocks of a shuffle in a different order in each attempt. The output of a function
+over state must not change if a task runs again, so blocks carry their origin
+(:func:`~dstreams.spark.shuffle.shuffle_pairs` with ``ordered``), and pairs are in the order of the
+records before the shuffle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
+from operator import itemgetter
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, NamedTuple
 
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.spark import jvm
-from dstreams.spark.blocks import Block, Side
-from dstreams.spark.empty_partitions import pinned_partitions
-from dstreams.spark.ordered_frames import in_order
-from dstreams.spark.pair_columns import Columns, PairColumns
+from dstreams.spark.blocks import Block, Columns, PairColumns, Side
+from dstreams.spark.partitions import pinned_partitions
 from dstreams.spark.shuffle import BlockPairsRDD
 from dstreams.spark.worker_gc import settle_worker
 
 
 class StateInputs:
-    """The input of a task in two parts: the initial state, and the records of the batch."""
+    """The input of a task: the initial state, then the records of the batch."""
 
     def __init__(self, frames: Iterable[bytes]) -> None:
-        # All frames are read now, so that a slow shuffle does not hold a store open.
+        # All frames are read now, so that no store stays open during a slow shuffle.
         self._blocks = in_order(filter(None, frames))
         self._next: Block | None = None
 
     def initial(self) -> Iterator[tuple[Any, Any]]:
-        """Return the pairs of key and state; read them to their end before the records."""
+        """Return pairs of key and initial state; read all of them before the records."""
         for block in self._blocks:
             if block.side is not Side.STATE:
                 self._next = block
@@ -50,28 +54,24 @@ class StateInputs:
 
 
 class PlacedPairsRDD(BlockPairsRDD):
-    """The pairs of blocks that a shuffle has brought to the partitions of their keys.
-
-    Args:
-        blocks: blocks of one side, with a partitioner.
-        side: what the values are.
+    """The pairs of shuffled blocks, in the order of the records before the shuffle.
 
     Raises:
         ValueError: *blocks* have no partitioner.
     """
 
     def __init__(self, blocks: RDD[bytes], side: Side = Side.BATCH) -> None:
-        # Not by BlockPairsRDD, whose pairs come as the shuffle delivers them.
+        # Not BlockPairsRDD.__init__, whose pairs are in the order of the shuffle.
         PipelinedRDD.__init__(self, _pinned(blocks), _read_pairs, preservesPartitioning=True)
         self.blocks = blocks
         self.side = side
 
 
 def state_inputs(*blocks: RDD[bytes]) -> RDD[Any]:
-    """Return the RDD of :class:`StateInputs`, one in each partition, of equally placed blocks.
+    """Return an RDD with one :class:`StateInputs` per partition.
 
     Raises:
-        ValueError: the first blocks have no partitioner, or others have another one.
+        ValueError: *blocks* have no partitioner, or different ones.
     """
     inputs: RDD[Any] = PipelinedRDD(_pinned(*blocks), _read_inputs, preservesPartitioning=True)
     return inputs
@@ -80,7 +80,10 @@ def state_inputs(*blocks: RDD[bytes]) -> RDD[Any]:
 def _pinned(*blocks: RDD[bytes]) -> RDD[bytes]:
     partitioner = jvm.partitioner_of(blocks[0])
     if partitioner is None:
-        raise ValueError("the input of a state must be placed by a partitioner")
+        raise ValueError(
+            "the input of a stateful operator: has no StablePartitioner; shuffle it first, "
+            "for example by shuffle_pairs"
+        )
     return jvm.unite_frames(*blocks, pinned_partitions(blocks[0].context, partitioner))
 
 
@@ -92,3 +95,51 @@ def _read_pairs(_: int, frames: Iterable[bytes]) -> PairColumns:
 def _read_inputs(_: int, frames: Iterable[bytes]) -> StateInputs:
     settle_worker()
     return StateInputs(frames)
+
+
+_BUFFER_BYTES = 64 << 20
+
+
+class _Piece(NamedTuple):
+    """A frame in a file."""
+
+    file: BinaryIO
+    start: int
+    size: int
+
+    def read(self) -> bytes:
+        self.file.seek(self.start)
+        return self.file.read(self.size)
+
+
+def in_order(frames: Iterable[bytes], limit_bytes: int = _BUFFER_BYTES) -> Iterator[Block]:
+    """Return all blocks, states first, then in the order of their records before the shuffle.
+
+    Blocks without an origin precede the others, in the order in which they arrived. All frames are
+    read at once; those beyond *limit_bytes* are stored in a temporary file.
+    """
+    waiting: list[tuple[tuple[bool, tuple[int, int], int], bytes | _Piece]] = []
+    file: BinaryIO | None = None
+    room = limit_bytes
+    for number, frame in enumerate(frames):
+        block = Block(frame)
+        room -= len(frame)
+        stored: bytes | _Piece = frame
+        if room < 0:
+            file = file or TemporaryFile()  # noqa: SIM115 - closed in _blocks
+            stored = _Piece(file, file.tell(), len(frame))
+            file.write(frame)
+        waiting.append(((block.side is not Side.STATE, block.origin, number), stored))
+    waiting.sort(key=itemgetter(0), reverse=True)
+    return _blocks([stored for _, stored in waiting], file)
+
+
+def _blocks(waiting: list[bytes | _Piece], file: BinaryIO | None) -> Iterator[Block]:
+    """Yield the blocks from the last to the first, and free the memory of each."""
+    try:
+        while waiting:
+            stored = waiting.pop()
+            yield Block(stored.read() if isinstance(stored, _Piece) else stored)
+    finally:
+        if file is not None:
+            file.close()

@@ -1,8 +1,7 @@
-"""RDDs in durable files: one synced, checksummed file for each partition, named by its attempt.
+"""RDDs in durable files: one synced, checksummed file per partition.
 
-The caller decides between writing and reading, by a commit record, whether the files count
-(:mod:`checkpoint`). What is read has the partitioner it was written under, so the next narrow
-union needs no shuffle.
+The files count once the caller names them in a commit record (:mod:`checkpoint`). A restored RDD
+has the partitioner of the original, so the next narrow union needs no shuffle.
 
 >>> files = open_files("checkpoints")
 >>> first = StatePartition("my-run", "counts", 10_000, 0, state.getNumPartitions(), "stable-hash-1")
@@ -12,7 +11,8 @@ union needs no shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -29,44 +29,44 @@ from checkpoint import (
     write_state_file,
 )
 from dstreams.spark import jvm
-from dstreams.spark.blocks import Block, Side
-from dstreams.spark.empty_partitions import empty_partitions
-from dstreams.spark.frame_layout import FrameLayout
+from dstreams.spark.blocks import Side
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.shuffle import BlockPairsRDD
+from dstreams.spark.partitions import empty_partitions
+from dstreams.spark.per_partition import PerPartition
+from dstreams.spark.shuffle import BlockPairsRDD, FrameLayout, rows_of_block
 from dstreams.spark.worker_gc import settle_worker
 
 NO_PARTITIONER = "none"
-"""What files say of an RDD that claims no partitioner."""
+"""The partitioner in files of an RDD without one."""
 
 
 @dataclass(frozen=True)
 class WrittenRdd:
-    """The files of one RDD, one a partition; *first* is what that of partition 0 says of itself."""
+    """The files of an RDD, one per partition; *first* is the header of partition 0."""
 
     first: StatePartition
     files: tuple[FileRef, ...]
 
 
 def write_rdd(rdd: RDD[Any], files: Files, first: StatePartition, epoch: int) -> WrittenRdd:
-    """Compute *rdd* and write each partition to a file of its own, durably; one Spark job."""
+    """Compute *rdd* in one job, and write each partition to a durable file."""
     is_pairs = isinstance(rdd, BlockPairsRDD)
     frames = rdd.blocks if isinstance(rdd, BlockPairsRDD) else jvm.frames_of(rdd)
-    # A serializer that knows how many records a frame has says so by this method.
+    # Serializers of our own can count the records of a frame.
     rows_of = getattr(rdd._jrdd_deserializer, "rows_of_frame", _no_rows)
-    write = _Write(files, first, epoch, _rows_of_block if is_pairs else rows_of)
-    written = PipelinedRDD(frames, write).collect()
-    return WrittenRdd(first, tuple(written))
+    write = _Write(files, first, epoch, rows_of_block if is_pairs else rows_of)
+    written = sorted(map(pickle.loads, jvm.collect_frames(PipelinedRDD(frames, write))))
+    return WrittenRdd(first, tuple(ref for _, ref in written))
 
 
 def read_rdd(spark: SparkContext, files: Files, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:
-    """Return the RDD that was written, with the partitioner and the serializer of *like*."""
-    partitioner = like.partitioner
-    known = partitioner if isinstance(partitioner, StablePartitioner) else None
-    frames = _frames(spark, files, written, known)
+    """Return a written RDD, with the partitioner and the serializer of *like*."""
+    frames = _frames(spark, files, written, jvm.partitioner_of(like))
     if isinstance(like, BlockPairsRDD):
         return BlockPairsRDD(frames, like.side)
-    return jvm.from_frames(frames, like)
+    rdd = jvm.deserialized(frames, like._jrdd_deserializer)
+    rdd.partitioner = like.partitioner
+    return rdd
 
 
 def read_state(
@@ -77,10 +77,10 @@ def read_state(
     layout: FrameLayout,
     operation: str,
 ) -> RDD[Any]:
-    """Return a state RDD that another driver wrote, placed by *partitioner*.
+    """Return a state RDD that another driver wrote, partitioned by *partitioner*.
 
-    Keys that another function or number of partitions has placed are shuffled; a state that was
-    written without a partitioner keeps none.
+    It is shuffled if its partitioner was a different one. A state that was written without a
+    partitioner has none.
     """
     was = written.first.partitioner
     count = written.first.partition_count
@@ -95,7 +95,7 @@ def read_state(
 def _frames(
     spark: SparkContext, files: Files, written: WrittenRdd, partitioner: StablePartitioner | None
 ) -> RDD[bytes]:
-    task = _Read(files, written)
+    task = _Read(files, written.first, PerPartition(FileRef, written.files))
     if partitioner is not None:
         return jvm.as_frames(
             PipelinedRDD(empty_partitions(spark, partitioner), task, True), partitioner
@@ -106,25 +106,20 @@ def _frames(
 
 @dataclass(frozen=True)
 class _Write:
+    """Task: frames -> the number of the partition and its file, pickled."""
+
     files: Files
     first: StatePartition
     epoch: int
     rows_of: Callable[[bytes], int]
 
-    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[FileRef]:
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[bytes]:
         settle_worker()
         partition = asdict(replace(self.first, partition=split))
-        # A new name for each attempt: one that is retried or given up may write on for seconds.
+        # A new name for each attempt: an attempt that has been retried may still write.
         identity = StateFileId(**partition, epoch=self.epoch, attempt=new_attempt())
-        yield write_state_file(self.files, identity, self._blocks(frames))
-
-    def _blocks(self, frames: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
-        return ((frame, self.rows_of(frame)) for frame in frames)
-
-
-def _rows_of_block(frame: bytes) -> int:
-    rows: int = Block(frame).rows
-    return rows
+        blocks = ((frame, self.rows_of(frame)) for frame in frames)
+        yield pickle.dumps((split, write_state_file(self.files, identity, blocks)))
 
 
 def _no_rows(_: bytes) -> int:
@@ -134,11 +129,12 @@ def _no_rows(_: bytes) -> int:
 @dataclass(frozen=True)
 class _Read:
     files: Files
-    written: WrittenRdd
+    first: StatePartition
+    written: Sequence[FileRef]
 
     def __call__(self, split: int, frames: Iterable[Any]) -> Iterator[bytes]:
         settle_worker()
-        for _ in frames:  # a worker whose input is left unread is not used again
+        for _ in frames:  # Spark does not reuse a worker with unread input
             pass
-        expected = replace(self.written.first, partition=split)
-        yield from read_state_file(self.files, self.written.files[split], expected)
+        expected = replace(self.first, partition=split)
+        yield from read_state_file(self.files, self.written[split], expected)

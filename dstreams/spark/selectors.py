@@ -1,10 +1,13 @@
-"""Parts of records: a field by its name, or a function of the user."""
+"""Selectors of parts of a record: a field name, or a function of the user."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from dstreams.common.callables import describe, require_function
 from dstreams.errors import InvalidStreamError
@@ -15,12 +18,12 @@ Spec = str | Callable[[Any], Any]
 
 
 class UnknownFieldError(LookupError):
-    """A record does not have a field."""
+    """A record lacks a field."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """Function: the field of a dict, a Row, a named tuple or any other object."""
+    """Returns a field of a dict, a Row, a named tuple or any other object."""
 
     name: str
     where: str
@@ -38,7 +41,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Fields:
-    """Function: several parts of a record as a tuple."""
+    """Returns several parts of a record as a tuple."""
 
     parts: tuple[Callable[[Any], Any], ...]
 
@@ -49,11 +52,11 @@ class Fields:
 def selector(
     spec: object, where: str, fields: tuple[str, ...] | None = None
 ) -> Callable[[Any], Any]:
-    """Return the function of *spec*; *fields* are those of the records, None if unknown."""
+    """Return the function for *spec*; *fields* are those of the records, None if unknown."""
     if isinstance(spec, str):
         if fields is not None and spec not in fields:
             raise InvalidStreamError(
-                f"{where}: there is no field {spec!r}; the records have {', '.join(fields)}"
+                f"{where}: unknown field {spec!r}; the records have {', '.join(fields)}"
             )
         return Field(spec, where)
     if not callable(spec):
@@ -68,13 +71,13 @@ def selector(
 def key_selector(
     specs: Sequence[object], where: str, fields: tuple[str, ...] | None = None
 ) -> Callable[[Any], Any]:
-    """Return the function that gives the key of a record: one part, or a tuple of parts."""
+    """Return the function from a record to its key: one part, or a tuple of parts."""
     parts = tuple(selector(spec, where, fields) for spec in specs)
     return parts[0] if len(parts) == 1 else Fields(parts)
 
 
 def as_specs(subset: Spec | Sequence[Spec] | None, where: str) -> tuple[Spec, ...]:
-    """Return the parts of a record as a tuple."""
+    """Return *subset* as a tuple."""
     if subset is None:
         return ()
     if isinstance(subset, str) or callable(subset):
@@ -87,8 +90,44 @@ def as_specs(subset: Spec | Sequence[Spec] | None, where: str) -> tuple[Spec, ..
     return tuple(subset)
 
 
+def fields_of_results(func: Any, *, are_many: bool) -> tuple[str, ...] | None:
+    """Return the names of the fields of what a function is declared to return; None if unknown.
+
+    The function is a class, or its annotation names one: a data class, named tuple or TypedDict.
+    With *are_many* it returns an iterable of instances.
+    """
+    if isinstance(func, type) and not are_many:
+        return _fields_of(func)
+    try:
+        kind = get_type_hints(func).get("return")
+    except Exception:  # a class that cannot be named here
+        return None
+    if are_many:
+        origin, arguments = get_origin(kind), get_args(kind)
+        if not isinstance(origin, type) or not issubclass(origin, Iterable) or not arguments:
+            return None
+        kind = arguments[0]
+    return _fields_of(kind) if isinstance(kind, type) else None
+
+
+def _fields_of(kind: type) -> tuple[str, ...] | None:
+    if is_typeddict(kind):
+        return tuple(kind.__annotations__)
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+    elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        names = list(kind._fields)
+    else:
+        return None
+    computed = (property, cached_property)
+    return (
+        *names,
+        *(name for name, _ in inspect.getmembers(kind, lambda m: isinstance(m, computed))),
+    )
+
+
 def show(spec: object) -> str:
-    """Return the text of ``explain`` for a part of a record, or a window over one."""
+    """Return the text of ``explain`` for a selector, or for a window over one."""
     if isinstance(spec, str):
         return spec
     return describe(spec) if callable(spec) else repr(spec)

@@ -1,4 +1,4 @@
-"""A shuffle that moves columnar blocks, and the way from blocks back to pairs.
+"""A shuffle of columnar blocks, and RDDs that read blocks as pairs.
 
 >>> from dstreams.spark.partitioner import StablePartitioner
 >>> from dstreams.spark.shuffle import BlockPairsRDD, shuffle_pairs
@@ -10,26 +10,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, compress, islice
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark import RDD, StorageLevel
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint import with_origin
 from dstreams.spark import jvm
-from dstreams.spark.blocks import Block, BlockBuilder, Side, shorten
-from dstreams.spark.pair_columns import PairColumns
+from dstreams.spark.blocks import Block, BlockBuilder, PairColumns, Side, shorten
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.worker_gc import settle_worker
 
 ROUTED_ROWS = 4000
-"""Rows a block has at most that is moved: what is made of them at once stays in near caches."""
+"""Maximum number of rows of a shuffled block, so that a chunk fits into the CPU's caches."""
 
 _FEW_TARGETS = 8
-"""Partitions up to which it is faster to go over rows once for each."""
+"""Number of partitions up to which one pass over the rows per partition is faster."""
 
 
 def shuffle_pairs(
@@ -40,21 +40,17 @@ def shuffle_pairs(
     *,
     ordered: bool = False,
 ) -> RDD[bytes]:
-    """Bring each pair to the partition of its key, in columnar blocks.
+    """Move each pair to the partition of its key, and return an RDD of encoded blocks.
 
     Args:
-        rdd: pairs. When it is partitioned by an equal partitioner, nothing is moved.
-        partitioner: says where a key belongs.
-        side: what the values are.
-        operation: who asks, for error messages.
-        ordered: let blocks that are moved say where they come from
-            (:mod:`dstreams.spark.ordered_frames`).
-
-    Returns:
-        RDD of encoded blocks with *partitioner*.
+        rdd: pairs. Not shuffled if its partitioner is equal to *partitioner*.
+        partitioner: the partitioner of the result.
+        side: the kind of the values.
+        operation: names the operation in error messages.
+        ordered: add the origin to shuffled blocks (:mod:`dstreams.spark.placed_pairs`).
 
     Raises:
-        TypeError: in the task, for a record that is no pair or a key that cannot be placed.
+        TypeError: in the task, if a record is not a pair or a key cannot be placed.
     """
     if isinstance(rdd, BlockPairsRDD) and rdd.partitioner == partitioner and side is rdd.side:
         return rdd.blocks
@@ -66,9 +62,9 @@ def shuffle_pairs(
 
 
 class BlockPairsRDD(PipelinedRDD):  # type: ignore[misc]
-    """Pairs whose data are the blocks of another RDD.
+    """The pairs in an RDD of blocks.
 
-    Persisting it persists the blocks, and counting it reads their headers only.
+    Persisting it persists the blocks, and counting it reads only their headers.
     """
 
     def __init__(self, blocks: RDD[bytes], side: Side = Side.BATCH) -> None:
@@ -94,7 +90,7 @@ class BlockPairsRDD(PipelinedRDD):  # type: ignore[misc]
         return self.blocks.getNumPartitions()
 
     def count(self) -> int:
-        counts = jvm.collect_frames(PipelinedRDD(self.blocks, _count_rows))
+        counts = jvm.collect_frames(PipelinedRDD(jvm.in_few_tasks(self.blocks), _count_rows))
         return sum(int.from_bytes(count, "big") for count in counts)
 
 
@@ -106,12 +102,18 @@ def _unfold(_: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
 
 def _count_rows(_: int, frames: Iterable[bytes]) -> list[bytes]:
     settle_worker()
-    return [sum(Block(frame).rows for frame in frames).to_bytes(8, "big")]
+    return [sum(map(rows_of_block, frames)).to_bytes(8, "big")]
+
+
+def rows_of_block(frame: bytes) -> int:
+    """Return the number of rows of an encoded block."""
+    rows: int = Block(frame).rows
+    return rows
 
 
 @dataclass(frozen=True)
 class _Pack:
-    """Task: pairs that are in their partition already -> blocks."""
+    """Task: pairs in the partitions of their keys -> blocks."""
 
     side: Side
     operation: str
@@ -129,7 +131,7 @@ class _Pack:
 
 @dataclass(frozen=True)
 class Route:
-    """Task: pairs -> alternately a partition number and a block that belongs there."""
+    """Task: pairs -> blocks, each after the number of its partition."""
 
     partitioner: StablePartitioner
     side: Side
@@ -150,7 +152,7 @@ class Route:
             yield from self._routed(records, builders)
             return
         remaining = iter(records)
-        # As many records at once as fill a block everywhere: few where they are large.
+        # As many records at once as fill a block for each partition: fewer if they are large.
         while chunk := list(islice(remaining, self._rows_at_once(builders))):
             columns = self._split(chunk)
             for target, (keys, values) in enumerate(columns):
@@ -178,7 +180,7 @@ class Route:
     def _parted(
         self, keys: list[Any], columns: list[Any]
     ) -> Iterator[tuple[int, list[Iterable[Any]]]]:
-        """Yield (partition, what belongs there of each column)."""
+        """Yield (partition, the part of each column that belongs there)."""
         targets, count = self._targets(keys), self.partitioner.numPartitions
         if count == 1:
             yield 0, columns
@@ -218,16 +220,16 @@ class Route:
 
 
 class NotAPairError(TypeError):
-    """A record that should be a pair is something else."""
+    """A record is not a pair."""
 
 
 def are_pairs(records: list[Any]) -> bool:
-    """Whether all records are tuples of two, which they nearly always are."""
+    """Return whether all records are tuples of length two, the common case."""
     return set(map(type, records)) <= {tuple} and set(map(len, records)) <= {2}
 
 
 class PairReader:
-    """Iterates over records that have to be pairs."""
+    """An iterable over records that raises NotAPairError if one is not a pair."""
 
     def __init__(self, records: Iterable[Any], operation: str) -> None:
         self._records = records
@@ -241,31 +243,38 @@ class PairReader:
             self._last = record
             yield record
 
-    def explain(self, error: TypeError) -> TypeError:
-        """Return the error to raise for *error*, which came of using the last record."""
-        return explain_key(None if self._last is None else self._last[0], error, self._operation)
+    def last_keys(self) -> list[Any]:
+        """Return the key of the last record, if there was one."""
+        return [] if self._last is None else [self._last[0]]
 
 
-def explain_key(key: Any, error: TypeError, operation: str) -> TypeError:
-    """Return *error*, or a better one if *key* cannot be looked up in a dict."""
-    reason = why_unplaceable(key, operation)
-    return error if reason is None else TypeError(reason)
-
-
-def why_unplaceable(key: Any, operation: str) -> str | None:
-    """Return why a key cannot be looked up in a dict, None if it can."""
+@contextmanager
+def naming_unhashable(operation: str, keys: Callable[[], list[Any]]) -> Iterator[None]:
+    """Name the first unhashable key of *keys* if a TypeError is raised in the block."""
     try:
-        {key}  # noqa: B018 - hashed as a dict would
-    except TypeError as unhashable:
-        return (
-            f"{operation}: the key {shorten(key)} cannot be placed: {unhashable}; use an immutable "
-            "value, for example tuple(key) for a list or frozenset(key) for a set"
-        )
+        yield
+    except TypeError as error:
+        reason = unhashable_key(keys(), operation)
+        if reason is None:
+            raise
+        raise TypeError(reason) from error
+
+
+def unhashable_key(keys: Iterable[Any], operation: str) -> str | None:
+    """Return the message for the first unhashable key, None if all keys are hashable."""
+    for key in keys:
+        try:
+            {key}  # noqa: B018 - hashed as a dict would
+        except TypeError as unhashable:
+            return (
+                f"{operation}: the key {shorten(key)} cannot be placed: {unhashable}; use an "
+                "immutable value, for example tuple(key) for a list or frozenset(key) for a set"
+            )
     return None
 
 
 def require_pair(record: Any, operation: str) -> tuple[Any, Any]:
-    """Return *record* as a pair, or raise NotAPairError, which names it."""
+    """Return *record* as a tuple, or raise NotAPairError."""
     if isinstance(record, (tuple, list)) and len(record) == 2:
         return record[0], record[1]
     raise NotAPairError(
@@ -273,3 +282,32 @@ def require_pair(record: Any, operation: str) -> tuple[Any, Any]:
         f"({type(record).__name__}); map the stream to pairs first, "
         "for example stream.map(lambda x: (x, 1))"
     )
+
+
+class FrameLayout(Protocol):
+    """Converts between an RDD of records and an RDD of frames."""
+
+    def frames(
+        self, rdd: RDD[Any], partitioner: StablePartitioner, side: Side, operation: str
+    ) -> RDD[bytes]:
+        """Move each record to the partition of its key, unless it is already there."""
+        ...
+
+    def rdd(self, frames: RDD[bytes]) -> RDD[Any]:
+        """Return the RDD of the records in *frames*."""
+        ...
+
+
+class PairFrames:
+    """Pairs in blocks (:mod:`dstreams.spark.blocks`)."""
+
+    def frames(
+        self, rdd: RDD[Any], partitioner: StablePartitioner, side: Side, operation: str
+    ) -> RDD[bytes]:
+        return shuffle_pairs(rdd, partitioner, side, operation)
+
+    def rdd(self, frames: RDD[bytes]) -> RDD[Any]:
+        return BlockPairsRDD(frames, Side.STATE)
+
+
+PAIR_FRAMES: FrameLayout = PairFrames()

@@ -1,7 +1,7 @@
-"""The directory of the Unix sockets over which Python workers talk to the JVM.
+"""A private directory for the Unix sockets between Python workers and the JVM.
 
-PySpark asks for no secret on a Unix socket, and who connects to one commands a worker. So the
-sockets lie where no other user can go.
+PySpark does not authenticate connections to a Unix socket, and a connection controls a worker. So
+no other user may enter the directory.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from contextlib import suppress
 from checkpoint import CheckpointError, LocalFiles, require_trusted
 
 _LONGEST_BYTES = 103
-"""Of the path of a socket: 107 on Linux, 103 on macOS, without the zero at its end."""
+"""Maximum length of the path of a socket: 107 on Linux, 103 on macOS, without the final zero."""
 _SOCKET_NAME = "/.12345678-1234-1234-1234-123456789012.sock"
 
 _OWN_NAME = re.compile(r"ds-([1-9][0-9]{0,9})-[a-z0-9_]{8}")
 
-_SHORT = "/tmp"  # noqa: S108  # what is made in it is private
+_SHORT = "/tmp"  # noqa: S108  # directories made in it are private
 
 _log = logging.getLogger(__name__)
 
 
 def socket_directory() -> str | None:
-    """Return a private directory that ends with this process; None where there can be none."""
+    """Return a private directory that is deleted when this process exits, or None."""
     return _directory_of(os.getpid())
 
 
-@functools.cache  # a fork has one of its own
+@functools.cache  # by process id: a forked process needs its own
 def _directory_of(pid: int) -> str | None:
     problems = []
     for parent in dict.fromkeys((tempfile.gettempdir(), _SHORT)):
@@ -55,16 +55,15 @@ def _directory_of(pid: int) -> str | None:
         problems.append(problem)
         os.rmdir(made)
     _log.warning(
-        "workers talk over TCP, which costs about 40 ms a task, because there is no safe place "
-        "for Unix sockets (%s); set TMPDIR to a directory of a short path that only this user can "
-        "write",
+        "no private directory for Unix sockets (%s), so Python workers use TCP, which costs about "
+        "40 ms per task; set TMPDIR to a directory with a short path that only this user can write",
         "; ".join(problems),
     )
     return None
 
 
 def _remove_stale(parent: str) -> None:
-    """Remove what drivers that were killed left: directories of ours, with sockets alone."""
+    """Remove the directories of killed drivers, if they are private and contain only sockets."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             found = _OWN_NAME.fullmatch(entry.name)
@@ -77,9 +76,9 @@ def _remove_stale(parent: str) -> None:
 
 
 def _hold(directory: str) -> int | None:
-    """Lock a directory, and return the lock; None if it cannot be locked.
+    """Lock a directory, and return the lock, or None if it is locked.
 
-    A process in another container has a number that means nothing here; its lock does.
+    Locks work between containers, process ids do not.
     """
     try:
         held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -104,7 +103,7 @@ def _is_dead(pid: int) -> bool:
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
-    """Whether only this user can write to a directory of this host, and it has sockets alone."""
+    """Return whether a directory is private to this user and contains only sockets."""
     try:
         made = entry.stat(follow_symlinks=False)
         is_private = stat.S_ISDIR(made.st_mode) and stat.S_IMODE(made.st_mode) == stat.S_IRWXU
@@ -118,7 +117,7 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 
 def _problem_of(directory: str) -> str | None:
     if len(os.fsencode(directory + _SOCKET_NAME)) > _LONGEST_BYTES:
-        return f"{directory}: the path of a socket there has more than {_LONGEST_BYTES} bytes"
+        return f"{directory}: the path of a socket would exceed {_LONGEST_BYTES} bytes"
     try:
         require_trusted(LocalFiles(directory))
     except CheckpointError as error:

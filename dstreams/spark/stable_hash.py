@@ -1,15 +1,15 @@
-"""A hash of keys that every process agrees on, after restarts and upgrades of Python.
+"""A hash of keys that is the same in every process and version of Python.
 
-Python's own ``hash`` of a string depends on ``PYTHONHASHSEED`` and differs between 3.10 and 3.11;
-this one is computed from the key's value.
+Python's own ``hash`` of a string depends on ``PYTHONHASHSEED`` and differs between 3.10 and 3.11.
+This hash is computed from the key's value.
 
 >>> from dstreams.spark.stable_hash import stable_hash
 >>> stable_hash(17) == stable_hash(17.0)
 True
 
-Keys that Python holds equal (1, 1.0 and True) get one hash. NaN, and objects whose hash is their
-address, are refused: no two processes would agree on them. An object of a class with a hash written
-by hand is hashed by that, so it is as stable as what the class does.
+Keys that are equal in Python (1, 1.0 and True) have the same hash. NaN and objects that are hashed
+by their address are refused, because their hash differs between processes. For a class with a
+handwritten ``__hash__``, the hash is as stable as that method.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from uuid import UUID
 from zlib import crc32
 
 STABLE_HASH_NAME = "stable-hash-1"
-"""Name of :func:`stable_hash` in identities and on disk; another algorithm gets another name."""
+"""Name of :func:`stable_hash` in identities and on disk; a new algorithm needs a new name."""
 
 _MASK = (1 << 61) - 1
 _MIX = 1_000_003
 
 
 def stable_hash(key: Any) -> int:
-    """Return a hash of *key* that depends on nothing but its value.
+    """Return a hash of *key* that depends only on its value.
 
     Args:
         key: str, bytes, number, None, date or time, UUID, Enum, a tuple or frozenset of such, a
@@ -51,18 +51,18 @@ def stable_hash(key: Any) -> int:
     if kind is str:
         return crc32(key.encode("utf-8", "surrogatepass"))
     if kind is int:
-        return hash(key)  # value modulo 2**61 - 1: part of the language's definition of numbers
+        return hash(key)  # value modulo 2**61 - 1, as Python documents it
     if kind is tuple:
         return _combine(key, 0x345678)
     return _hash_other(key)
 
 
 def stable_hashes(keys: list[Any]) -> list[int]:
-    """Return :func:`stable_hash` of each key, for many at once and the commonest kind faster."""
+    """Return :func:`stable_hash` of each key; faster for strings."""
     if set(map(type, keys)) == {str}:
         try:
             return list(map(crc32, map(str.encode, keys)))
-        except UnicodeEncodeError:  # half of a pair of surrogates
+        except UnicodeEncodeError:  # lone surrogates
             pass
     return list(map(stable_hash, keys))
 
@@ -71,7 +71,7 @@ def _combine(items: Any, start: int) -> int:
     mixed = start
     for item in items:
         mixed = (mixed * _MIX ^ stable_hash(item)) & _MASK
-    # Low bits come from low bits alone: fold, or round numbers in tuples share few partitions.
+    # Low bits depend on low bits only: fold, or tuples of round numbers share few partitions.
     return mixed ^ mixed >> 32
 
 
@@ -81,7 +81,7 @@ def _hash_other(key: Any) -> int:  # noqa: PLR0911 - one return for each kind of
     if isinstance(key, Number):  # before Enum: an IntEnum equals its number
         return _hash_number(key)
     if isinstance(key, (str, bytes, tuple, frozenset)):
-        return _hash_object(key) if _says_what_is_equal(type(key)) else _hash_builtin(key)
+        return _hash_object(key) if _has_own_hash(type(key)) else _hash_builtin(key)
     if isinstance(key, UUID):
         return hash(key.int)
     if isinstance(key, (date, time, timedelta)):
@@ -93,8 +93,8 @@ def _hash_other(key: Any) -> int:  # noqa: PLR0911 - one return for each kind of
     return _hash_object(key)
 
 
-def _says_what_is_equal(kind: type) -> bool:
-    """Whether a subclass of a builtin type has its own ``__hash__``, or none."""
+def _has_own_hash(kind: type) -> bool:
+    """Return whether a subclass of a builtin type overrides ``__hash__``."""
     return not isinstance(kind.__hash__, WrapperDescriptorType)
 
 
@@ -125,11 +125,11 @@ def _hash_time(key: date | time | timedelta) -> int:
         return _hash_timedelta(key)
     if not isinstance(key, (datetime, time)):
         return crc32(key.isoformat().encode(), 2)
-    key = key.replace(fold=0)  # which == does not look at
+    key = key.replace(fold=0)  # == ignores fold
     offset = key.utcoffset()
     if offset is None:
         return crc32(key.replace(tzinfo=None).isoformat().encode())
-    # Not by a conversion to UTC: it fails for the first and the last hours of all.
+    # Converting to UTC would fail near the minimum and maximum datetime.
     wall = timedelta(
         days=key.toordinal() if isinstance(key, datetime) else 0,
         hours=key.hour,
@@ -164,17 +164,13 @@ def _hash_object(key: Any) -> int:
 
 @lru_cache(maxsize=256)
 def _fields_of_generated_hash(kind: type) -> list[str] | None:
-    """Return the fields that a dataclass, or a class of attrs, is hashed by.
-
-    None if it has a hash written by hand, or one that looks at something else.
-    """
+    """Return the fields in the generated hash of a dataclass or attrs class, else None."""
     owner: Any = next(base for base in kind.__mro__ if "__hash__" in vars(base))
     if "__attrs_attrs__" in vars(owner):
         return _fields_of_attrs(owner)
     if "__dataclass_params__" not in vars(owner):
         return None
-    # Not dataclasses.fields: what marks a field for it is a copy where PySpark 3.5 has sent the
-    # class to a worker.
+    # dataclasses.fields fails in PySpark 3.5 workers: the marker of a field is a copy there.
     fields = [f for f in owner.__dataclass_fields__.values() if f._field_type.name == "_FIELD"]
     names = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
     code = getattr(owner.__hash__, "__code__", None)

@@ -1,37 +1,44 @@
-"""StateVersion: the state of an operator after one of its batches, as the driver knows it.
+"""State versions: references to the state of an operator after a batch, and its metrics.
 
-The content itself is in changelogs and snapshots, and in local replicas on the hosts.
+The content is in changelogs and snapshots, and in local replicas on the hosts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from checkpoint import PartitionCommit, StoreCommit
 from checkpoint.state_store import EMPTY, StateReader, StateStore, StoreId, VersionId
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.per_partition import PerPartition
 
 NO_EVENT_TIME = -1
-"""Stands for "no event time was seen" and "no watermark"."""
+"""The event time before the first record, and the watermark before the first one is set."""
 
 
 @dataclass(frozen=True)
 class StateVersion:
     """The state of an operator after one of its batches.
 
-    *version_ids* and *commits* have the content of each partition, and what a commit record says of
-    it; *metrics* is None for a version that was restored. Times are milliseconds since the epoch,
-    or :data:`NO_EVENT_TIME`; the watermark is that of the next batch, and never goes back.
+    *version_ids* and *commits* have one entry per partition. *metrics* is None after a restart.
+    Times are milliseconds since the epoch, or :data:`NO_EVENT_TIME`. The watermark applies to the
+    next batch and never decreases. A pickled copy, for a task, lacks commits and metrics.
     """
 
     store_id: StoreId
     partitioner: str
-    version_ids: tuple[VersionId, ...]
+    version_ids: Sequence[VersionId]
     commits: tuple[PartitionCommit, ...] = ()
     metrics: StateMetrics | None = None
     event_time_max_ms: int = NO_EVENT_TIME
     watermark_ms: int = NO_EVENT_TIME
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        packed = PerPartition(VersionId, self.version_ids)
+        times = self.event_time_max_ms, self.watermark_ms
+        return StateVersion, (self.store_id, self.partitioner, packed, (), None, *times)
 
     @classmethod
     def empty(cls, store_id: StoreId, partitioner: StablePartitioner) -> StateVersion:
@@ -40,10 +47,7 @@ class StateVersion:
 
     @classmethod
     def committed(
-        cls,
-        stream_id: str,
-        commit: StoreCommit,
-        watermark_ms: int = NO_EVENT_TIME,
+        cls, stream_id: str, commit: StoreCommit, watermark_ms: int = NO_EVENT_TIME
     ) -> StateVersion:
         """Return the version that a commit record names."""
         return cls(
@@ -55,11 +59,11 @@ class StateVersion:
         )
 
     def open(self, store: StateStore, split: int) -> StateReader:
-        """Return a reader of what a partition holds at this version; for a task."""
+        """Return a reader of a partition at this version, in a task."""
         return store.reader(replace(self.store_id, partition=split), self.version_ids[split])
 
     def is_placed_by(self, partitioner: StablePartitioner) -> bool:
-        """Whether keys are where *partitioner* places them."""
+        """Return whether *partitioner* places each key in the partition that has its state."""
         was = (self.partitioner, len(self.version_ids))
         return was == (partitioner.name, partitioner.numPartitions)
 
@@ -70,6 +74,49 @@ class StateVersion:
 
     @property
     def version(self) -> int:
-        """How many batches led to this version."""
+        """The number of batches that led to this version."""
         version: int = self.version_ids[0].version
         return version
+
+
+@dataclass
+class StateMetrics:
+    """Counts of one operator in one batch, of a partition or of all; times are milliseconds.
+
+    *numTotalStateRows* counts keys after the commit. *allRemovalsTimeMs*, spent on keys that timed
+    out, is part of *allUpdatesTimeMs*. *stateMemory* is the size of the state in bytes.
+    *numRestoredRows* is ``numOutputRows`` of an operator that restores rows within the same
+    function. The latest event time and the earliest timer are -1 if not set.
+
+    Semantics: the metrics of StateStoreWriter (Spark 4.3).
+    """
+
+    numOutputRows: int = 0  # noqa: N815 - Spark's names, so that tools know them
+    numRowsDroppedByWatermark: int = 0  # noqa: N815
+    numTotalStateRows: int = 0  # noqa: N815
+    numUpdatedStateRows: int = 0  # noqa: N815
+    numRemovedStateRows: int = 0  # noqa: N815
+    allUpdatesTimeMs: int = 0  # noqa: N815
+    allRemovalsTimeMs: int = 0  # noqa: N815
+    commitTimeMs: int = 0  # noqa: N815
+    stateMemory: int = 0  # noqa: N815
+    numStateStoreInstances: int = 0  # noqa: N815
+    numDroppedDuplicateRows: int = 0  # noqa: N815
+    numRestoredRows: int = 0  # noqa: N815
+    numRegisteredTimers: int = 0  # noqa: N815
+    numDeletedTimers: int = 0  # noqa: N815
+    numExpiredTimers: int = 0  # noqa: N815
+    numValuesRemovedDueToTTLExpiry: int = 0  # noqa: N815
+    eventTimeMaxMs: int = -1  # noqa: N815
+    nextTimeoutMs: int = -1  # noqa: N815
+
+    def add(self, other: StateMetrics) -> None:
+        latest_ms = max(self.eventTimeMaxMs, other.eventTimeMaxMs)
+        timers = [time for time in (self.nextTimeoutMs, other.nextTimeoutMs) if time >= 0]
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
+        self.eventTimeMaxMs = latest_ms
+        self.nextTimeoutMs = min(timers, default=-1)
+
+    def as_dict(self) -> dict[str, int]:
+        return dict(vars(self))

@@ -1,7 +1,8 @@
-"""What tasks report of their partitions besides their rows, in jobs that run anyway.
+"""Reports that tasks send about their partitions, in addition to their rows.
 
-Reports are kept by partition and not added up: of two reports of one partition, after a retry, a
-speculative twin or a lost block, that which has seen more records counts.
+Reports are kept per partition and not added up. If a partition reports twice, after a retry, a
+speculative attempt or a lost block, the report that covers more records wins. Tasks report, among
+others, the records that they could not decode and skipped.
 """
 
 from __future__ import annotations
@@ -9,21 +10,23 @@ from __future__ import annotations
 import itertools
 import weakref
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext
+
+from dstreams.common.settings import choice
 
 F = TypeVar("F")
 
 _Partitions = dict[int, tuple[int, F]]
 _Reports = dict[int, _Partitions[Any]]
-"""By token: by partition: how many records were seen, and what is said of them."""
+"""Token -> partition -> (number of records read, report)."""
 
 _tokens = itertools.count()
 
 
 class TaskReports(Generic[F]):
-    """What the tasks of one RDD have reported so far; forgotten with this object."""
+    """The reports of the tasks of one RDD, discarded together with this object."""
 
     def __init__(self, spark: SparkContext) -> None:
         accumulator = _accumulator_of(spark)
@@ -38,18 +41,18 @@ class TaskReports(Generic[F]):
 
 @dataclass(frozen=True)
 class TaskReport(Generic[F]):
-    """How a task reports: by the one accumulator of the context, under the token of its reports."""
+    """A function with which a task reports, over the accumulator of the context."""
 
     accumulator: Accumulator[_Reports]
     token: int
 
     def __call__(self, split: int, records: int, fact: F) -> None:
-        """Report what was seen in a partition, and in how many records."""
+        """Report *fact* about a partition after reading *records* of it."""
         self.accumulator.add({self.token: {split: (records, fact)}})
 
 
 class _Live(_Reports):
-    """The driver's reports: those that somebody still asks about, and no other."""
+    """The driver's reports: only those whose TaskReports still exists."""
 
 
 class _ByPartition(AccumulatorParam[_Reports]):
@@ -70,9 +73,31 @@ def _records(report: tuple[int, Any]) -> int:
 
 
 def _accumulator_of(spark: SparkContext) -> Accumulator[_Reports]:
-    """Return the one accumulator of a context: PySpark keeps each for as long as it lives."""
+    """Return the accumulator of a context; one is enough, because PySpark never frees them."""
     known = vars(spark)
     if "_dstreams_reports" not in known:
         known["_dstreams_reports"] = spark.accumulator(_Live(), _ByPartition())
     accumulator: Accumulator[_Reports] = known["_dstreams_reports"]
     return accumulator
+
+
+BadRecords = Literal["FAILFAST", "DROPMALFORMED"]
+"""A record that cannot be decoded fails the batch, or is skipped, counted and sent to the dead
+letters if there are any."""
+
+BAD_RECORDS = choice(*get_args(BadRecords))
+
+
+class LeftOut(NamedTuple):
+    """The number of records skipped in a partition, the first with its error, and the reason."""
+
+    records: int
+    first: str
+    problem: str = "could not be decoded and were skipped"
+
+
+@runtime_checkable
+class LeavesOut(Protocol):
+    """An RDD whose tasks report the records that they skip."""
+
+    left_out: TaskReports[LeftOut]

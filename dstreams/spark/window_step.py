@@ -1,8 +1,9 @@
-"""The step from one window to the next: what entered is added, what left is taken away.
+"""Incremental windows: entering batches are added, leaving ones are subtracted.
 
-The previous result and the reduction of each batch (:mod:`dstreams.spark.reduction`) lie in blocks
-under one partitioner, so their union is narrow: a batch is shuffled once. The user's functions are
-called for keys that entered or left; other blocks pass through, unless the user gave a filter.
+The previous result and the reduction of each batch (:mod:`dstreams.spark.reduction`) are blocks
+with the same partitioner, so their union is narrow, and a batch is shuffled once. The user's
+functions are called for keys that entered or left; other blocks are passed on, unless there is a
+filter.
 
 >>> from dstreams.spark.reduction import Reduction, reduce_pairs
 >>> from dstreams.spark.window_step import WindowFunctions, slide_window
@@ -49,13 +50,13 @@ Columns = tuple[list[Any], list[Any]]
 
 @dataclass(frozen=True)
 class WindowFunctions:
-    """What is done to the value of a key when its window slides.
+    """The functions of a sliding window, and the rules by which they are applied.
 
-    *keeps* drops a pair from the result and from what the next window begins with. It is called in
-    every window, for pairs that changed, if it *drops_only_empty* pairs, and in every window for
-    all pairs by Scala's rule; by that of pyspark, in windows that an RDD enters. If a key leaves
-    that the previous result lacks, that is an error by Scala's rule; pyspark leaves it out, and a
-    None too.
+    A pair for which *keeps* is false is dropped from the result, also for the next window. If it
+    *drops_only_empty* pairs, it is called for changed pairs. Otherwise it is called for all pairs:
+    in every window by Scala's rules, and in windows that an RDD enters by pyspark's. A leaving key
+    that is not in the previous result is an error by Scala's rules; pyspark ignores it, and
+    ignores a leaving None.
     """
 
     reduction: Reduction
@@ -72,9 +73,9 @@ def slide_window(
     left: list[RDD[bytes]],
     entered: list[RDD[bytes]],
 ) -> RDD[bytes]:
-    """Return the blocks of a window, made from those of the window before it.
+    """Return the blocks of a window, computed from those of the *previous* one.
 
-    *left* and *entered* are reductions; all RDDs have one partitioner, and there is at least one.
+    *left* and *entered* are reductions. All RDDs have the same partitioner; at least one is given.
     """
     inputs = [*left, *entered, *([] if previous is None else [previous])]
     united = jvm.unite_frames(*inputs)
@@ -84,7 +85,7 @@ def slide_window(
 
 @dataclass(frozen=True)
 class WindowStep:
-    """Task: reductions of what left, of what entered, previous result -> result."""
+    """Task: leaving reductions, entering reductions, previous result -> result."""
 
     functions: WindowFunctions
     left: int
@@ -114,7 +115,7 @@ class WindowStep:
 
 
 def _reduced(blocks: Iterator[Block], count: int, reduction: Reduction) -> dict[Any, Any]:
-    """Read the next *count* partitions of reductions, each up to its mark."""
+    """Read the next *count* reductions, each up to its end mark."""
     total: dict[Any, Any] = {}
     while count:
         block = next(blocks)
@@ -126,7 +127,7 @@ def _reduced(blocks: Iterator[Block], count: int, reduction: Reduction) -> dict[
 
 
 class _Slide:
-    """One partition of a window that slides; it takes the keys that it finds out of both dicts."""
+    """The computation of one partition; it removes the keys that it has used from both dicts."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class _Slide:
 
     def blocks(self, previous: Iterator[Block]) -> Iterator[bytes]:
         for block in previous:
-            # Small blocks are put together, so that a long run does not fragment the result.
+            # Small blocks are merged, so that a long run does not fragment the result.
             if block.rows >= MAX_ROWS // 8 or block.size >= TARGET_BYTES // 8:
                 yield from self._large(block)
             else:
@@ -158,7 +159,7 @@ class _Slide:
         yield from self._gathered.flush()
 
     def _large(self, block: Block) -> Iterator[bytes]:
-        """Yield a large block as it is, or with new values beside the bytes of its keys."""
+        """Yield a large block unchanged, or with new values and the same key column."""
         keys = block.keys()
         rows = self._touched_rows(keys)
         if not rows and not self._filters_all:
@@ -180,7 +181,7 @@ class _Slide:
         return list(compress(count(), map(self._touched.__contains__, keys)))
 
     def _change(self, keys: list[Any], values: list[Any], rows: list[int]) -> list[int]:
-        """Change the values of *rows* in place; returns which rows are to be dropped."""
+        """Change the values of *rows* in place, and return the rows to drop."""
         inverse, reduction = self._functions.inverse, self._functions.reduction
         subtract, add = inverse.func, reduction.func
         left, entered = self._left, self._entered
@@ -215,7 +216,7 @@ class _Slide:
         return dropped
 
     def _new(self) -> Columns:
-        """Return what entered with keys that the previous result does not have."""
+        """Return the entered pairs whose keys are not in the previous result."""
         for key in self._left if self._functions.is_scala else ():
             if key not in self._entered:
                 raise self._never_was(key)
@@ -225,18 +226,18 @@ class _Slide:
         filtered = (
             ""
             if self._functions.keeps is None
-            else ", or did filterFunc drop it while the window still had values of it"
+            else ", or did filterFunc drop the key while the window still had values for it"
         )
         return UserFunctionError(
             f"{self._functions.reduction.where}: values of the key {shorten(key)} leave the "
-            "window, but neither the previous window nor what enters has a value for it; do keys "
-            f"of type {type(key).__name__} compare and hash consistently, in every "
+            "window, but neither the previous window nor the entering batches have a value for it; "
+            f"do keys of type {type(key).__name__} compare and hash consistently, in every "
             f"process{filtered}?"
         )
 
 
 def _without(keys: list[Any], values: list[Any], rows: list[int]) -> Columns:
-    """Return the columns without *rows*, which are in order."""
+    """Return the columns without *rows*."""
     if not rows:
         return keys, values
     dropped = set(rows)

@@ -1,11 +1,11 @@
-"""The daemon of Python workers, with what all need loaded and frozen before it forks them.
+"""A daemon of Python workers that imports and freezes shared modules before it forks workers.
 
-A worker of PySpark's own daemon imports its modules after the fork, each worker for itself;
-collects garbage in all of them after each task; and looks before each task at what is in PySpark's
-archives, though the installed package is what it imports. Of a small task that is most of the time.
-Garbage of tasks is collected as ever, and files that a program adds are found as ever.
+Each worker of PySpark's own daemon imports its modules after the fork, collects garbage in all of
+them after each task, and searches PySpark's archives before each task, although it imports the
+installed package. For a small task, this is most of the time. Garbage of tasks is still collected,
+and files that a program adds are still found.
 
-Spark starts it by ``spark.python.daemon.module``, with PySpark's module of the worker as argument.
+Spark starts it by ``spark.python.daemon.module``, with the module of PySpark's worker as argument.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PRELOADED = ("dstreams.context", "dstreams.structured")
 
 
 def main() -> None:
-    """Load what workers share, and wait for tasks."""
+    """Load shared modules, and wait for tasks."""
     _forget_archives()
-    # Imported only now: they may not come from an archive that is forgotten.
+    # Not imported before, because they must not come from one of these archives.
     import pyspark.worker  # noqa: F401, PLC0415
     from pyspark import daemon  # noqa: PLC0415
 
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def quiet_without_spark(worker: Callable[..., int]) -> Callable[..., int]:
-    """Let a worker end without a word when Spark has gone: it stops in the middle of tasks."""
+    """Let a worker exit without a traceback if Spark stops during a task."""
 
     def run(*arguments: Any) -> int:
         try:
@@ -53,7 +53,7 @@ def quiet_without_spark(worker: Callable[..., int]) -> Callable[..., int]:
 
 
 def _forget_archives() -> None:
-    """Import from no archive that an installed PySpark has of itself."""
+    """Remove archives of PySpark from the import path if PySpark is installed."""
     installed = PathFinder.find_spec(
         "pyspark", [entry for entry in sys.path if not entry.endswith(_ARCHIVES)]
     )

@@ -1,4 +1,4 @@
-"""What a Python worker does once before it works for a stream."""
+"""Garbage collector settings of Python workers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _THRESHOLDS = (50_000, 20, 50)
 
 
 def settle_worker() -> None:
-    """Freeze what is loaded by now, once a process, so that the garbage collector passes over it.
+    """Freeze all loaded objects, once per process, so that the garbage collector skips them.
 
-    Spark's worker runs a full collection after each task, which takes about as long as a small task
-    over all loaded modules. Collections within a task come less often than Python's default, too.
+    Spark's worker runs a full collection after each task, which for all loaded modules takes about
+    as long as a small task. Collections within a task are less frequent than by default, too.
     """
     global _settled  # noqa: PLW0603 - a fact about the process
     if not _settled:

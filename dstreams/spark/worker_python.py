@@ -1,9 +1,9 @@
-"""Which Python runs the tasks of a SparkContext, and whether it has what dstreams needs.
+"""Checks of the Python interpreter of workers, and of their access to the checkpoint.
 
-PySpark sends itself to the workers; dstreams and its dependencies have to be there. Workers on the
-driver's machine run the driver's interpreter. On a cluster, or where the user has chosen an
-interpreter, one small job looks before anything begins; another one checks that executors share
-the checkpoint with the driver.
+PySpark sends itself to the workers, but dstreams and its dependencies must be installed there. On
+the driver's machine, workers run the driver's interpreter. On a cluster, or if the user has chosen
+an interpreter, a small job checks it first; another job checks that executors share the checkpoint
+with the driver.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from checkpoint import CheckpointError, Files
 from dstreams.errors import EnvironmentNotReadyError
 from dstreams.spark.failures import summarize
 
-_MODULES = ("dstreams", "checkpoint", "cloudpickle", "fsspec", "lmdb", "msgspec", "zstandard")
+MODULES = ("dstreams", "checkpoint", "cloudpickle", "lmdb", "msgspec", "zstandard")
+_PACKAGES = ("dstreams", "cloudpickle", "lmdb", "msgspec", "zstandard")
+"""Packages whose versions are compared with the driver's, as is that of PySpark."""
+
 _DEFAULT_OF_PYSPARK = "python3"
 _HOST_OF_TASK = re.compile(r"\(TID \d+\) \((\S+) executor")
 _REMEDY = (
-    "install dstreams there for the Python of the workers, or name one that has it by "
-    "PYSPARK_PYTHON before the SparkContext is made; on a cluster an environment can be sent "
-    "along: spark.archives=environment.tar.gz#environment, made by venv-pack or conda-pack, and "
-    "PYSPARK_PYTHON=environment/bin/python (addPyFile cannot carry the compiled parts of lmdb, "
+    "install dstreams there for the Python of the workers, or set PYSPARK_PYTHON to an interpreter "
+    "with dstreams before the SparkContext is made, or ship the driver's environment: dstreams "
+    "pack environment.tar.gz, spark.archives=environment.tar.gz#environment and "
+    "PYSPARK_PYTHON=environment/bin/python (addPyFile does not support the compiled parts of lmdb, "
     "msgspec and zstandard)"
 )
 
@@ -49,19 +52,19 @@ _ends: deque[str] = deque(maxlen=1)
 
 
 class _Found(NamedTuple):
-    """What one worker has: *lacking* names modules, *version* is that of dstreams."""
+    """The modules that a Python is *lacking*, and its known *versions* of packages."""
 
     host: str
     interpreter: str
     lacking: tuple[str, ...]
-    version: str | None
+    versions: tuple[tuple[str, str], ...]
 
 
 def use_driver_python(spark: SparkContext) -> None:
     """Let workers on this machine run the driver's interpreter, unless the user chose another.
 
-    PySpark takes ``PYSPARK_PYTHON``, else the first ``python3`` on ``PATH``, which is the system's
-    where a program runs as ``venv/bin/python app.py``. ``spark.pyspark.python`` counts here too.
+    PySpark uses ``PYSPARK_PYTHON`` or the first ``python3`` on ``PATH``, which is the system's if a
+    program is run as ``venv/bin/python app.py``. ``spark.pyspark.python`` is respected too.
     """
     if "PYSPARK_PYTHON" in os.environ or spark.pythonExec != _DEFAULT_OF_PYSPARK:
         return
@@ -72,20 +75,20 @@ def use_driver_python(spark: SparkContext) -> None:
 
 
 def is_ready(interpreter: str) -> bool:
-    """Whether an interpreter on this machine is the driver's, and dstreams is installed for it."""
+    """Return whether *interpreter* is the driver's, and dstreams is installed for it."""
     return _is_of_driver(interpreter) and _installed() is not None
 
 
 def require_workers(spark: SparkContext) -> None:
-    """Refuse a SparkContext whose workers lack what dstreams needs, once for each context.
+    """Check once per SparkContext that its workers can run dstreams.
 
-    Where they run the driver's interpreter on this machine there is nothing to ask. Elsewhere one
-    job looks, with a task for each executor that is there: Spark gives each a task in turn.
+    Workers that run the driver's interpreter on this machine can. Otherwise a job checks them with
+    one task per registered executor, which Spark assigns in turn.
 
     Raises:
-        EnvironmentNotReadyError: a worker cannot be started, lacks a module, or has another version
-            of dstreams; the message names host, interpreter, and what to do. Or Spark does not run
-            the job, as where the cluster has ended the application.
+        EnvironmentNotReadyError: a worker cannot be started, lacks a module, or has a version of
+            dstreams or of a package that does not fit the driver's. Or Spark does not run the job,
+            for example because the cluster has ended the application.
     """
     if spark in _ready:
         return
@@ -100,10 +103,10 @@ def require_workers(spark: SparkContext) -> None:
 
 
 def require_shared(spark: SparkContext, files: Files) -> None:
-    """Refuse a checkpoint that an executor does not share with the driver.
+    """Check that all executors share the checkpoint with the driver.
 
-    The driver creates a file, and a task for each executor looks for it. With a local master there
-    is nothing to ask.
+    The driver creates a file, and a task for each executor looks it up. With a local master, no
+    check is needed.
 
     Raises:
         EnvironmentNotReadyError: an executor does not see the file; the message names its host.
@@ -120,28 +123,27 @@ def require_shared(spark: SparkContext, files: Files) -> None:
             files.delete(name)
     if problems:
         raise EnvironmentNotReadyError(
-            f"the checkpoint {files.url} is not shared by all hosts: {'; '.join(problems)}, and "
-            f"the driver on host {gethostname()} has just created it; give a checkpoint on a file "
-            "system that every host mounts at this path, or in an object store that every host "
-            "can reach"
+            f"the checkpoint {files.url}: not shared by all hosts: {'; '.join(problems)}, and "
+            f"the driver on host {gethostname()} has just created it; choose a file system that "
+            "every host mounts at this path, or an object store that every host can reach"
         )
 
 
 def _look_for(files: Files, name: str, _: Iterable[Any]) -> list[str]:
-    """Task: return what keeps this host from seeing a file."""
+    """Task: return the reasons why this host cannot see a file."""
     try:
         if files.exists(name):
             return []
-        reason = "it is not there"
+        reason = "it does not exist"
     except CheckpointError as error:
         reason = str(error)
     return [f"host {gethostname()} cannot see the file {name}: {reason}"]
 
 
 def note_line_of_log(line: bytes) -> None:
-    """Keep from a line of the JVM's log why the cluster has ended the application, if it says so.
+    """Keep the reason why the cluster has ended the application, if a line of the log has it.
 
-    The JVM has the reason nowhere else.
+    The JVM does not provide the reason in any other way.
     """
     found = _END_OF_APPLICATION.search(line)
     if found is not None:
@@ -149,22 +151,39 @@ def note_line_of_log(line: bytes) -> None:
 
 
 def forget_end_of_application() -> None:
-    """Forget how an earlier application of this process ended."""
+    """Discard the reason why an earlier application of this process ended."""
     _ends.clear()
 
 
 def end_of_application(spark: SparkContext) -> str | None:
-    """Return why Spark has stopped a context by itself, as far as known; None while it runs."""
+    """Return why Spark has stopped a context by itself, None if it is running."""
+    if _is_rejected(spark):
+        return (
+            f"the master {spark.master} did not accept it; check the address, and that "
+            "spark.authenticate, spark.authenticate.secret and spark.network.crypto.enabled are "
+            "those of the cluster"
+        )
     if not spark._jsc.sc().isStopped():
         return None
-    return _ends[-1] if _ends else "the SparkContext has been stopped; Spark's log has the reason"
+    return _ends[-1] if _ends else "the SparkContext was stopped; see Spark's log for the reason"
+
+
+def _is_rejected(spark: SparkContext) -> bool:
+    """Return whether a standalone master has given the application no id.
+
+    Spark waits for the id, and if it gets none, it stops the context in another thread, some time
+    after it has returned the context.
+    """
+    return str(spark.master).startswith("spark:") and spark.applicationId.startswith(
+        "spark-application"
+    )
 
 
 def _ask_executors(spark: SparkContext, look: Callable[..., list[Any]]) -> list[Any]:
-    """Return the results of one job with a task for each executor that is registered.
+    """Return the results of one job with a task for each registered executor.
 
     Raises:
-        EnvironmentNotReadyError: the job was not run, whatever the workers are like.
+        EnvironmentNotReadyError: Spark did not run the job.
         Exception: a task failed on a host.
     """
     try:
@@ -175,55 +194,81 @@ def _ask_executors(spark: SparkContext, look: Callable[..., list[Any]]) -> list[
             raise
         reason = end_of_application(spark) or summarize(error)
         raise EnvironmentNotReadyError(
-            f"the executors of {spark.appName!r} could not be checked: {reason}; look at the log "
-            "of Spark, of the cluster's master and of the executors"
+            f"the executors of {spark.appName!r} could not be checked: {reason}; see the logs of "
+            "Spark, of the cluster's master and of the executors"
         ) from error
 
 
 def _problems(spark: SparkContext) -> list[str]:
-    # By value, as nothing of this module may be there.
+    # Pickled by value, because workers may not have this module.
     look = FunctionType(_look.__code__, {"__name__": "__main__"}, _look.__name__)
     try:
-        found = {_Found(*row) for row in _ask_executors(spark, partial(look, _MODULES))}
+        asked = partial(look, MODULES, _PACKAGES)
+        found = {_Found(*row) for row in _ask_executors(spark, asked)}
     except EnvironmentNotReadyError:
         raise
     except Exception as error:
         host = _HOST_OF_TASK.search(str(error))
         where = f" on host {host[1]}" if host else ""
         return [f"{spark.pythonExec!r} cannot work{where}: {summarize(error)}"]
-    return [problem for one in sorted(found) for problem in _problem_of(one)]
+    (driver,) = (_Found(*row) for row in _look(MODULES, _PACKAGES, ()))
+    of_driver = dict(driver.versions)
+    return [problem for one in sorted(found) for problem in _problem_of(one, of_driver)]
 
 
-def _problem_of(found: _Found) -> Iterator[str]:
+def _problem_of(found: _Found, of_driver: dict[str, str]) -> Iterator[str]:
     where = f"{found.interpreter} on host {found.host}"
     if found.lacking:
-        yield f"{where} has no {', '.join(found.lacking)}"
-    elif found.version != _installed() and None not in (found.version, _installed()):
-        yield f"{where} has dstreams {found.version}, and the driver {_installed()}"
+        yield f"{where} lacks {', '.join(found.lacking)}"
+        return
+    misfits = [
+        f"{name} {version} (the driver has {of_driver[name]})"
+        for name, version in found.versions
+        if not _fits(name, version, of_driver.get(name, version))
+    ]
+    if misfits:
+        yield f"{where} has {', '.join(misfits)}"
 
 
-def _look(modules: Iterable[str], _: Iterable[Any]) -> list[Any]:
-    """Task: what there is; sent as code, so all it uses is imported here."""
+def _fits(package: str, version: str, of_driver: str) -> bool:
+    """Return whether the version of a worker fits the driver's.
+
+    dstreams is the same in both, because they exchange bytes of its own. Other packages may differ
+    behind the first number that is not zero, those of Spark behind the second. PySpark itself
+    compares the versions of Python.
+    """
+    if package == "dstreams":
+        return version == of_driver
+    numbers = 2 if package == "pyspark" or of_driver.startswith("0.") else 1
+    return version.split(".")[:numbers] == of_driver.split(".")[:numbers]
+
+
+def _look(modules: Iterable[str], packages: Iterable[str], _: Iterable[Any]) -> list[Any]:
+    """Task: return what a Python has; it is sent as code and must import all it uses."""
     import contextlib  # noqa: PLC0415
     import importlib  # noqa: PLC0415
     import importlib.metadata  # noqa: PLC0415
     import socket  # noqa: PLC0415
     import sys  # noqa: PLC0415
 
-    lacking, version = [], None
+    import pyspark  # noqa: PLC0415
+
+    # The PySpark that executors add to the path has no metadata.
+    lacking, versions = [], [("pyspark", pyspark.__version__)]
     for name in modules:
         try:
             importlib.import_module(name)
         except ImportError as error:
             is_absent = getattr(error, "name", None) == name
-            lacking.append(name if is_absent else f"{name} that can be imported ({error})")
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        version = importlib.metadata.version("dstreams")
-    return [(socket.gethostname(), sys.executable, tuple(lacking), version)]
+            lacking.append(name if is_absent else f"{name} (its import fails: {error})")
+    for name in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions.append((name, importlib.metadata.version(name)))
+    return [(socket.gethostname(), sys.executable, tuple(lacking), tuple(versions))]
 
 
 def _installed() -> str | None:
-    """Return the version of dstreams; None where it is imported from a directory of its own."""
+    """Return the version of dstreams, None if it is not installed but imported from a directory."""
     try:
         return version("dstreams")
     except PackageNotFoundError:
@@ -235,7 +280,7 @@ def _is_local(spark: SparkContext) -> bool:
 
 
 def _is_of_driver(interpreter: str) -> bool:
-    """Whether *interpreter* is the driver's, by one of the names that its environment links."""
+    """Return whether *interpreter* is the driver's, also by another name in its environment."""
     path = shutil.which(interpreter)
     if path is None:
         return False

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 from checkpoint.state_store import StateWriter
 from dstreams.common.callables import describe, require_function
@@ -20,8 +20,8 @@ from dstreams.common.durations import event_time_us, require_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.blocks import shorten
 from dstreams.spark.failures import UserFunctionError, failed, mapped
-from dstreams.spark.ordered_groups import GroupsInOrder
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.spilling import GroupsInOrder
+from dstreams.spark.state_version import StateMetrics
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.input_processor import Converter, GroupFunction, InputProcessor
 from dstreams.state.state_manager import (
@@ -94,21 +94,29 @@ class EventClock:
 
     @classmethod
     def checked(
-        cls, event_time: Any, watermark: float | None, timeout: str, operation: str
+        cls,
+        event_time: Any,
+        watermark: float | None,
+        timeout: str,
+        operation: str,
+        name: str = "timeout",
     ) -> EventClock | None:
-        """Return the watermark with a delay in seconds, None if the operation has none."""
+        """Return the watermark with a delay in seconds, None if the operation has none.
+
+        *name* is that of the argument *timeout*.
+        """
         if timeout not in TIMEOUTS:
             raise InvalidStreamError(
-                f"timeout of {operation} is {timeout!r}; use one of {', '.join(TIMEOUTS)}"
+                f"{name} of {operation} must be one of {', '.join(TIMEOUTS)}, got {timeout!r}"
             )
         if (event_time is None) != (watermark is None):
             raise InvalidStreamError(
-                f"eventTime and watermark of {operation} go together; give both, or neither"
+                f"eventTime and watermark of {operation} need each other; give both, or neither"
             )
         if event_time is None or watermark is None:
             if timeout == "eventTime":
                 raise InvalidStreamError(
-                    f"{operation} has timeout='eventTime', which needs eventTime and watermark"
+                    f"{name}='eventTime' of {operation} needs eventTime and watermark; give both"
                 )
             return None
         require_function(event_time, operation, "eventTime(value) -> datetime")
@@ -136,8 +144,6 @@ class FlatMapGroups:
 
     Args:
         func: ``(key, records, GroupState) -> rows``; see :class:`OneRow` for one row.
-        where: names the function in errors.
-        timeoutConf: the kind of timers that the function may set.
         batchTimestampMs: the batch time; required with processing-time timeouts.
         eventTimeWatermark: timers before it are due; required with event-time timeouts.
         event_time: the event time of a record in microseconds; with *are_events* of an event.
@@ -145,11 +151,9 @@ class FlatMapGroups:
         keepTimer: keep a timer that a call does not set again, unless it was due.
         skipEmittingInitialStateKeys: do not call the function for keys without records in the
             batch that has the initial state.
-        stateEncoder: makes columns of a state, and a state of columns.
         stateFormatVersion: the layout of state and timer in the store, 1 or 2
             (``spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion``).
         getKeyObj, getValueObj, getOutputRow: convert keys, records and rows; None to keep them.
-        memory_mb: grouping spills beyond it.
         is_sorted: records of a key are adjacent, so they are not grouped again.
         reports_next_timeout: look for the earliest timer that is left.
 
@@ -175,6 +179,8 @@ class FlatMapGroups:
     is_sorted: bool = False
     reports_next_timeout: bool = False
 
+    pair_key: ClassVar[None] = None
+
     @cached_property
     def stateManager(self) -> StateManager:
         has_timeouts = self.timeoutConf is not GroupStateTimeout.NoTimeout
@@ -195,16 +201,19 @@ class FlatMapGroups:
         self, store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
     ) -> Iterator[Any]:
         processor = InputProcessor(store, self, metrics)
-        yield from self._data(processor, initial, self._on_time(records, metrics))
+        found = on_time(
+            records, metrics, self.event_time, self.lateWatermark, are_events=self.are_events
+        )
+        yield from self._data(processor, initial, found)
         yield from timed(processor.process_timed_out_state(), metrics)
         if self.reports_next_timeout:
             metrics.nextTimeoutMs = earliest_timeout_ms(store)
 
     def _data(self, processor: InputProcessor, initial: Pairs, records: Pairs) -> Iterator[Any]:
         first = next(initial, None)
-        if first is None and self.is_sorted:
-            return processor.process_new_data(records)
         if first is None:
+            if self.is_sorted:
+                return processor.process_new_data(records)
             alone = GroupsInOrder(self.memory_mb)
             alone.add(records)
             return processor.process_groups(alone.items(), are_in_memory=alone.are_in_memory)
@@ -216,24 +225,39 @@ class FlatMapGroups:
             sides, skip_keys=self.skipEmittingInitialStateKeys
         )
 
-    def _on_time(self, records: Pairs, metrics: StateMetrics) -> Pairs:
-        """Return the records without those that are late, and without their event times."""
-        if self.event_time is not None:
-            records = self._not_late(self.event_time, records, metrics)
-        return ((key, event[1]) for key, event in records) if self.are_events else records
 
-    def _not_late(
-        self, event_time: Callable[[Any], int | None], records: Pairs, metrics: StateMetrics
-    ) -> Pairs:
-        late_us = (NO_TIMESTAMP if self.lateWatermark is None else self.lateWatermark) * 1000
-        for key, value in records:
-            time_us = event_time(value)
-            if time_us is not None:
-                metrics.eventTimeMaxMs = max(metrics.eventTimeMaxMs, time_us // 1000)
-                if time_us <= late_us:
-                    metrics.numRowsDroppedByWatermark += 1
-                    continue
-            yield key, value
+def on_time(
+    records: Pairs,
+    metrics: StateMetrics,
+    event_time: Callable[[Any], int | None] | None,
+    late_ms: int | None,
+    *,
+    are_events: bool,
+) -> Pairs:
+    """Return pairs without those that are late, and without their event times.
+
+    Without *event_time* no pair is late; *are_events* if values are events ``(time, record)``.
+    """
+    if event_time is not None:
+        records = _not_late(event_time, late_ms, records, metrics)
+    return ((key, event[1]) for key, event in records) if are_events else records
+
+
+def _not_late(
+    event_time: Callable[[Any], int | None],
+    late_ms: int | None,
+    records: Pairs,
+    metrics: StateMetrics,
+) -> Pairs:
+    late_us = (NO_TIMESTAMP if late_ms is None else late_ms) * 1000
+    for key, value in records:
+        time_us = event_time(value)
+        if time_us is not None:
+            metrics.eventTimeMaxMs = max(metrics.eventTimeMaxMs, time_us // 1000)
+            if time_us <= late_us:
+                metrics.numRowsDroppedByWatermark += 1
+                continue
+        yield key, value
 
 
 def timed(rows: Iterator[Any], metrics: StateMetrics) -> Iterator[Any]:

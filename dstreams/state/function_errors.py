@@ -13,7 +13,7 @@ from dstreams.errors import StreamError
 from dstreams.spark.blocks import shorten
 from dstreams.spark.failures import UserFunctionError, failed
 
-# Raised by codecs. Errors of the storage, some of which are ValueErrors, are excluded below.
+# Codecs raise these. Storage errors, some of which are ValueErrors, are excluded below.
 _REFUSALS = (TypeError, ValueError, AttributeError, RecursionError, PickleError)
 
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.blocks import shorten
 from dstreams.spark.failures import UserFunctionError
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_version import StateMetrics
 from dstreams.state.function_errors import (
     PLAIN_ROWS,
     failed_with_state,
@@ -31,8 +31,14 @@ from dstreams.state.group_state import (
     GroupStateContext,
     GroupStateTimeout,
 )
-from dstreams.state.keyed_store import BatchedStore, DictStateStore, KeyedStore, Rows
-from dstreams.state.state_manager import StateData, StateManager
+from dstreams.state.state_manager import (
+    BatchedStore,
+    DictStateStore,
+    KeyedStore,
+    Rows,
+    StateData,
+    StateManager,
+)
 
 GroupFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterable[Any]]
 Converter = Callable[[Any], Any]
@@ -44,11 +50,9 @@ _value = itemgetter(1)
 class ParentOperator(Protocol):
     """The facts of an operator in one batch; times are milliseconds since the epoch.
 
-    *eventTimeWatermark* is that for eviction, None without event times. The converters are None if
-    no codec is declared: *getKeyObj* and *getValueObj* make what *func* is called with of the key
-    and the values of a group, *getOutputRow* makes the output of what it returns. With *keepTimer*
-    a timer that a call did not set again stays, unless it was due; Spark clears it. *where* names
-    the function in errors.
+    :class:`~dstreams.state.flat_map_groups.FlatMapGroups` describes them. *eventTimeWatermark* is
+    the watermark for eviction, None without event times. Spark always clears a timer that a call
+    did not set again.
     """
 
     @property
@@ -78,13 +82,9 @@ class InputProcessor:
 
     Results are lazy: the function of a group runs when its rows are pulled, and its state is
     written after the last of them, or later with that of other groups. Pull everything, in order.
+    A dict is changed in place.
 
     Semantics: FlatMapGroupsWithStateExec.InputProcessor (Spark 4.3), the Scala rules.
-
-    Args:
-        store: the rows of the partition; a dict is changed in place.
-        operator: the facts of the batch.
-        metrics: counts calls and rows; None for new ones.
 
     Raises:
         InvalidStreamError: the operator lacks the time that its timeout needs, or a time is
@@ -107,11 +107,9 @@ class InputProcessor:
         self._func = _on_objects(operator)
 
     def process_new_data(self, rows: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
-        """Call the function for each group of rows.
+        """Call the function for each group of rows (key, value) with equal, adjacent keys.
 
-        Args:
-            rows: pairs (key, value) in which those with equal keys are adjacent. Values that the
-                function does not read are skipped.
+        Values that the function does not read are skipped.
         """
         return self._call(
             (self._stored(key), self._objects(map(_value, group)))
@@ -137,9 +135,8 @@ class InputProcessor:
     ) -> Iterator[Any]:
         """Store initial states, and call the function for their keys as well.
 
-        Args:
-            groups: (key, values, initial states), each key once.
-            skip_keys: do not call the function for keys that have an initial state and no values.
+        Groups are (key, values, initial states), each key once. With *skip_keys* the function is
+        not called for keys that have an initial state and no values.
 
         Raises:
             InvalidStreamError: a key has several initial states, or None.
@@ -176,13 +173,7 @@ class InputProcessor:
     def on_iterator_completion(
         self, state_data: StateData, state: GroupState[Any], rows: Rows | None = None
     ) -> None:
-        """Write the changes of a call, if there are any.
-
-        Args:
-            state_data: the state and the timer before the call.
-            state: the state that the function was called with.
-            rows: the rows to write to; None for the store.
-        """
+        """Write the changes that a call made to *state_data*, to *rows* or else to the store."""
         key, _, stored_ms = state_data
         value, is_updated, is_removed, timeout_ms = state.effect
         keeps = self._keeps_timer and not state.hasTimedOut and not is_removed
@@ -303,7 +294,7 @@ def _on_objects(operator: ParentOperator) -> GroupFunction:
 
 
 class _GuardedValues:
-    """The values of a group; it keeps their error, to tell it from one of the function."""
+    """The values of a group; keeps their error, to distinguish it from one of the function."""
 
     def __init__(self, values: Iterator[Any]) -> None:
         self._values = values

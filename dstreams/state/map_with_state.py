@@ -1,4 +1,4 @@
-"""``mapWithState``: one call of the function for each record. It needs neither Spark nor files."""
+"""``mapWithState``: its specification, and one call of the function for each record."""
 
 from __future__ import annotations
 
@@ -8,25 +8,38 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar
 
+from pyspark import RDD, SparkContext
+
 from checkpoint.state_store import StateWriter
-from dstreams.common.durations import batch_datetime
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.common.callables import call_site, describe, require_arity, require_picklable
+from dstreams.common.durations import batch_datetime, require_duration_ms
+from dstreams.errors import InvalidStreamError
+from dstreams.spark.blocks import shorten
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.shuffle import unhashable_key
+from dstreams.spark.state_version import StateMetrics
 from dstreams.state.flat_map_groups import Pairs, timed
 from dstreams.state.function_errors import failed_with_state, raise_refused
-from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
+from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout, State, StoredState
 from dstreams.state.input_processor import InputProcessor
-from dstreams.state.keyed_state import State, StoredState
-from dstreams.state.keyed_store import BatchedStore, Rows, StoredRows, TimerIndex
-from dstreams.state.state_manager import StateData, StateManager
+from dstreams.state.state_classes import require_classes
+from dstreams.state.state_manager import (
+    BatchedStore,
+    Rows,
+    StateData,
+    StateManager,
+    StoredRows,
+    TimerIndex,
+)
 
 
 @dataclass(frozen=True)
 class MappingFunction:
     """The user's function in one of its two forms.
 
-    The result of ``f(time, key, value, state)`` is emitted unless it is None, that of ``f(key,
-    value, state)`` always. *classes* are classes of states, in addition to those that the program
-    mentions.
+    With *takes_time* it is ``f(time, key, value, state)``, and results of None are not emitted.
+    Otherwise it is ``f(key, value, state)``, and all results are. *classes* are more classes of
+    states.
     """
 
     func: Callable[..., Any]
@@ -96,6 +109,7 @@ class MapRecords:
     getKeyObj: ClassVar[None] = None
     getValueObj: ClassVar[None] = None
     getOutputRow: ClassVar[None] = None
+    pair_key: ClassVar[None] = None
 
     @property
     def func(self) -> Callable[..., Any]:
@@ -188,16 +202,13 @@ class RecordProcessor(InputProcessor):
         has_timed_out: bool = False,
     ) -> Iterator[Any]:
         """Call the function for each value of a key, or for the last time if it has timed out."""
-        if has_timed_out:
-            return self._end(data for data, _ in groups)
-        return self.process_new_data(
-            (data.key, value) for data, values in groups for value in values
-        )
-
-    def _end(self, timed_out: Iterable[StateData]) -> Iterator[Any]:
+        if not has_timed_out:
+            calls = ((data.key, value) for data, values in groups for value in values)
+            yield from self.process_new_data(calls)
+            return
         mapping, time, metrics = self.operator.mapping, self._time, self.metrics
         func, takes_time, remove = mapping.func, mapping.takes_time, self.store.remove
-        for key, value, _ in timed_out:
+        for (key, value, _), _ in groups:
             state: State[Any] = StoredState(value, is_timing_out=True)
             try:
                 emitted = func(time, key, None, state) if takes_time else func(key, None, state)
@@ -212,3 +223,146 @@ class RecordProcessor(InputProcessor):
     @cached_property
     def _time(self) -> datetime:
         return batch_datetime(self.operator.batchTimestampMs)
+
+
+_SHAPE = "f(key, value, state) or f(time, key, value, state)"
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """A specification; each method returns a copy with one more option.
+
+    >>> def count(key, value, state):
+    ...     state.update((state.getOption or 0) + 1)
+    ...     return key, state.get
+    >>> spec = StateSpec.function(count).numPartitions(4).timeout(60)
+    >>> spec.idle_ms
+    60000
+
+    Semantics: org.apache.spark.streaming.StateSpec (4.3).
+
+    Args:
+        mapping: the user's function.
+        initial: pairs of key and state to start with.
+        partitions: partitions of the state, None for the default parallelism.
+        partition_func: ``key -> partition``, None for the stable hash.
+        idle_ms: time after which a key without records is removed; None disables the timeout.
+    """
+
+    mapping: MappingFunction
+    initial: RDD[Any] | Iterable[tuple[Any, Any]] | None = None
+    partitions: int | None = None
+    partition_func: Callable[[Any], int] | StablePartitioner | None = None
+    idle_ms: int | None = None
+
+    @classmethod
+    def function(cls, mappingFunction: Callable[..., Any]) -> StateSpec:
+        """Return a specification with the function that is called for each record.
+
+        Args:
+            mappingFunction: ``f(key, value, state)``, whose result is always emitted; or
+                ``f(time, key, value, state)`` with the batch time as a datetime, whose result is
+                emitted unless it is None. *state* is a :class:`~dstreams.State`. When a key times
+                out, *value* is None and ``state.isTimingOut`` is true.
+
+        Raises:
+            InvalidStreamError: the function takes other arguments, or cannot be sent to workers.
+        """
+        operation = f"StateSpec.function at {call_site()}"
+        count = require_arity(mappingFunction, (3, 4), operation, _SHAPE)
+        require_picklable(mappingFunction, operation)
+        where = f"mapping function {describe(mappingFunction)}"
+        return cls(MappingFunction(mappingFunction, count == 4, where))
+
+    def initialState(self, rdd: RDD[Any] | Iterable[tuple[Any, Any]]) -> StateSpec:
+        """Return the specification with pairs of key and state to start with.
+
+        Args:
+            rdd: an RDD or a collection of pairs, each key once.
+
+        Raises:
+            InvalidStreamError: *rdd* is neither.
+        """
+        _require_collection(rdd, "initialState")
+        return replace(self, initial=rdd)
+
+    def stateClasses(self, *classes: type) -> StateSpec:
+        """Return the specification with more classes of data for states.
+
+        Classes that the function, its module and the imports of that mention are known without it;
+        see :meth:`dstreams.StreamingContext.stateClasses`.
+
+        Raises:
+            InvalidStreamError: one of them is not a class of data.
+        """
+        more = require_classes(classes, "stateClasses")
+        return replace(self, mapping=replace(self.mapping, classes=(*self.mapping.classes, *more)))
+
+    def numPartitions(self, numPartitions: int) -> StateSpec:
+        """Return the specification with a number of partitions and the stable hash."""
+        StablePartitioner(numPartitions)
+        return replace(self, partitions=numPartitions, partition_func=None)
+
+    def partitioner(self, partitioner: StablePartitioner | Callable[[Any], int]) -> StateSpec:
+        """Return the specification with a partitioner, or a function ``key -> int``."""
+        if isinstance(partitioner, StablePartitioner):
+            return replace(self, partitions=partitioner.numPartitions, partition_func=partitioner)
+        require_arity(partitioner, (1,), "StateSpec.partitioner", "f(key) -> int")
+        return replace(self, partition_func=partitioner)
+
+    def timeout(self, idleDuration: float) -> StateSpec:
+        """Return the specification with a timeout.
+
+        Args:
+            idleDuration: seconds that a key may be without a record; in the first batch after
+                that, the function is called once more for the key, and the key is removed. If
+                ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``, this happens in the
+                first such batch at the stream's checkpoint interval, as in Spark.
+
+        Raises:
+            InvalidStreamError: *idleDuration* is not a positive duration.
+        """
+        return replace(self, idle_ms=require_duration_ms(idleDuration, "idleDuration"))
+
+
+def initial_states(
+    initial: RDD[Any] | Iterable[tuple[Any, Any]] | None,
+    spark: SparkContext,
+    operation: str,
+    *,
+    each_once: bool = True,
+) -> RDD[Any] | None:
+    """Return an RDD of the user's pairs of key and state, None without any."""
+    if initial is None or isinstance(initial, RDD):
+        return initial
+    _require_collection(initial, f"initialRDD of {operation}")
+    pairs = list(initial.items()) if isinstance(initial, dict) else list(initial)
+    _require_states(pairs, f"initialRDD of {operation}", each_once=each_once)
+    return spark.parallelize(pairs)
+
+
+def _require_collection(value: object, name: str) -> None:
+    if isinstance(value, (str, bytes)) or not isinstance(value, RDD | Iterable):
+        raise InvalidStreamError(
+            f"{name} must be an RDD or a collection of (key, state) pairs, got "
+            f"{type(value).__name__}"
+        )
+
+
+def _require_states(pairs: list[Any], where: str, *, each_once: bool) -> None:
+    keys: set[Any] = set()
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InvalidStreamError(
+                f"{where} must hold (key, state) pairs, got {shorten(pair)} ({type(pair).__name__})"
+            )
+        try:
+            is_known = pair[0] in keys
+        except TypeError as error:
+            raise InvalidStreamError(unhashable_key([pair[0]], where) or str(error)) from error
+        if is_known and each_once:
+            raise InvalidStreamError(
+                f"{where} has the key {shorten(pair[0])} twice; a key has one state, so reduce the "
+                "pairs by key first"
+            )
+        keys.add(pair[0])

@@ -31,7 +31,11 @@ from dstreams.errors import InvalidStreamError
 
 Upgrade = Callable[[str, dict[str, Any]], Any]
 
-_OWN = ("dstreams.structured.operators.time_windows", "dstreams.structured.sources.rate_source")
+_OWN = (
+    "dstreams.structured.named_rows",
+    "dstreams.structured.operators.time_windows",
+    "dstreams.structured.sources.rate_source",
+)
 _ROW = "pyspark.sql.types"
 _LIBRARIES = frozenset(("dstreams", "checkpoint", "pyspark", "py4j"))
 _INSTALLED = tuple(
@@ -124,7 +128,7 @@ def classes_of_program(
             search.module(name)
         frame = frame.f_back
     for part in (*parts, *allowed.classes, allowed.upgrade):
-        search.look_at(part)
+        search.search(part)
     return ProgramClasses(
         frozenset((*search.modules, *_OWN, _ROW)) - {"__main__"}, search.named, allowed.upgrade
     )
@@ -178,7 +182,7 @@ class _Search:
         self._seen: dict[int, object] = {}
         self._rest: list[object] = []
 
-    def look_at(self, value: object) -> None:
+    def search(self, value: object) -> None:
         """Search a part of the program."""
         self._rest.append(value)
         while self._rest:
@@ -197,7 +201,7 @@ class _Search:
             self._packages.add(package)
         if name not in self._searched and (package in self._packages or not _is_installed(name)):
             self._searched.add(name)
-            self.look_at(_Namespace(name))
+            self.search(_Namespace(name))
 
     def _in_module(self, name: str) -> Iterable[object]:
         for value in list(vars(sys.modules[name]).values()):

@@ -15,8 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
@@ -25,22 +26,32 @@ from pyspark.rdd import PipelinedRDD
 from checkpoint import CheckpointError, CommitLog
 from checkpoint.state_store import (
     LmdbBackend,
+    ReplicaIsAheadError,
     SnapshotRule,
     StateReader,
     StateStore,
+    StateWriter,
     StoreId,
     delete_local,
 )
 from dstreams.errors import InvalidStreamError
-from dstreams.spark.empty_partitions import empty_partitions, pinned_partitions
+from dstreams.spark.blocks import Side
 from dstreams.spark.job_labels import label_jobs
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.state_store_rdd import StateStoreRDD, StoreFunction
-from dstreams.spark.state_version import StateVersion
+from dstreams.spark.partitions import empty_partitions, pinned_partitions
+from dstreams.spark.placed_pairs import state_inputs
+from dstreams.spark.shuffle import shuffle_pairs
+from dstreams.spark.state_store_rdd import Pairs, StateStoreRDD, StoreFunction
+from dstreams.spark.state_version import StateMetrics, StateVersion
 from dstreams.spark.worker_gc import settle_worker
-from dstreams.state.store_maintenance import StoreUpkeep, maintain_stores
+from dstreams.state.store_maintenance import StoreUpkeep, maintain_stores, moved_store
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_IN_PLACE_READS = 5
+"""Attempts to read a version before later ones replace it in the local replicas."""
 
 ReadStore = Callable[[StateReader], Iterator[tuple[Any, ...]]]
 """Reads rows from the store of a partition."""
@@ -97,6 +108,8 @@ class StateVersions:
         self._temporary: list[_Temporary] = []
         # A notebook reads state in another thread than that of the batches.
         self._lock = Lock()
+        # A replica that another thread has open cannot grow, and would be copied.
+        self._reading = Lock()
 
     @property
     def local_directory(self) -> str | None:
@@ -139,7 +152,7 @@ class StateVersions:
         """Set the version that a batch of an earlier run made; its rows are missing.
 
         No record names a version that *is_temporary*. Its stores are deleted when the rows of the
-        next batch, which are made from it, are forgotten.
+        next batch, which are made from it, are evicted.
         """
         with self._lock:
             if is_temporary:
@@ -162,11 +175,6 @@ class StateVersions:
         with self._lock:
             known = self._known.get(uid, {}).get(batch)
         return None if known is None else known.version
-
-    def batches(self, uid: str) -> list[int]:
-        """Return the batches with a known version, sorted."""
-        with self._lock:
-            return sorted(self._known.get(uid, ()))
 
     def newest(self, upto: int | None = None) -> dict[str, tuple[int, StateVersion]]:
         """Return the newest version of each operator that has one, with the batch that made it.
@@ -197,7 +205,7 @@ class StateVersions:
             found = _Known(self._committed(uid, operation, batch))
         return None if found is None else self._read(found, _entries)
 
-    def look(self, uid: str, upto: int, read: ReadStore) -> tuple[int, RDD[Any]] | None:
+    def read_newest(self, uid: str, upto: int, read: ReadStore) -> tuple[int, RDD[Any]] | None:
         """Return the batch of the newest version up to *upto*, and the RDD of what *read* reads.
 
         The RDD has the partitioner of the keys if this run knows it. None if no version is known.
@@ -207,6 +215,43 @@ class StateVersions:
             batch = max((each for each in known if each <= upto), default=None)
             found = None if batch is None else known[batch]
         return None if batch is None or found is None else (batch, self._read(found, read))
+
+    def read_here(
+        self,
+        uid: str,
+        committed: Callable[[], int],
+        splits: Callable[[StateVersion], Iterable[int]],
+        read: Callable[[StateReader], _T],
+    ) -> tuple[int, list[_T]] | None:
+        """Return the batch of the newest version, and what *read* returns of its partitions.
+
+        No job runs: the stores of *splits* are read through the replicas of this host, for one
+        caller at a time. Tasks take the replicas on, so the newest version that *committed* allows
+        is determined again if that happens. None if no version is known.
+
+        Raises:
+            CheckpointError: the version cannot be read.
+        """
+        backend = self.store.backend
+        in_place = self.store
+        if isinstance(backend, LmdbBackend):
+            in_place = replace(in_place, backend=replace(backend, builds_apart=False))
+        with self._reading:
+            for attempt in range(_IN_PLACE_READS + 1):
+                store = self.store if attempt == _IN_PLACE_READS else in_place
+                found = self.newest(committed()).get(uid)
+                if found is None:
+                    return None
+                batch, version = found
+                try:
+                    parts: list[_T] = []
+                    for split in splits(version):
+                        with version.open(store, split) as reader:
+                            parts.append(read(reader))
+                    return batch, parts
+                except ReplicaIsAheadError:
+                    pass
+        raise AssertionError("the last attempt builds the version apart")
 
     def _read(self, known: _Known, read: ReadStore) -> RDD[Any]:
         version, made_by = known
@@ -245,7 +290,7 @@ class StateVersions:
             if rdd is not None and (rule is not None or self._upkeep[uid].is_due())
         )
 
-    def forget(self, uid: str, upto: int) -> None:
+    def evict(self, uid: str, upto: int) -> None:
         """Drop the rows and versions of batches up to *upto*, except the newest version."""
         with self._lock:
             known = self._known.get(uid, {})
@@ -256,8 +301,8 @@ class StateVersions:
                 if kept.uid == uid and any(kept.batch < after <= upto for after in batches)
             ]
             self._temporary = [kept for kept in self._temporary if kept not in passed]
-            forgotten = [known.pop(batch).rdd for batch in batches[:-1] if batch <= upto]
-        _unpersist(forgotten)
+            evicted = [known.pop(batch).rdd for batch in batches[:-1] if batch <= upto]
+        _unpersist(evicted)
         self._delete(passed)
 
     def close(self, *, is_scratch: bool = False, in_order: bool = False) -> None:
@@ -289,9 +334,10 @@ class StateVersions:
             for commit in record.stores:
                 if commit.operator_uid == uid:
                     return StateVersion.committed(record.stream_id, commit)
-        kept = f"those of the batches from {times[0]} to {times[-1]} ms are" if times else "none is"
+        kept = f"from {times[0]} to {times[-1]} ms" if times else "none"
         raise InvalidStreamError(
-            f"the state of {operation} after the batch at {batch} ms is not kept; {kept}"
+            f"the state of {operation} after the batch at {batch} ms is not kept; "
+            f"kept batches: {kept}"
         )
 
     def _delete(self, passed: Iterable[_Temporary]) -> None:
@@ -334,3 +380,85 @@ class _ReadState:
 
 def _entries(reader: StateReader) -> Iterator[tuple[Any, ...]]:
     return ((key, value, reader.timeout_ms(key)) for key, value in reader.items())
+
+
+def repartition(
+    states: StateVersions,
+    uid: str,
+    operation: str,
+    partitioner: StablePartitioner,
+    epoch: int,
+    time_ms: int,
+    pair_key: Callable[[Any], Any] | None = None,
+    new_key: Callable[[Any], Any] | None = None,
+) -> StateVersion | None:
+    """Write the version of a batch into new stores, in one job; None if it is unknown.
+
+    Entries are placed by their keys, or by those that *pair_key* returns for them. They keep their
+    keys, or get those that *new_key* returns.
+
+    The old stores stay unchanged. The new ones, which have *epoch* in their names, count once a
+    commit record names them.
+
+    Raises:
+        Py4JJavaError: a task failed.
+    """
+    version = states.at(uid, time_ms)
+    entries = states.entries(uid, operation, time_ms)
+    if version is None or entries is None:
+        return version
+    keyed = entries.map(partial(_keyed, pair_key, new_key))
+    store = moved_store(epoch, time_ms)
+    written = load(states, uid, operation, partitioner, store, keyed)
+    return replace(
+        written,
+        watermark_ms=version.watermark_ms,
+        event_time_max_ms=version.event_time_max_ms,
+    )
+
+
+def load(
+    states: StateVersions,
+    uid: str,
+    operation: str,
+    partitioner: StablePartitioner,
+    store: str,
+    entries: RDD[tuple[Any, tuple[Any, Any, int | None]]],
+) -> StateVersion:
+    """Write entries into the empty store of a name, in one job.
+
+    An entry is (key to place by, (key in the store, None if it is the same; row; timeout)).
+
+    Raises:
+        Py4JJavaError: a task failed.
+    """
+    blocks = shuffle_pairs(entries, partitioner, Side.STATE, operation)
+    empty = states.empty(uid, partitioner, store)
+    rdd = StateStoreRDD(state_inputs(blocks), states.store, empty, _load)
+    try:
+        written = rdd.force()
+    finally:
+        rdd.unpersist()
+    return replace(written, metrics=None)
+
+
+def _keyed(
+    pair_key: Callable[[Any], Any] | None,
+    new_key: Callable[[Any], Any] | None,
+    entry: tuple[Any, Any, int | None],
+) -> tuple[Any, tuple[Any, Any, int | None]]:
+    """Return (key to place by, (key in the store, None if it is the same; row; timeout))."""
+    key, row, timeout_ms = entry
+    if pair_key is None:
+        assert new_key is None, "a new key would not be where its old one is placed"
+        return key, (None, row, timeout_ms)
+    return pair_key(key), (key if new_key is None else new_key(key), row, timeout_ms)
+
+
+def _load(
+    store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
+) -> Iterable[Any]:
+    """Put rows, with their timeouts, into an empty store."""
+    for key, (stored, row, timeout_ms) in initial:
+        store.put(key if stored is None else stored, row, timeout_ms)
+    return []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pyspark import RDD, SparkContext
+from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint import CheckpointError, CommitLog, Files, require_trusted
@@ -24,34 +22,34 @@ from checkpoint.state_store import (
     ReplicaMeta,
     SnapshotRule,
     StateStore,
+    ValueCodec,
     maintain_store,
     sweep_local_once,
 )
-from dstreams.common.settings import STATE_LOCAL_ENCRYPTED, StateSettings
-from dstreams.errors import InvalidStreamError
+from dstreams.common.settings import StateSettings
 from dstreams.spark.state_version import StateVersion
 from dstreams.spark.worker_gc import settle_worker
 
 _LOCAL_RETENTION_MS = 7 * 24 * 3_600_000
-"""How long a host keeps unused copies of stored state."""
-
-_IO_ENCRYPTION = "spark.io.encryption.enabled"
+"""The time for which a host keeps unused copies of stored state."""
 
 
 def open_store(
     files: Files, epoch: int, settings: StateSettings, classes: Classes | None = None
 ) -> StateStore:
     """Return the state stores of a checkpoint; sometimes delete unused replicas first."""
-    directory = settings.state_local_directory
-    if directory is None:
-        directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
-    is_pickled = settings.state_values == "pickle"
-    codec = PickleValues() if is_pickled else DataValues(classes or Classes())
     local = LocalSettings(unused_ms=_LOCAL_RETENTION_MS)
-    backend = LmdbBackend(files, directory, epoch, local)
+    backend = LmdbBackend(files, settings.state_local_directory, epoch, local)
     with suppress(CheckpointError):  # the tasks report the problem
         sweep_local_once(backend)
+    codec = values_of(settings, classes)
     return StateStore(backend, codec, checksums=settings.state_checksums)
+
+
+def values_of(settings: StateSettings, classes: Classes | None = None) -> ValueCodec:
+    """Return the codec of the values of state."""
+    is_pickled = settings.state_values == "pickle"
+    return PickleValues() if is_pickled else DataValues(classes or Classes())
 
 
 def require_trusted_values(files: Files, settings: StateSettings) -> Files:
@@ -61,24 +59,6 @@ def require_trusted_values(files: Files, settings: StateSettings) -> Files:
         UntrustedFileError: values are arbitrary pickles, and others can write the checkpoint.
     """
     return require_trusted(files, STORE_PREFIX) if settings.state_values == "pickle" else files
-
-
-def require_encrypted(spark: SparkContext, settings: StateSettings) -> None:
-    """Reject stored state if Spark encrypts local files, and nothing encrypts those of state.
-
-    Raises:
-        InvalidStreamError: ``spark.io.encryption.enabled`` is set, and the setting that declares
-            the disks encrypted is not.
-    """
-    is_asked = spark.getConf().get(_IO_ENCRYPTION, "false").lower() == "true"
-    if is_asked and not settings.state_local_encrypted:
-        raise InvalidStreamError(
-            f"{_IO_ENCRYPTION}: stored state has copies on the local disk of each host "
-            f"({settings.state_local_directory or 'below the directory of temporary files'}), and "
-            "rows of large batches wait in temporary files, which Spark does not encrypt; put "
-            "spark.dstreams.state.localDirectory and TMPDIR on disks that the operating system "
-            f"encrypts, and set {STATE_LOCAL_ENCRYPTED}=true"
-        )
 
 
 class StoreUpkeep:

@@ -14,8 +14,8 @@ from dstreams.common.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.cogroup import ColumnStep, IteratorStep, StateTask
 from dstreams.spark.failures import UserFunctionError
-from dstreams.spark.frame_layout import PAIR_FRAMES, FrameLayout
 from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.shuffle import PAIR_FRAMES, FrameLayout
 
 
 class UpdateForm(str, Enum):

@@ -1,4 +1,4 @@
-"""Structured queries: a program over unbounded data, run in batches, with state exactly once.
+"""Structured queries: programs over unbounded data, run in batches, with exactly-once state.
 
 >>> from dstreams.structured import GroupStateTimeout, StreamSession
 >>> session = StreamSession(spark)
@@ -11,20 +11,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dstreams.common.lazy_names import lazy_names
+from dstreams.common.imports import lazy_names
 
 if TYPE_CHECKING:
     from dstreams.state.group_state import GroupState as GroupState
     from dstreams.state.group_state import GroupStateTimeout as GroupStateTimeout
     from dstreams.state.group_state import OutputMode as OutputMode
     from dstreams.state.group_state import TestGroupState as TestGroupState
+    from dstreams.state.stateful_processor import ExpiredTimerInfo as ExpiredTimerInfo
+    from dstreams.state.stateful_processor import ListState as ListState
+    from dstreams.state.stateful_processor import MapState as MapState
+    from dstreams.state.stateful_processor import StatefulProcessor as StatefulProcessor
+    from dstreams.state.stateful_processor import (
+        StatefulProcessorHandle as StatefulProcessorHandle,
+    )
+    from dstreams.state.stateful_processor import TimerValues as TimerValues
+    from dstreams.state.stateful_processor import ValueState as ValueState
     from dstreams.structured.api.dataset import GroupedDataset as GroupedDataset
     from dstreams.structured.api.dataset import StreamingDataset as StreamingDataset
     from dstreams.structured.api.listeners import StreamingQueryListener as StreamingQueryListener
     from dstreams.structured.api.query import StreamingQuery as StreamingQuery
     from dstreams.structured.api.query import StreamingQueryException as StreamingQueryException
     from dstreams.structured.api.session import StreamSession as StreamSession
-    from dstreams.structured.operators.time_windows import Window as Window
+    from dstreams.structured.named_rows import NamedRow as NamedRow
+    from dstreams.structured.named_rows import Window as Window
     from dstreams.structured.plan.unsupported import (
         UnsupportedOperationError as UnsupportedOperationError,
     )
@@ -32,18 +42,26 @@ if TYPE_CHECKING:
     from dstreams.structured.window_function import window as window
 
 _HOMES = {
+    "ExpiredTimerInfo": "dstreams.state.stateful_processor",
     "GroupState": "dstreams.state.group_state",
     "GroupStateTimeout": "dstreams.state.group_state",
     "GroupedDataset": "dstreams.structured.api.dataset",
+    "ListState": "dstreams.state.stateful_processor",
+    "MapState": "dstreams.state.stateful_processor",
+    "NamedRow": "dstreams.structured.named_rows",
     "OutputMode": "dstreams.state.group_state",
     "StreamSession": "dstreams.structured.api.session",
+    "StatefulProcessor": "dstreams.state.stateful_processor",
+    "StatefulProcessorHandle": "dstreams.state.stateful_processor",
     "StreamingDataset": "dstreams.structured.api.dataset",
     "StreamingQuery": "dstreams.structured.api.query",
     "StreamingQueryException": "dstreams.structured.api.query",
     "StreamingQueryListener": "dstreams.structured.api.listeners",
     "TestGroupState": "dstreams.state.group_state",
+    "TimerValues": "dstreams.state.stateful_processor",
     "UnsupportedOperationError": "dstreams.structured.plan.unsupported",
-    "Window": "dstreams.structured.operators.time_windows",
+    "ValueState": "dstreams.state.stateful_processor",
+    "Window": "dstreams.structured.named_rows",
     "session_window": "dstreams.structured.window_function",
     "window": "dstreams.structured.window_function",
 }

@@ -1,7 +1,7 @@
 """Settings of structured queries, by the names that Spark gives them.
 
-Settings that decide how state is laid out are pinned: each begin record has them, and a restart
-takes them from there, whatever the session says then.
+Settings that determine the layout of state are pinned: each begin record has them, and a restart
+takes them from there instead of from the session.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dstreams.common.configuration import COUNT, FLAG, PATH, Kind, choice, setting
-from dstreams.common.settings import StateSettings
+from dstreams.common.settings import BYTES, COUNT, FLAG, PATH, Kind, StateSettings, choice, setting
 from dstreams.state.state_manager import STATE_FORMAT
-from dstreams.structured.operators.streaming_aggregation_state_manager import (
+from dstreams.structured.operators.aggregation_state import (
     AGGREGATION_STATE_FORMAT,
 )
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 STATE_SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
+BROADCAST_THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
 CHECKPOINT_LOCATION = "spark.sql.streaming.checkpointLocation"
 
 _FORMAT = Kind("one of 1, 2", lambda value: type(value) is int and value in (1, 2), int)
@@ -34,7 +34,8 @@ class QueryConf(StateSettings):
     Args:
         shuffle_partitions: partitions of the state of each operator, and tasks of each of its jobs
             (``spark.sql.shuffle.partitions``). The default of a session is its
-            ``defaultParallelism``. A checkpoint keeps the value of its first batch.
+            ``defaultParallelism``. A checkpoint keeps the value of its first batch; see
+            :meth:`~dstreams.structured.StreamSession.repartitionState`.
         watermark_policy: whether a query with several watermarks uses the smallest (``min``) or the
             largest (``max``) (``spark.sql.streaming.multipleWatermarkPolicy``). A checkpoint keeps
             the value of its first batch.
@@ -50,6 +51,9 @@ class QueryConf(StateSettings):
         fuses_operators: execute a stateful operator and the operators below it, up to the shuffle,
             as one function, which is faster; otherwise one after another, as shown by ``explain``
             (``spark.sql.codegen.wholeStage``).
+        broadcast_bytes: largest size of the static rows of a join that each worker has in memory;
+            others are partitioned by their keys, and the rows of each batch are shuffled to them.
+            -1 partitions all (``spark.sql.autoBroadcastJoinThreshold``).
         flat_map_groups_state_format: format of the rows of ``mapGroupsWithState`` and
             ``flatMapGroupsWithState``, 1 or 2; format 1 cannot store a timer without a state
             (``spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion``). A checkpoint keeps
@@ -71,6 +75,7 @@ class QueryConf(StateSettings):
     checkpoint_location: str | None = setting(CHECKPOINT_LOCATION, PATH)
     state_schema_check: bool = setting(STATE_SCHEMA_CHECK, FLAG, "true")
     fuses_operators: bool = setting("spark.sql.codegen.wholeStage", FLAG, "true")
+    broadcast_bytes: int = setting(BROADCAST_THRESHOLD, BYTES, "10MB")
     flat_map_groups_state_format: int = setting(STATE_FORMAT, _FORMAT, "2")
     aggregation_state_format: int = setting(AGGREGATION_STATE_FORMAT, _FORMAT, "2")
     chosen_formats: frozenset[str] = frozenset()
@@ -110,7 +115,7 @@ class QueryConf(StateSettings):
         return self.replace(**{name: getattr(kept, name) for name in (*names, *_STATE_FORMATS)})
 
     def changed_formats(self, pinned: Mapping[str, str]) -> list[str]:
-        """Return why these settings cannot go on from a checkpoint: state formats set anew."""
+        """Return a message for each state format that was set and differs from a checkpoint."""
         kept, declared = self.restored(pinned), self.declared()
         return [
             f"{declared[name]['key']}: the checkpoint has state format {getattr(kept, name)}, got "

@@ -1,4 +1,4 @@
-"""Plans as text: a line for each step, and below it the steps that it takes rows from."""
+"""Plans as trees of text, one line per step."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 
-class Step(Protocol):
+class PlanStep(Protocol):
     """A step of a plan."""
 
     @property
     def children(self: T) -> Iterable[T]: ...
 
 
-T = TypeVar("T", bound=Step)
+T = TypeVar("T", bound=PlanStep)
 
 
 def tree_lines(node: Any, text: Callable[[Any], str]) -> Iterator[str]:
-    """Iterate over the lines of a plan, the outermost step first, as Spark draws them."""
+    """Iterate over the lines of a plan from the outermost step, formatted as in Spark."""
     yield text(node)
     for place, child in enumerate(node.children):
         is_last = place == len(node.children) - 1
@@ -33,7 +33,7 @@ def from_sink(node: T) -> Iterator[T]:
         yield from from_sink(child)
 
 
-def explanation(logical: str, physical: str, *, extended: bool) -> str:
-    """Return what ``explain`` prints of two plans."""
+def explained_plans(logical: str, physical: str, *, extended: bool) -> str:
+    """Return the output of ``explain``."""
     before = f"== Logical Plan ==\n{logical}\n\n" if extended else ""
     return f"{before}== Physical Plan ==\n{physical}\n"

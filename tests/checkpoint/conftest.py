@@ -1,4 +1,4 @@
-"""What the tests of checkpoint share: a batch to commit, and an operating system that fails."""
+"""Shared by the tests of checkpoint: batches to commit, and an operating system that fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Batches:
     """Commits batches of a stream with two stateful operators, and reads them back."""
 
     def state(self, uid: str, time_ms: int, partition: int) -> list[bytes]:
-        """The payloads that a partition has after the batch of that time."""
+        """Return the payloads of a partition after a batch."""
         return [f"{uid} {time_ms} {partition} {block}".encode() * 50 for block in range(3)]
 
     def partition(self, uid: str, time_ms: int, partition: int) -> StatePartition:
@@ -57,7 +57,7 @@ class Batches:
         return CommitLog(files).commit(self.record(files, time_ms, epoch))
 
     def require_whole(self, files: Files, record: CommitRecord) -> None:
-        """Assert that every partition of *record* holds what was written."""
+        """Assert that every partition of *record* has its content."""
         assert sorted(record.snapshots) == sorted(OPERATORS)
         for uid, commit in record.snapshots.items():
             assert len(commit.files) == PARTITIONS
@@ -122,15 +122,16 @@ class FaultyOs:
 
 @pytest.fixture
 def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk. Nothing here cuts the power, and the order of the calls, which is
-    what a power loss would test, is looked at in the tests of local files.
+    """Do not sync files to the disk.
+
+    No test here cuts the power, and the tests of local files check the order of the calls.
     """
     monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 @pytest.fixture
 def faulty_os(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FaultyOs]]:
-    """Give local files an operating system that fails, as a new process would find it."""
+    """Give local files an operating system that fails, and forget known directories."""
 
     def install(at: int, error: BaseException, only: str | None = None) -> FaultyOs:
         faulty = FaultyOs(at, error, only)

@@ -1,8 +1,8 @@
-"""Crash everywhere: the newest commit is always whole, and the one before it intact.
+"""Crashes at every operation: the newest commit is complete, and the previous one intact.
 
-The protocol under test is that of a batch: write all state files of all operators, commit the
-record that names them, read them back. It is run with a fault at operation 1, then 2, and so on,
-until a run meets no fault; and the same once more at the level of single system calls.
+A batch writes all state files of all operators, commits the record that names them, and reads them
+back. It runs with a fault at operation 1, then 2, and so on, until a run meets no fault; and again
+with faults at single system calls.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from checkpoint import CheckpointError, CommitLog, Files, open_files
-from checkpoint.log.record_retention import apply_retention, plan_retention
+from checkpoint.state_store.retention import apply_retention, plan_retention
 from tests.support.faults import FAULTS, Effect, FaultyFiles, SimulatedCrash, fault_ids
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 def require_recoverable(batches: Any, files: Files, committed: bool) -> int:
-    """Assert that a new driver finds whole commits, and return the time of the newest."""
+    """Assert that a new driver finds complete commits, and return the newest time."""
     log = CommitLog(files)
     latest = log.latest()
     assert latest is not None
@@ -37,7 +37,7 @@ def require_recoverable(batches: Any, files: Files, committed: bool) -> int:
 
 
 def require_progress(batches: Any, files: Files) -> None:
-    """Assert that the next driver runs the lost batch again, and the one after it."""
+    """Assert that the next driver runs the lost batch again, and the next one."""
     log = CommitLog(files)
     for time_ms in (2000, 3000):
         if time_ms not in log.times():
@@ -47,12 +47,13 @@ def require_progress(batches: Any, files: Files) -> None:
         batches.require_whole(files, log.read(time_ms))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("place", ["local", "memory"])
 @pytest.mark.parametrize(("effect", "error"), FAULTS, ids=fault_ids(FAULTS))
 def test_a_fault_at_any_operation_of_a_batch_loses_nothing(
     tmp_path: Path, batches: Any, place: str, effect: Effect, error: type[BaseException]
 ) -> None:
-    """After any fault the previous commit is intact, and the batch is committed whole or not."""
+    """After any fault the previous commit is intact, and the batch is committed or not."""
     results = set()
     for at in itertools.count(1):
         location = tmp_path if place == "local" else f"memory://{uuid.uuid4()}"
@@ -74,6 +75,7 @@ def test_a_fault_at_any_operation_of_a_batch_loses_nothing(
     assert results == {1000, 2000}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "error",
     [SimulatedCrash(), OSError(errno.EIO, "I/O error"), OSError(errno.ENOSPC, "disk full")],
@@ -82,7 +84,7 @@ def test_a_fault_at_any_operation_of_a_batch_loses_nothing(
 def test_a_fault_at_any_system_call_of_a_batch_loses_nothing(
     tmp_path: Path, batches: Any, faulty_os: Callable[..., Any], error: BaseException
 ) -> None:
-    """The same, with the process dying or the disk failing between any two system calls."""
+    """The same if the process dies or the disk fails between system calls."""
     results = set()
     for at in itertools.count(1):
         files = open_files(tmp_path / str(at))
@@ -107,7 +109,7 @@ def test_a_fault_at_any_system_call_of_a_batch_loses_nothing(
 def test_a_crash_anywhere_in_retention_is_finished_by_the_next(
     tmp_path: Path, batches: Any, effect: Effect
 ) -> None:
-    """What is kept is whole at every moment, and a second run leaves no orphan."""
+    """Kept files are complete at every moment, and a second run leaves no orphan."""
     for at in itertools.count(1):
         files = open_files(tmp_path / str(at))
         for time_ms in (1000, 2000, 3000, 4000):
@@ -132,7 +134,7 @@ def test_a_crash_anywhere_in_retention_is_finished_by_the_next(
 
 
 def test_a_task_of_a_dead_driver_changes_nothing(tmp_path: Path, batches: Any) -> None:
-    """What an old attempt writes after the commit is beside the files that count."""
+    """Files that an old attempt writes after the commit do not count."""
     files = open_files(tmp_path)
     record = batches.commit(files, 1000, epoch=2)
     zombie = batches.record(files, 1000, epoch=1)

@@ -1,4 +1,4 @@
-"""Errors say what to do next and survive the way from a worker to the driver."""
+"""Errors contain a remedy, and survive the way from a worker to the driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES = [
 
 @pytest.mark.parametrize("error", CASES, ids=lambda error: type(error).__name__)
 def test_errors_pickle_with_their_attributes(error: errors.CheckpointError) -> None:
-    """A task's error arrives on the driver with message and attributes."""
+    """An error of a task arrives on the driver with its message and attributes."""
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert str(copy) == str(error)
@@ -31,12 +31,12 @@ def test_errors_pickle_with_their_attributes(error: errors.CheckpointError) -> N
 
 @pytest.mark.parametrize("error", CASES, ids=lambda error: type(error).__name__)
 def test_all_errors_have_one_base(error: errors.CheckpointError) -> None:
-    """A caller can catch everything that checkpoint raises on purpose."""
+    """All errors of checkpoint can be caught with one base class."""
     assert isinstance(error, errors.CheckpointError)
 
 
 def test_kinds_tell_whether_it_happened() -> None:
-    """Nothing is at once refused (did not happen) and uncertain (may have)."""
+    """No error is both refused (did not happen) and uncertain (may have)."""
     refused = (errors.StorageRefusedError, errors.AlreadyExistsError)
     uncertain = (errors.StorageUncertainError, errors.NotDurableError)
     assert all(issubclass(kind, errors.StorageRefusedError) for kind in refused)
@@ -45,7 +45,7 @@ def test_kinds_tell_whether_it_happened() -> None:
 
 
 def test_a_corrupt_checkpoint_names_file_finding_expectation_and_remedy() -> None:
-    """The message holds the four facts that somebody at three in the morning needs."""
+    """The message has the four facts that an operator needs."""
     error = errors.CorruptCheckpointError(
         "/c/f", "ends early", "20 bytes", "restore it", errors.Damage.DAMAGED
     )

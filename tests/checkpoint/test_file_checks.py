@@ -1,4 +1,4 @@
-"""The test tools find what they are made to find."""
+"""The contract of files detects each broken promise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.faults import FaultyFiles, SimulatedCrash
 
 
 class Replaces(LocalFiles):
-    """Replaces what is there, as a rename does."""
+    """Files that replace an existing file, as a rename does."""
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         data = b"".join(chunks)
@@ -31,7 +31,7 @@ class Replaces(LocalFiles):
 
 
 class ChecksFirst(LocalFiles):
-    """Looks whether there is a file, and then writes it."""
+    """Files that check for an existing file, and then write."""
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         path = self._path(name)
@@ -49,7 +49,7 @@ _all_have_looked = threading.Barrier(RACING_CREATORS, timeout=30)
 
 
 class LeavesTorn(LocalFiles):
-    """Writes under the final name, and leaves what it has when it fails."""
+    """Files that write under the final name, and leave a partial file on failure."""
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         path = os.path.join(self.root, name)
@@ -65,49 +65,49 @@ class LeavesTorn(LocalFiles):
 
 
 class ListsUnsorted(LocalFiles):
-    """Lists in the order of the directory, backwards."""
+    """Files whose lists are unsorted."""
 
     def list(self, prefix: str) -> Any:
         return super().list(prefix)[::-1]
 
 
 class ListsDirectories(LocalFiles):
-    """Lists a directory, not what begins with a prefix."""
+    """Files that list directories instead of prefixes."""
 
     def list(self, prefix: str) -> Any:
         return [name for name in super().list("") if f"{name}/".startswith(f"{prefix}/")]
 
 
 class TakesFilesForDirectories(LocalFiles):
-    """Gives whatever is in a directory."""
+    """Files that list everything in a directory as directories."""
 
     def directories(self, directory: str = "") -> Any:
         return sorted(name.name for name in os.scandir(os.path.join(self.root, directory)))
 
 
 class MissesDelete(LocalFiles):
-    """Fails when there is nothing to delete."""
+    """Files that fail to delete a missing file."""
 
     def delete(self, name: str) -> None:
         os.unlink(self._path(name))
 
 
 class ReadsNothing(LocalFiles):
-    """Takes a missing file for an empty one."""
+    """Files that read a missing file as empty."""
 
     def read(self, name: str) -> bytes:
         return super().read(name) if super().exists(name) else b""
 
 
 class TakesAnyName(LocalFiles):
-    """Does not look at names."""
+    """Files that accept any name."""
 
     def exists(self, name: str) -> bool:
         return os.path.isfile(os.path.join(self.root, name))
 
 
 class OneChunk(LocalFiles):
-    """Ignores the size of chunks."""
+    """Files that ignore the chunk size."""
 
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
         yield b"".join(super().read_chunks(name, 1 << 20))
@@ -129,7 +129,7 @@ BROKEN = [
 
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
 def test_files_that_break_a_promise_do_not_conform(tmp_path: Path, kind: type[LocalFiles]) -> None:
-    """Each promise of Files, broken alone, is found."""
+    """Each broken promise of Files is detected."""
     numbers = itertools.count()
 
     def factory() -> LocalFiles:
@@ -161,7 +161,7 @@ def files(tmp_path: Path) -> LocalFiles:
 def test_effect_and_error_are_independent(
     files: LocalFiles, effect: Any, error: type[BaseException], is_done: bool
 ) -> None:
-    """A create that fails has happened or not, whatever the caller is told."""
+    """A failing create has happened or not, whatever the error says."""
     faulty = FaultyFiles(files, 2, effect, error)
     faulty.create("one", [b"x"])
     with pytest.raises(error, match=f"injected fault {effect} operation 2: create two"):
@@ -172,7 +172,7 @@ def test_effect_and_error_are_independent(
 
 
 def test_only_a_crash_lasts(files: LocalFiles) -> None:
-    """After a crash every operation fails; after any other fault all goes on."""
+    """After a crash every operation fails; after any other fault later ones succeed."""
     dead = FaultyFiles(files, 1)
     with pytest.raises(SimulatedCrash):
         dead.exists("one")
@@ -219,6 +219,6 @@ def test_every_operation_counts(files: LocalFiles, at: int) -> None:
 
 
 def test_a_refusal_after_the_effect_would_be_a_lie(files: LocalFiles) -> None:
-    """A combination that no storage may show cannot be asked for."""
+    """Combinations that no storage may show are rejected."""
     with pytest.raises(ValueError, match="use effect 'before'"):
         FaultyFiles(files, 1, "after", StorageRefusedError)

@@ -1,4 +1,4 @@
-"""The simulated disk itself: what it keeps, and what it loses when its power fails."""
+"""The simulated disk: what it keeps, and what it loses in a power failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def always(number: int) -> Callable[[int], int]:
 
 
 def crashed(at: int) -> SimulatedDisk:
-    """A disk that died before a step of creating its second file."""
+    """A disk that crashed before a step of creating its second file."""
     disk = SimulatedDisk(at)
     with contextlib.suppress(SimulatedCrash):
         disk.create("d/first", [b"1" * 10])
@@ -30,7 +30,7 @@ STEPS = ["open", "write", "write", "sync", "link", "sync directory of"]
 
 @pytest.mark.parametrize("at", range(6, 13))
 def test_what_was_acknowledged_survives(at: int) -> None:
-    """The first file is whole after every loss; the second never is half there once synced."""
+    """The first file survives every loss; the second is never partial once synced."""
     for fate in range(4):
         after = crashed(at).power_loss(always(fate))
         assert after.read("d/first") == b"1" * 10
@@ -41,7 +41,7 @@ def test_what_was_acknowledged_survives(at: int) -> None:
 
 
 def test_the_steps_are_those_of_local_files() -> None:
-    """Each of them can be the last."""
+    """A crash is possible at each of them."""
     disk = SimulatedDisk()
     disk.create("d/second", [b"2", b"3"])
     assert disk.steps == [f"{step} d/second" for step in STEPS]
@@ -53,14 +53,14 @@ def test_the_steps_are_those_of_local_files() -> None:
     ("fate", "found"), [(0, b"22223333"), (1, b"\0" * 8), (2, b"22"), (3, b"3333")]
 )
 def test_without_a_sync_everything_can_be_found(fate: int, found: bytes) -> None:
-    """Kept, stale, torn, overtaken by a later write."""
+    """Unsynced writes may be kept, stale, torn or overtaken."""
     disk = SimulatedDisk(omit="file sync")
     disk.create("d/file", [b"2222", b"3333"])
     assert disk.power_loss(always(fate)).read("d/file") == found
 
 
 def test_deleted_files_may_come_back() -> None:
-    """Deleting is not synced, so a loss of power can undo it."""
+    """Deletions are not synced, so a power loss can undo them."""
     disk = SimulatedDisk()
     disk.create("d/file", [b"1"])
     disk.delete("d/file")
@@ -69,7 +69,7 @@ def test_deleted_files_may_come_back() -> None:
 
 
 def test_when_only_the_process_dies_nothing_is_lost() -> None:
-    """The kernel still writes; names without a sync stay too."""
+    """The kernel still writes everything, including unsynced names."""
     after = crashed(12).restart()
     assert after.list("") == ["d/first", "d/second"]
     with pytest.raises(AlreadyExistsError):
@@ -77,7 +77,7 @@ def test_when_only_the_process_dies_nothing_is_lost() -> None:
 
 
 def test_a_dead_process_does_nothing() -> None:
-    """After the step it died at every operation raises."""
+    """After its last step every operation raises."""
     disk = crashed(8)
     for call in (
         lambda: disk.create("a", [b"x"]),

@@ -1,4 +1,4 @@
-"""The checks of stores and contents find what they are made to find."""
+"""The contracts of stores and backends detect each broken promise."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from typing import Any
 import pytest
 
 from checkpoint import PartitionCommit
-from checkpoint.state_store import EMPTY, StateStore, StoreId, VersionId
+from checkpoint.state_store import (
+    EMPTY,
+    MemoryBackend,
+    MemoryVersion,
+    StateStore,
+    StoreId,
+    VersionId,
+)
 from checkpoint.state_store.backend import Changes
-from checkpoint.state_store.store_reader import StateReader
-from checkpoint.state_store.store_writer import StateWriter
+from checkpoint.state_store.store import StateReader, StateWriter
 from checkpoint.testing import check_backend
-from tests.support.memory_backend import MemoryBackend, MemoryVersion
 from tests.support.store_checks import check_state_store
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 
 
 class UnsortedBase(MemoryVersion):
-    """Scans in the order in which keys came."""
+    """A version that scans in insertion order."""
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         found = self._content.records.items()
@@ -28,7 +33,7 @@ class UnsortedBase(MemoryVersion):
 
 
 class InclusiveBase(MemoryVersion):
-    """Takes the stop of a scan for its last key."""
+    """A version whose scans include the stop."""
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         return super().scan(start, None if stop is None else stop + b"\0")
@@ -45,7 +50,7 @@ class Inclusive(MemoryBackend):
 
 
 class OneUid(MemoryBackend):
-    """Names every attempt on a version the same."""
+    """A backend that gives all attempts on a version the same uid."""
 
     def commit(
         self, store: StoreId, base: VersionId, changes: Iterable[Changes], codec: Mapping[str, str]
@@ -55,7 +60,7 @@ class OneUid(MemoryBackend):
 
 
 class OneStore(MemoryBackend):
-    """Holds all partitions in one."""
+    """A backend that keeps all partitions in one store."""
 
     def _content(self, store: StoreId, version_id: VersionId) -> Any:
         found = [c for (_, known), c in self._contents.items() if known == version_id]
@@ -63,7 +68,7 @@ class OneStore(MemoryBackend):
 
 
 class KeepsRemoved(MemoryBackend):
-    """Forgets to remove."""
+    """A backend that ignores removals."""
 
     def commit(
         self, store: StoreId, base: VersionId, changes: Iterable[Changes], codec: Mapping[str, str]
@@ -78,7 +83,7 @@ class KeepsRemoved(MemoryBackend):
 
 @pytest.mark.parametrize("make_backend", [Unsorted, Inclusive, OneUid, OneStore, KeepsRemoved])
 def test_contents_that_break_a_promise(make_backend: Callable[[], MemoryBackend]) -> None:
-    """Contents that do one thing wrong are found out."""
+    """Each broken promise of a backend is detected."""
     with pytest.raises((AssertionError, ValueError)):
         check_backend(make_backend)
 
@@ -132,7 +137,7 @@ def fires_late(writer: StateWriter) -> None:
     ],
 )  # fmt: skip
 def test_stores_that_break_a_promise(spoil: Callable[[StateWriter], None]) -> None:
-    """Stores that do one thing wrong are found out."""
+    """Each broken promise of a store is detected."""
 
     class Spoilt(StateStore):
         def writer(self, store: StoreId, version_id: VersionId) -> StateWriter:
@@ -146,7 +151,7 @@ def test_stores_that_break_a_promise(spoil: Callable[[StateWriter], None]) -> No
 
 
 class Everything(StateStore):
-    """Reads one key too few."""
+    """A reader that misses one key."""
 
     def reader(self, store: StoreId, version_id: VersionId) -> StateReader:
         reader = super().reader(store, version_id)
@@ -162,7 +167,7 @@ def test_reader_that_breaks_a_promise() -> None:
 
 
 def test_memory_forgets_only_what_it_is_told() -> None:
-    """The model keeps every content until it is told to forget it, and says what it has."""
+    """The model keeps every version until it is deleted, and lists its versions."""
     backend = MemoryBackend()
     store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:

@@ -10,11 +10,11 @@ from pyspark import SparkContext
 
 from dstreams import StreamingContext
 from dstreams.testing import ManualClock
-from tests.conformance.oracle import Oracle
 from tests.conformance.programs import Program, is_ordered
-from tests.conformance.runs import Batch, Failed, Run, run_programs
+from tests.conformance.recording import ProgramRunner
+from tests.conformance.runs import Batch, Run, run_programs, text_of
 
-_GROUP = 24
+GROUP = 24
 """Programs of one StreamingContext: more would make a batch's one Spark job too large."""
 
 
@@ -53,13 +53,12 @@ class Compared:
         return [self._batch(batch) for batch in run.batches], slices
 
     def _batch(self, batch: Batch) -> str:
-        """Return a text that is equal for equal batches: 1, 1.0 and True are three things."""
-        if batch is None or isinstance(batch, Failed) or is_ordered(self.program.output):
-            return repr(batch)
-        return repr(sorted(batch, key=repr))
+        return text_of(batch, is_ordered(self.program.output))
 
 
-def compare_all(spark: SparkContext, oracle: Oracle, programs: Sequence[Program]) -> list[Compared]:
+def compare_all(
+    spark: SparkContext, oracle: ProgramRunner, programs: Sequence[Program]
+) -> list[Compared]:
     """Run programs on both sides at the same time, many in one StreamingContext.
 
     None may fail where its RDDs are made: that would end the run of all.
@@ -67,20 +66,20 @@ def compare_all(spark: SparkContext, oracle: Oracle, programs: Sequence[Program]
     groups: list[list[Program]] = []
     for program in sorted(programs, key=lambda program: program.batches):
         last = groups[-1] if groups else []
-        if not last or len(last) == _GROUP or last[0].batches != program.batches:
+        if not last or len(last) == GROUP or last[0].batches != program.batches:
             groups.append(last := [])
         last.append(program)
     return [found for group in groups for found in _compare_group(spark, oracle, group)]
 
 
-def compare_alone(spark: SparkContext, oracle: Oracle, program: Program) -> Compared:
+def compare_alone(spark: SparkContext, oracle: ProgramRunner, program: Program) -> Compared:
     """Run a program in a StreamingContext of its own: it may fail."""
     (found,) = _compare_group(spark, oracle, [program])
     return found
 
 
 def _compare_group(
-    spark: SparkContext, oracle: Oracle, programs: Sequence[Program]
+    spark: SparkContext, oracle: ProgramRunner, programs: Sequence[Program]
 ) -> list[Compared]:
     oracle.ask(programs)
     ours = run_here(spark, programs)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dstreams.cli.demo.sources import MockCluster
+from dstreams.cli.demo import MockCluster
 from tests.conformance import restarts
 from tests.conformance.oracle import Oracle
+from tests.conformance.recording import RECORD, Recording
 
 if TYPE_CHECKING:
     from tests.support.kafka_cluster import KafkaCluster
@@ -22,6 +24,15 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
     process = Oracle(tmp_path_factory.mktemp("oracle"))
     yield process
     process.close()
+
+
+@pytest.fixture(scope="session")
+def recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
+    """What pyspark.streaming made of the programs when they were recorded."""
+    found = Recording(lambda: request.getfixturevalue("oracle"))
+    yield found
+    if RECORD in os.environ:
+        found.save()
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.oracle_process import OracleProcess, oracle_context
-from tests.support.kafka_jars import class_path
+from tests.support.maven_jars import KAFKA, class_path
 
 Ranges = dict[tuple[str, int], tuple[int, int]]
 """By topic and partition: from which offset to which a batch reads."""
@@ -25,7 +25,7 @@ class KafkaOracle(OracleProcess):
     """The process; it has one stream at a time."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(__name__, directory, class_path("peers"))  # skips without
+        super().__init__(__name__, directory, class_path(KAFKA, "peers"))  # skips without
 
     def begin(
         self,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 ROOT = Path(__file__).parents[2]
-_END_S = 60
+_END_S = 180
 
 
 class OracleProcess:

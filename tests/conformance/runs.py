@@ -120,6 +120,15 @@ def failure(error: BaseException) -> Failed:
     return Failed(type(error).__name__, str(error)[-3000:])
 
 
+def text_of(batch: Batch, ordered: bool) -> str:
+    """Return a text that is equal for equal batches: 1, 1.0 and True are three things."""
+    if isinstance(batch, Failed):
+        return repr(Failed(batch.error))
+    if batch is None or ordered:
+        return repr(batch)
+    return repr(sorted(batch, key=repr))
+
+
 def plain(value: Any) -> Any:
     """Return a value of plain lists and tuples; groups have no order, so they are sorted."""
     if isinstance(value, ResultIterable):

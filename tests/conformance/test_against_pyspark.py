@@ -12,6 +12,7 @@ from tests.conformance import functions
 from tests.conformance.comparison import compare_all
 from tests.conformance.oracle import Oracle
 from tests.conformance.programs import Program, Queue, functions_of, use
+from tests.conformance.recording import ProgramRunner, Recording
 
 SEEDS = range(4)
 MORE_SEEDS = range(4, 60)
@@ -36,7 +37,7 @@ def random_program(seed: int) -> Program:
     return Program(f"seed {seed}", states, len(batches))
 
 
-def compare(sc: SparkContext, oracle: Oracle, seeds: range) -> None:
+def compare(sc: SparkContext, oracle: ProgramRunner, seeds: range) -> None:
     for found in compare_all(sc, oracle, [random_program(seed) for seed in seeds]):
         found.require_equal()
         assert not found.ours.failed, found.report()
@@ -53,9 +54,10 @@ def test_programs_are_what_they_should_be() -> None:
     assert random_program(3) == random_program(3)
 
 
-def test_states_are_those_of_pyspark_streaming(sc: SparkContext, oracle: Oracle) -> None:
+@pytest.mark.deep
+def test_states_are_those_of_pyspark_streaming(sc: SparkContext, recording: Recording) -> None:
     """For batches that have an RDD both give the same state, key by key, in every batch."""
-    compare(sc, oracle, SEEDS)
+    compare(sc, recording, SEEDS)
 
 
 @pytest.mark.slow

@@ -156,6 +156,7 @@ PAIRED: dict[str, tuple[str, Callable[..., DStream]]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", ORDERED)
 def test_operators_that_keep_order(sc: SparkContext, case: str) -> None:
     """What comes out of a batch comes in the order of its input."""
@@ -163,6 +164,7 @@ def test_operators_that_keep_order(sc: SparkContext, case: str) -> None:
     Table.parse(text).check(sc, operation, ordered=True)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", UNORDERED)
 def test_operators_without_order(sc: SparkContext, case: str) -> None:
     """What comes out of a batch is a multiset."""
@@ -170,6 +172,7 @@ def test_operators_without_order(sc: SparkContext, case: str) -> None:
     Table.parse(text).check(sc, operation)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", PAIRED)
 def test_operators_of_two_streams(sc: SparkContext, case: str) -> None:
     """The RDDs of one batch are joined, never those of two."""
@@ -203,6 +206,7 @@ ONE_PARENT: dict[str, Callable[[DStream], DStream]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ONE_PARENT)
 def test_no_rdd_passes_through(sc: SparkContext, name: str) -> None:
     """Where the only parent has no RDD there is none, for transform as in Python."""
@@ -219,6 +223,7 @@ TWO_PARENTS: dict[str, Callable[[DStream, DStream], DStream]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", TWO_PARENTS)
 def test_a_missing_parent_is_an_empty_rdd(sc: SparkContext, name: str) -> None:
     """Differs from Scala, which raises: as in pyspark.streaming, no RDD is an empty one here."""

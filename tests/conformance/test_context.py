@@ -48,6 +48,7 @@ def one_is_bad(x: int) -> int:
     return x
 
 
+@pytest.mark.deep
 def test_an_error_in_one_batch(ssc: StreamingContext, clock: ManualClock) -> None:
     """Later batches run, and the error is raised by awaitTermination."""
     collected: list[list[int]] = []
@@ -80,6 +81,7 @@ def test_with_stop_on_failure(sc: SparkContext, clock: ManualClock) -> None:
         ssc.awaitTermination()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("on_failure", ["continue", "stop"])
 def test_steps_over_a_batch_that_fails(sc: SparkContext, on_failure: Any) -> None:
     """A further step runs the next batch, or there is none because the context is stopped."""
@@ -218,6 +220,7 @@ class BatchInfos(StreamingListener):
         self.completed.append(batchCompleted.batchInfo())
 
 
+@pytest.mark.deep
 def test_a_failing_output_has_its_reason(sc: SparkContext) -> None:
     """A listener is told the outcome of each output of a batch, and all outputs run."""
     listener = BatchInfos()
@@ -275,6 +278,7 @@ def test_what_is_known_at_each_step(sc: SparkContext) -> None:
             assert info.numRecords() == 1
 
 
+@pytest.mark.deep
 def test_other_outputs_of_a_failed_batch_run(sc: SparkContext) -> None:
     """So do all batches after it."""
     with BatchDriver(sc) as driver:

@@ -9,15 +9,16 @@ from pyspark import SparkContext
 
 from tests.conformance.comparison import compare_alone
 from tests.conformance.differences import DIFFERENCES, Difference
-from tests.conformance.oracle import Oracle
 from tests.conformance.programs import is_ordered
+from tests.conformance.recording import Recording
 from tests.conformance.runs import Run
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("row", DIFFERENCES, ids=lambda row: row.name)
-def test_difference_shows(sc: SparkContext, oracle: Oracle, row: Difference) -> None:
+def test_difference_shows(sc: SparkContext, recording: Recording, row: Difference) -> None:
     """Each side does what the row says of it: a difference that is gone leaves the table."""
-    found = compare_alone(sc, oracle, row.example)
+    found = compare_alone(sc, recording, row.example)
     assert arranged(row, batches(row, found.theirs)) == arranged(row, row.their_batches)
     assert arranged(row, batches(row, found.ours)) == arranged(row, row.our_batches)
     assert not found.equal

@@ -274,6 +274,7 @@ def counts_of(info: BatchInfo) -> Counts:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", CASES)
 def test_batches(sc: SparkContext, name: str) -> None:
     """Rows and counts of each batch are those of the table; other batches have no rows."""

@@ -73,7 +73,7 @@ def test_many_threads(make_ssc: MakeContext) -> None:
     ssc = make_ssc()
     seen = collected(ssc.receiverStream(Threads(10, 1000)))
     ssc.start()
-    wait_for(lambda: len(seen) >= 10_000, 60)
+    wait_for(lambda: len(seen) >= 10_000)
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
     assert len(seen) == 10_000
     for thread in range(10):
@@ -136,7 +136,7 @@ def test_what_becomes_of_a_receiver_is_told(make_ssc: MakeContext) -> None:
     notes = Notes()
     ssc.addStreamingListener(notes)
     ssc.start()
-    wait_for(lambda: len(notes.seen) == 5, 60)
+    wait_for(lambda: len(notes.seen) == 5)
     assert notes.seen == [
         ("started", True, ""),
         ("error", True, "a bad record"),
@@ -172,6 +172,7 @@ class Endless(Receiver):
             self.stored += 1
 
 
+@pytest.mark.deep
 def test_the_rate_is_limited_from_the_first_batch_on(make_ssc: MakeContext) -> None:
     """A hundred records a second: about as many in each batch of a second, none over."""
     clock = ManualClock()
@@ -221,6 +222,7 @@ class Told(Receiver):
         self.stored += 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("pause_s", "last_words", "job_s"),
     [
@@ -242,7 +244,7 @@ def test_a_graceful_stop_processes_all(
 
     ssc.receiverStream(Told(pause_s, last_words)).foreachRDD(process)
     ssc.start()
-    wait_for(lambda: len(seen) > 20, 60)
+    wait_for(lambda: len(seen) > 20)
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
     *numbers, last = seen
     assert last == f"stored {len(numbers)}"
@@ -266,7 +268,7 @@ def test_blocks_are_on_disk_before_their_batch(make_ssc: MakeContext, tmp_path: 
 
     ssc.receiverStream(Threads(1, 100)).foreachRDD(process)
     ssc.start()
-    wait_for(lambda: len(seen) == 100, 60)
+    wait_for(lambda: len(seen) == 100)
     wait_for(lambda: not list(tmp_path.rglob("*.block")))
     assert any(named)
 
@@ -300,7 +302,7 @@ def test_receivers_take_no_core(sc: SparkContext, make_ssc: MakeContext) -> None
     count = sc.defaultParallelism + 1
     seen = collected(ssc.union(*[ssc.receiverStream(Threads(1, 1)) for _ in range(count)]))
     ssc.start()
-    wait_for(lambda: seen == [(0, 0)] * count, 60)
+    wait_for(lambda: seen == [(0, 0)] * count)
 
 
 def test_a_stop_that_is_not_graceful_is_quick(make_ssc: MakeContext) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyspark import SparkContext, TaskContext
 
 from dstreams import Settings, StreamingContext, StreamingListener
-from dstreams.cli.demo.sources import PARTITIONS
+from dstreams.cli.demo import PARTITIONS
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.kafka import (
     ConsumerRecord,
@@ -115,6 +115,7 @@ def test_a_stream_of_what_is_none(
         stream_of(make_ssc(), *arguments)
 
 
+@pytest.mark.deep
 def test_topics(make_ssc: MakeContext, cluster: KafkaCluster, topic: str) -> None:
     """Several of them, batch by batch, each record once; a batch without any is an empty one."""
     ssc = make_ssc()
@@ -180,6 +181,7 @@ def own_range(ranges: list[OffsetRange]) -> Callable[[Any], list[Any]]:
     return check
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("least", "sizes"), [(None, [5, 30]), (7, [5, 5, 5, 5, 5, 5, 5])])
 def test_ranges_of_tasks(
     make_ssc: MakeContext, cluster: KafkaCluster, topic: str, least: int | None, sizes: list[int]
@@ -215,6 +217,7 @@ def test_transform_knows_ranges(make_ssc: MakeContext, cluster: KafkaCluster, to
     assert (seen, ranges) == ([numbers(0, 3)], [OffsetRange(topic, 1, 0, 3)])
 
 
+@pytest.mark.deep
 def test_tasks_that_end_early(make_ssc: MakeContext, cluster: KafkaCluster, topic: str) -> None:
     """What take and first leave unread disturbs neither the next job nor the next batch."""
     for partition in range(PARTITIONS):
@@ -230,6 +233,7 @@ def test_tasks_that_end_early(make_ssc: MakeContext, cluster: KafkaCluster, topi
     ]
 
 
+@pytest.mark.deep
 def test_two_streams(make_ssc: MakeContext, cluster: KafkaCluster, topic: str) -> None:
     """Of one topic and of another, in the same workers, and their union: each has its own."""
     other = f"{topic}-2"
@@ -245,6 +249,7 @@ def test_two_streams(make_ssc: MakeContext, cluster: KafkaCluster, topic: str) -
     assert sorted(itertools.chain(*both)) == sorted(numbers(0, 50) * 2 + numbers(100, 50))
 
 
+@pytest.mark.deep
 def test_a_window(make_ssc: MakeContext, cluster: KafkaCluster, topic: str) -> None:
     """Batches of a window are there again, kept in memory or read again."""
     for persists in (False, True):
@@ -275,6 +280,7 @@ def sizes_of(stream: Any) -> list[dict[int, int]]:
     return seen
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("settings", "limits", "sizes"),
     [

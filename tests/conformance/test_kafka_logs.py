@@ -43,6 +43,7 @@ def collected(
     return seen
 
 
+@pytest.mark.deep
 def test_transactions(ssc: StreamingContext, kafka: KafkaCluster) -> None:
     """A batch ends before the first open one, has nothing of an aborted one, and may have none."""
     topic = kafka.create_topic()
@@ -91,6 +92,7 @@ def test_a_partition_that_is_added(ssc: StreamingContext, kafka: KafkaCluster) -
     assert seen == [[], ["a", "b"], []]
 
 
+@pytest.mark.deep
 def test_a_compacted_topic(sc: SparkContext, kafka: KafkaCluster, tmp_path: Path) -> None:
     """What compaction took is not waited for, in the middle and at the end of a range."""
     del kafka  # skips without parts

@@ -19,7 +19,7 @@ from dstreams.common.settings import Settings
 from dstreams.engine.rate_control import limit_rates
 from dstreams.graph.node import InputDStream
 from dstreams.kafka.decoding import AsRecords
-from dstreams.kafka.kafka_rdd import split
+from dstreams.kafka.fetch import split
 from dstreams.kafka.kafka_source import KafkaReader, KafkaSource
 from dstreams.kafka.offsets import OffsetRange, TopicPartition, offsets_of_json
 from dstreams.kafka.parameters import KafkaParameters
@@ -168,6 +168,7 @@ class AfterStart:
         self._oracle.completed(time_ms, records, delay_ms, waited_ms - self._left_ms)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(16))
 def test_random_logs(kafka: KafkaCluster, oracle: KafkaOracle, seed: int) -> None:
     """Batch by batch the same ranges: rates, shares by lag, estimates, groups, transactions."""
@@ -217,6 +218,7 @@ def test_random_logs(kafka: KafkaCluster, oracle: KafkaOracle, seed: int) -> Non
     ours.reader.close()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("reset", "theirs"), [("earliest", 0), ("latest", 2)])
 def test_an_added_partition(
     kafka: KafkaCluster, oracle: KafkaOracle, reset: str, theirs: int
@@ -248,6 +250,7 @@ def test_an_added_partition(
     ours.reader.close()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(20))
 def test_pieces_of_ranges(oracle: KafkaOracle, seed: int) -> None:
     """minPartitions cuts ranges as it does in Spark's queries."""

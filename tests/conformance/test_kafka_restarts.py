@@ -66,6 +66,7 @@ def produce(cluster: KafkaCluster, topic: str, *numbers: int) -> None:
     cluster.produce(topic, [str(number) for number in numbers], partition=0)
 
 
+@pytest.mark.deep
 def test_a_restart_goes_on_where_it_was(
     sc: SparkContext, cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
@@ -270,6 +271,7 @@ def test_a_topic_is_not_left_silently(
     ssc.stop(stopSparkContext=False)
 
 
+@pytest.mark.deep
 def test_many_batches(sc: SparkContext, cluster: KafkaCluster, topic: str, tmp_path: Path) -> None:
     """A hundred of them, with a restart after each thirty: each record in one, in order."""
     produce(cluster, topic, *range(200))

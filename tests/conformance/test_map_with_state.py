@@ -125,12 +125,14 @@ def check(spark: SparkContext, spec: StateSpec, text: str) -> None:
     table.compare(states, row="states")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", TABLES)
 def test_batches(sc: SparkContext, case: str) -> None:
     """Outputs and states of each batch are those of the table."""
     check(sc, *TABLES[case])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("interval", "times_s"), [(None, [10, 10]), (2, [6, 6]), (1, [5, 6])], ids=str
 )
@@ -151,6 +153,7 @@ def test_timeouts_at_checkpoints(
     assert [ended["a"], ended["b"]] == times_s
 
 
+@pytest.mark.deep
 def test_initial_states_time_out_at_the_first_checkpoint(sc: SparkContext) -> None:
     """Their time is that of the first batch: with 5 s they end at 10 s by Spark's rule."""
     settings = Settings(map_with_state_timeouts="checkpoint")
@@ -212,6 +215,7 @@ def test_an_empty_state(sc: SparkContext) -> None:
     assert snapshots == [[]]
 
 
+@pytest.mark.deep
 def test_lineage_does_not_grow(sc: SparkContext) -> None:
     """The RDD of a batch does not depend on those of the batches before."""
     depths: list[int] = []

@@ -135,6 +135,7 @@ def begin(sc: SparkContext, directory: Path, on_failure: Any = "continue") -> St
     return ssc
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("table", "lives"),
     [
@@ -163,6 +164,7 @@ def test_over_missed_batches(
     assert {"batch": table["batch"], **found} == table
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("on_failure", ["continue", "stop"])
 def test_a_failure_on_the_way_over_a_gap(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_failure: Any

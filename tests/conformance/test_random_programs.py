@@ -80,6 +80,7 @@ def compare(
     raise AssertionError(differing[0].report())
 
 
+@pytest.mark.deep
 def test_random_programs(sc: SparkContext, oracle: Oracle) -> None:
     """Every batch of every program is that of pyspark.streaming."""
     found = compare(
@@ -102,6 +103,7 @@ def test_more_random_programs(sc: SparkContext, oracle: Oracle) -> None:
     )
 
 
+@pytest.mark.deep
 def test_a_program_that_differs_is_made_smaller() -> None:
     """What fails is the smallest program that was found, as text, and the runs are bounded."""
     alone: list[Program] = []
@@ -123,6 +125,7 @@ def test_a_program_that_differs_is_made_smaller() -> None:
     assert 0 < len(alone) <= _SHRINKING
 
 
+@pytest.mark.deep
 def test_programs_that_are_drawn_cover_the_operations() -> None:
     """The same programs come for the same seed, and many of them have each operation in one."""
     many = drawn(SEED + 1, MANY)

@@ -130,6 +130,7 @@ def speed(clock: ManualClock, records_per_second: int) -> Callable[[RDD[Any]], N
     return process
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("settings", "records"),
     [

@@ -64,6 +64,7 @@ STEPS = (
 )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_each_step(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -118,6 +119,7 @@ def _save_below(directory: str, time: Any, rdd: RDD[Any]) -> None:
     rdd.saveAsTextFile(f"{directory}/{round(time.timestamp())}")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("step", ["state.done", "commit.start"])
 def test_blocks_are_kept_until_their_batch_is_committed(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -154,6 +156,7 @@ def fail_in(ssc: StreamingContext, *outputs: str) -> None:
     failing.clear()
 
 
+@pytest.mark.deep
 def test_the_output_that_failed_does_not_run_again_by_itself(
     sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -191,7 +194,7 @@ def test_a_failed_output_runs_again_after_a_rewind(
     crash(ssc)
     assert main(["show", str(tmp_path / "ck")]) == 0
     shown = capsys.readouterr().out
-    assert "failed at 1970-01-01T00:00:02Z: foreachRDD-0; again by: rewind --to" in shown
+    assert "failed at 1970-01-01T00:00:02Z: foreachRDD-0; to repeat it: rewind --to" in shown
     (said,) = (message for message in caplog.messages if "committed without" in message)
     command = said.partition("dstreams checkpoint ")[2].partition(",")[0].split()
     assert main(command) == 0
@@ -206,6 +209,7 @@ def test_a_failed_output_runs_again_after_a_rewind(
     assert values_of("second") == [[("a", 3)], [("a", 6)], [("a", 26)]]
 
 
+@pytest.mark.deep
 def test_a_batch_that_failed_under_stop_runs_again_whole(
     sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -278,6 +282,7 @@ def test_files_that_only_a_failed_output_would_read_may_be_gone(
     assert seen == [("lines", 6, []), ("windows", 6, ["5"])]
 
 
+@pytest.mark.deep
 def test_a_file_that_was_gone_when_its_batch_ran(sc: SparkContext, tmp_path: Path) -> None:
     """The state waits for it, over a restart too, and has all of it when it is there again."""
     ssc, inputs, lines = over_files(sc, tmp_path)
@@ -295,7 +300,7 @@ def test_a_file_that_was_gone_when_its_batch_ran(sc: SparkContext, tmp_path: Pat
     with pytest.raises(BatchFailedError, match="in/2"):
         ssc.step(1)
     crash(ssc)
-    with pytest.raises(SourceError, match=r"in/2.* put it back, or go on without"):
+    with pytest.raises(SourceError, match=r"in/2.* put it back, or continue without"):
         recover(tmp_path / "ck").step(1)
     write(inputs, "2", 2)
     for _ in range(2):

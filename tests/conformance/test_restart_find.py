@@ -32,6 +32,7 @@ def test_no_checkpoint_means_a_set_up(sc: SparkContext, tmp_path: Path) -> None:
     assert StreamingContext.getOrCreate(str(tmp_path / "none"), lambda: made) is made
 
 
+@pytest.mark.deep
 def test_a_first_start_that_fails_leaves_nothing_to_take_up(
     sc: SparkContext, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_what_has_the_name_of_a_checkpoint(sc: SparkContext, tmp_path: Path) -> 
     assert times_of() == [1, 2, 3]
 
 
+@pytest.mark.deep
 def test_a_damaged_graph_is_refused(sc: SparkContext, tmp_path: Path) -> None:
     """Spark falls back to an older one, which may be another program; here it is named."""
     ssc = begin(sc, tmp_path, [["a"]] * 6, lambda words: watch(words.map(with_one)))

@@ -69,6 +69,7 @@ def test_the_conf_is_recovered(
     assert conf_of(described, given).get("spark.db.password") == "of now"
 
 
+@pytest.mark.deep
 def test_a_stream_that_two_others_share(sc: SparkContext, tmp_path: Path) -> None:
     """Is one stream again, made once in a batch."""
 
@@ -113,6 +114,7 @@ def test_a_graph_that_is_written_later_counts(sc: SparkContext, tmp_path: Path) 
     assert (newest.time_ms, newest.epoch) == (1000, 4)
 
 
+@pytest.mark.deep
 def test_copies_of_an_initial_state_do_not_pile_up(sc: SparkContext, tmp_path: Path) -> None:
     """Each start writes one, and those of the graphs that are gone go with these."""
 

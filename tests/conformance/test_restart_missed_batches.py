@@ -41,6 +41,7 @@ def test_the_batches_of_the_down_time(sc: SparkContext, tmp_path: Path) -> None:
     assert times_of() == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("policy", "times", "values"),
     [
@@ -81,6 +82,7 @@ def test_batches_that_were_missed(
     assert values_of("window") == [[("a", each)] for each in windows]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("policy", ["merge", "skip"])
 def test_keys_that_leave_a_window_in_a_gap(sc: SparkContext, tmp_path: Path, policy: Any) -> None:
     """They stay, with what is left of them, as over batches that are empty.

@@ -33,6 +33,7 @@ from tests.conformance.restarts import (
 pytestmark = pytest.mark.usefixtures("notebook")
 
 
+@pytest.mark.deep
 def test_a_stream_without_state(sc: SparkContext, tmp_path: Path) -> None:
     """The batches after the last committed one, and none of those before."""
     batches = [["a", "a", "b"], ["", ""], []] * 2
@@ -44,6 +45,7 @@ def test_a_stream_without_state(sc: SparkContext, tmp_path: Path) -> None:
     assert values_of() == [[("a", 2), ("b", 1)], [("", 2)], []] * 2
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("interval", [2, 20])
 def test_a_window_with_an_inverse(sc: SparkContext, tmp_path: Path, interval: int) -> None:
     """Its result goes on, from a copy or from all of its input."""
@@ -55,6 +57,7 @@ def test_a_window_with_an_inverse(sc: SparkContext, tmp_path: Path, interval: in
     assert values_of() == [[("a", n)] for n in (1, 2, 3, 4, 5, 5, 5, 5, 5, 5)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("interval", [1, 3, 20])
 def test_a_running_sum(sc: SparkContext, tmp_path: Path, interval: int) -> None:
     """1 to 10, each once, over three lives: with a copy at the end, some batches ago, or none."""
@@ -77,6 +80,7 @@ def test_an_initial_state_waits_on(sc: SparkContext, tmp_path: Path) -> None:
     assert values_of() == [[("a", n), ("z", 1)] for n in range(11, 15)]
 
 
+@pytest.mark.deep
 def test_windows_over_state(sc: SparkContext, tmp_path: Path) -> None:
     """What a window still needs of a state is made from the copy before the window."""
 
@@ -104,6 +108,7 @@ def test_stored_state_goes_on(sc: SparkContext, tmp_path: Path) -> None:
     assert values_of("snapshots")[1:3] == [[("a", 1), ("b", 1)], [("a", 2), ("b", 2)]]
 
 
+@pytest.mark.deep
 def test_states_after_a_crash(sc: SparkContext, tmp_path: Path) -> None:
     """A crash after three batches: counts are as without it, and no batch is repeated."""
 
@@ -136,6 +141,7 @@ def test_rates_are_limited_after_a_restart(sc: SparkContext, tmp_path: Path) -> 
     assert values_of() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
 
 
+@pytest.mark.deep
 def test_files_are_read_once(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def persisted(sc: SparkContext) -> set[int]:
     return {int(number) for number in sc._jsc.getPersistentRDDs().keySet()}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("begin", "end", "wanted"),
     [(0, 1, [1]), (0, 2, [1, 2]), (1, 2, [1, 2]), (2, 4, [2, 3, 4])],
@@ -84,6 +85,7 @@ def test_ends_between_batches_are_floored(
     assert "rounded down to the batch times" in caplog.text
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("begin", "end", "wanted"),
     [(0, 0, [1]), (1, 2, [2, 3]), (1, 4, [2, 3, 4]), (0, 4, [1, 2, 3, 4])],
@@ -110,6 +112,7 @@ def test_slice_does_not_run_batches_that_are_to_come(sc: SparkContext) -> None:
     assert seen == [[("sum", 1)], [("sum", 3)], [("sum", 6)]]
 
 
+@pytest.mark.deep
 def test_slice_does_not_compute_what_was_forgotten(sc: SparkContext) -> None:
     """Differs from the source: a state made anew from part of its input would be another state."""
     with BatchDriver(sc) as driver:
@@ -146,6 +149,7 @@ def test_without_remember_one_batch_is_kept(sc: SparkContext) -> None:
         assert remembered(driver.context, numbers) == [3000]
 
 
+@pytest.mark.deep
 def test_a_state_is_remembered_for_two_intervals(sc: SparkContext) -> None:
     """checkpoint(3) keeps 6 s of the state and of its parents: 10000, not 4000."""
     with BatchDriver(sc) as driver:

@@ -10,15 +10,16 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 from pyspark import SparkContext
-from pyspark.sql import GroupedData
+from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql.streaming import listener, query, readwriter, state
 
+import dstreams.structured
 from dstreams.monitoring import progress
 from dstreams.state.group_state import GroupState, GroupStateTimeout
 from dstreams.structured import StreamSession
 from dstreams.structured.api import listeners
-from dstreams.structured.api.api_hints import OF_GROUPS
-from dstreams.structured.api.dataset import GroupedDataset
+from dstreams.structured.api.api_hints import OF_DATASETS, OF_GROUPS
+from dstreams.structured.api.dataset import GroupedDataset, StreamingDataset
 from dstreams.structured.api.manager import StreamingQueryManager
 from dstreams.structured.api.query import StreamingQuery
 from dstreams.structured.api.reader import DataStreamReader
@@ -26,18 +27,14 @@ from dstreams.structured.api.writer import DataStreamWriter
 from tests.support.surface import call_differences, class_differences, public
 
 JVM = "made from what the JVM or Spark Connect sends; nothing comes from there"
-NO_SCHEMA = "records are Python objects without a schema; the error says what to write instead"
 OTHER_FORMAT = "no source of that format; the error says what to write instead"
 FILES = "foreachBatch lays files out; the error says so"
 
 # Where a program could notice that a name is missing or called in another way, and why it is.
 DIFFERENCES = {
     "DataStreamReader.changes": OTHER_FORMAT,
-    "DataStreamReader.csv": OTHER_FORMAT,
     "DataStreamReader.name": "operators are named, not sources; the error says so",
     "DataStreamReader.orc": OTHER_FORMAT,
-    "DataStreamReader.parquet": OTHER_FORMAT,
-    "DataStreamReader.schema": NO_SCHEMA,
     "DataStreamReader.table": OTHER_FORMAT,
     "DataStreamReader.xml": OTHER_FORMAT,
     "DataStreamWriter.clusterBy": FILES,
@@ -67,7 +64,7 @@ DIFFERENCES = {
     "StreamingQueryProgress.fromJson": JVM,
 }
 
-BY_KEYWORD = ("DataStreamReader.json", "DataStreamReader.text")
+BY_KEYWORD = tuple(f"DataStreamReader.{name}" for name in ("csv", "json", "parquet", "text"))
 """Methods whose many options are given by keyword; those there are not are refused by name."""
 
 CLASSES: dict[str, tuple[type, type]] = {
@@ -111,6 +108,34 @@ def test_classes(name: str) -> None:
     assert len(public(dir(theirs))) >= 3, "the names were looked for in the wrong place"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "StatefulProcessor",
+        "StatefulProcessorHandle",
+        "ValueState",
+        "ListState",
+        "MapState",
+        "TimerValues",
+        "ExpiredTimerInfo",
+    ],
+)
+def test_classes_of_processors(name: str) -> None:
+    """What a processor defines and calls has the names and parameters of pyspark."""
+    theirs = pytest.importorskip("pyspark.sql.streaming.stateful_processor", reason="PySpark 4")
+    found = getattr(theirs, name), getattr(dstreams.structured, name)
+    assert list(class_differences(name, *found, is_made_by_programs=False)) == []
+    assert public(dir(found[0])), "the names were looked for in the wrong place"
+
+
+def test_transform_with_state() -> None:
+    """It is called as in pyspark; the columns of its output may be omitted."""
+    if not hasattr(GroupedData, "transformWithState"):
+        pytest.skip("not the newest PySpark")
+    theirs, ours = GroupedData.transformWithState, GroupedDataset.transformWithState
+    assert list(call_differences("f", theirs, ours)) == []
+
+
 @pytest.mark.skipif(
     not hasattr(readwriter.DataStreamReader, "changes"), reason="not the newest PySpark"
 )
@@ -137,13 +162,21 @@ def test_timeouts_are_their_names() -> None:
 INSTEAD = [
     ("dataset", "select", r"use map\(f\)"),
     ("dataset", "groupBy", r"use groupByKey\(key, ...\)"),
-    ("dataset", "collect", "use writeStream and session.table"),
-    ("reader", "schema", r"give no schema, and map\(f\) what load returns"),
-    ("writer", "partitionBy", "use foreachBatch to lay files out"),
+    ("dataset", "toPandas", "of a batch dataset, use rdd"),
+    ("reader", "orc", "read with Spark, and use createDataset, or a memoryStream"),
+    ("writer", "partitionBy", "use foreachBatch to choose the layout of files"),
     ("dataset", "nothing", "StreamingDataset has no 'nothing'$"),
     ("dataset", "rollup", r"use flatMap\(f\) to repeat a record for each of its keys"),
-    ("groups", "transformWithState", r"use flatMapGroupsWithState\(f, mode, timeout\)"),
-    ("groups", "pivot", r"GroupedDataset has no 'pivot'; .* use groupByKey\(key, column\)"),
+    ("groups", "transformWithStateInPandas", "use transformWithState, whose processor gets rows"),
+    (
+        "groups",
+        "pivot",
+        r"GroupedDataset has no 'pivot'; .* use groupByKey\(key\).agg\(...\) with an agg",
+    ),
+    ("groups", "rollup", r"use flatMap\(f\) to repeat a record for each of its keys"),
+    ("groups", "cube", r"use flatMap\(f\) to repeat a record for each of its keys"),
+    ("groups", "groupBy", "give groupByKey all keys"),
+    ("dataset", "pivot", r"use groupByKey\(key\).agg\(...\) with an agg"),
     ("groups", "writeStream", r"use count\(\), agg\(...\) or"),
     ("groups", "nothing", "GroupedDataset has no 'nothing'$"),
 ]
@@ -163,6 +196,35 @@ def test_what_to_write_instead(sc: SparkContext, owner: str, name: str, message:
     assert not hasattr(owners[owner], name)
     with pytest.raises(AttributeError, match=message):
         getattr(owners[owner], name)
+
+
+INTERNAL = {
+    "asTable",
+    "executionInfo",
+    "hint",
+    "inputFiles",
+    "isLocal",
+    "mergeInto",
+    "offset",
+    "plot",
+    "sameSemantics",
+    "scalar",
+    "semanticHash",
+    "sortWithinPartitions",
+    "sparkSession",
+    "storageLevel",
+    "unpersist",
+}
+"""Names of pyspark's DataFrame about tables, plans and caches, which a stream of objects lacks."""
+
+
+def test_datasets() -> None:
+    """Each other name of pyspark's DataFrame is there, or the error says what to write."""
+    names = public(dir(DataFrame))
+    assert len(names) > 100
+    told = {*OF_DATASETS, *dir(StreamingDataset), *INTERNAL}
+    assert set(names) - told == set()
+    assert INTERNAL.isdisjoint(OF_DATASETS)
 
 
 def test_groups() -> None:

@@ -110,6 +110,7 @@ def _as_pair(row: Any) -> tuple[int, int]:
     return row[0].start_ms // 1000, row[1]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", ["append", "update", "complete"])
 def test_windowed_count(sc: SparkContext, spark: SparkSession, tmp_path: Path, mode: str) -> None:
     """Batch by batch, the rows are those of Spark's groupBy(window).count()."""
@@ -130,7 +131,7 @@ def _sums_by_spark(rows: DataFrame) -> DataFrame:
 
 
 def _sums(rows: StreamingDataset) -> StreamingDataset:
-    return rows.groupByKey(window("window", "20 seconds")).agg(Sum(lambda row: row[1]))
+    return rows.groupByKey(window("window", "20 seconds")).agg(Sum("count"))
 
 
 BEHIND: dict[str, tuple[Change, Change]] = {
@@ -196,6 +197,7 @@ def _itself(time_ms: int) -> int:
     return time_ms
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", BEHIND)
 def test_watermark_at_the_last_moment_of_a_window(
     sc: SparkContext, spark: SparkSession, tmp_path: Path, name: str

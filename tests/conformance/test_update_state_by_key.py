@@ -83,6 +83,7 @@ INITIAL_FORMS: dict[str, Callable[[SparkContext], Any]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("form", INITIAL_FORMS)
 def test_initial_state(sc: SparkContext, form: str) -> None:
     """An initial RDD, and any collection that can become one, is the state before the first."""
@@ -135,6 +136,7 @@ def test_no_rdd_re_applies_the_function(sc: SparkContext) -> None:
     """).check(sc, lambda pairs: pairs.updateStateByKey(add_or_100))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("form", "function"),
     [
@@ -167,6 +169,7 @@ def test_branch_d_without_initial_state(sc: SparkContext) -> None:
     """).check(sc, lambda pairs: pairs.updateStateByKey(add_or_100))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("form", ["values", "keyed", "iterator"])
 def test_duplicate_initial_keys_are_refused(sc: SparkContext, form: str) -> None:
     """Differs from the source, which keeps the first state and loses the others silently."""
@@ -182,7 +185,7 @@ def test_duplicate_initial_keys_are_refused(sc: SparkContext, form: str) -> None
         with pytest.raises(BatchFailedError) as raised:
             driver.run(1)
     message = str(raised.value)
-    assert "the key 'z' stands twice in the state" in message
+    assert "duplicate key 'z' in the state" in message
     assert f"{functions[form].__name__}:" in message
     assert "of updateStateByKey at test_update_state_by_key.py:" in message
     assert "reduceByKey" in message
@@ -206,6 +209,7 @@ def test_values_appended_to_an_initial_list(sc: SparkContext) -> None:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("form", "function"),
     [
@@ -222,6 +226,7 @@ def test_dropping_every_key(sc: SparkContext, form: str, function: Callable[...,
     """).check(sc, lambda pairs: pairs.updateStateByKey(function, form=form))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("state", [0, "", [], False, 0.0, (), {}])
 def test_falsy_states_stay(sc: SparkContext, state: Any) -> None:
     """Only None drops a key; a state that is false is handed to the next call."""
@@ -311,6 +316,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_variants_of_scala(sc: SparkContext, variant: str) -> None:
     """Each gives the running sum, in as many partitions as it says, claiming what it says."""
@@ -407,10 +413,11 @@ def test_an_iterator_function_that_yields_a_key_twice_is_refused(sc: SparkContex
                 form="iterator",
             )
         )
-        with pytest.raises(BatchFailedError, match="the key 'a' stands twice in the state"):
+        with pytest.raises(BatchFailedError, match="duplicate key 'a' in the state"):
             driver.run(1)
 
 
+@pytest.mark.deep
 def test_chained_state_streams(sc: SparkContext) -> None:
     """A state stream is a stream of pairs, whose states are the values of the next one."""
     with BatchDriver(sc) as driver:

@@ -97,6 +97,7 @@ WINDOWS: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", WINDOWS)
 def test_windows(sc: SparkContext, case: str) -> None:
     """Each holds the batches of (t - window, t], the oldest first; before zero time is nothing."""
@@ -272,6 +273,7 @@ def running_sum(values: list[int], state: int | None) -> int:
     return sum(values) + (state or 0)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", REDUCED)
 def test_reductions(sc: SparkContext, case: str) -> None:
     """What was reduced over the window; from five slides on keys stay until a filter drops them."""
@@ -322,6 +324,7 @@ SCALA: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", SCALA)
 def test_reductions_by_the_rule_of_scala(sc: SparkContext, case: str) -> None:
     """The setting lets a window of any length use its inverse function."""
@@ -361,6 +364,7 @@ def test_no_multiple(sc: SparkContext, slide: int) -> None:
             windows.window(slide, 0.5)
 
 
+@pytest.mark.deep
 def test_count_by_value_and_window(sc: SparkContext) -> None:
     """A value whose count has gone down to 0 is left out."""
     batches = [list(range(n)) for n in (1, 2, 3, 4, 5, 6)] + [[]] * 4

@@ -16,6 +16,7 @@ from pyspark import SparkContext
 
 from dstreams import GroupState, State, StateSpec, tuned_context
 from dstreams.testing import BatchDriver
+from tests.support.jvms import OF_SPARK
 
 KEYS, RECORDS, BATCHES = 60, 120, 80
 IDLE_S = 3
@@ -100,8 +101,8 @@ def main(master: str, checkpoint: str, local: str) -> None:
         "spark.task.maxFailures": "8",
         "spark.local.dir": local,
         "spark.dstreams.state.localDirectory": f"{local}/state",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": OF_SPARK,
+        "spark.driver.extraJavaOptions": OF_SPARK,
     }
     spark = tuned_context("cluster kills", master, settings)
     try:

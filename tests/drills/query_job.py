@@ -18,8 +18,9 @@ from typing import Any
 from pyspark import SparkContext
 
 from dstreams import GroupState, tuned_context
-from dstreams.cli.drill.steps import Step, arm, step_named
+from dstreams.cli.drill.steps import KillStep, arm, step_named
 from dstreams.structured import StreamingQueryListener, StreamSession, window
+from tests.support.jvms import OF_SPARK
 
 QUERIES = ("counts", "sums")
 WINDOW_S, DELAY_S, IDLE_S = 5, 10, 30
@@ -58,7 +59,7 @@ class Teller(StreamingQueryListener):
         step: the driver is killed there; None for nowhere.
     """
 
-    def __init__(self, pipe: int, step: Step | None) -> None:
+    def __init__(self, pipe: int, step: KillStep | None) -> None:
         self._pipe = pipe
         self._step = step
 
@@ -70,7 +71,7 @@ class Teller(StreamingQueryListener):
             self._step = None
 
 
-def run(spark: SparkContext, directory: Path, pipe: int, step: Step | None, ends: bool) -> None:
+def run(spark: SparkContext, directory: Path, pipe: int, step: KillStep | None, ends: bool) -> None:
     conf = {
         "spark.sql.shuffle.partitions": "2",
         "spark.dstreams.state.localDirectory": str(directory / "local"),
@@ -110,8 +111,7 @@ def main() -> None:
     if step is not None and step.in_restart:
         arm(step)
         step = None
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    settings = {"spark.driver.extraJavaOptions": options, "spark.ui.enabled": "false"}
+    settings = {"spark.driver.extraJavaOptions": OF_SPARK, "spark.ui.enabled": "false"}
     context = tuned_context("queries", "local[2,4]", settings)
     try:
         run(context, Path(sys.argv[1]), int(sys.argv[2]), step, ends=target == "finish")

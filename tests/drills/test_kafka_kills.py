@@ -58,6 +58,7 @@ def require_clean(result: DrillResult) -> None:
     assert found.records > 0
 
 
+@pytest.mark.deep
 def test_two_kills_and_the_workers(
     kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dstreams.cli.drill.driver_life import DriverLife
+from dstreams.cli.drill.driver import DriverLife
 from dstreams.cli.drill.steps import STEPS as ALL_STEPS
 from dstreams.common.clock import SystemClock
 from dstreams.structured.sources.committed_files import committed_lines
@@ -156,7 +156,7 @@ class Drill:
         if self._paused is not None:
             life, self._paused = self._paused, None
             try:
-                life.go_on()
+                life.resume()
                 assert self.watch(present, lambda: life.has_ended), life.last_words()
                 assert life.process.poll() == 1, life.last_words()
                 assert "has taken over" in life.log.read_text(), life.last_words()

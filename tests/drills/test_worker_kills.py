@@ -32,6 +32,7 @@ def pairs_of(batches: list[list[str]]) -> list[list[tuple[str, int]]]:
     return [[(letter, 1) for letter in batch] for batch in batches]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("moment", ["first record", "last record", "output"])
 def test_a_worker_is_killed(sc: SparkContext, tmp_path: Path, moment: str) -> None:
     """A batch in which a worker dies counts every record once, in its rows and in the state."""

@@ -94,6 +94,7 @@ def pairs_of(rows: list[Any]) -> list[tuple[str, Any]]:
     return sorted((row["key"], row["value"]) for row in rows)
 
 
+@pytest.mark.deep
 def test_a_stream_is_shown_verified_and_read(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_stream_is_shown_verified_and_read(
     assert {row["key"] for row in changed} == {"all", "k0"}
 
 
+@pytest.mark.deep
 def test_a_stream_goes_back_and_runs_its_batches_again(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_stream_goes_back_and_runs_its_batches_again(
     assert run(capsys, "verify", checkpoint)["problems"] == []
 
 
+@pytest.mark.deep
 def test_a_stream_moves_in_one_file(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,6 +149,7 @@ def test_a_stream_moves_in_one_file(
     assert run(capsys, "verify", tmp_path / "other")["problems"] == []
 
 
+@pytest.mark.deep
 def test_a_damaged_state_file_is_named_by_the_tools_and_by_the_restart(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,6 +160,7 @@ def test_a_damaged_state_file_is_named_by_the_tools_and_by_the_restart(
     assert str(newest) in problems[0]["file"]
 
 
+@pytest.mark.deep
 def test_files_that_are_needed_no_more_may_be_deleted(
     sc: SparkContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def thread_of_batches(sc: SparkContext) -> Iterator[None]:
         yield
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("thread_of_batches")
 @pytest.mark.parametrize(("operation", "most"), [(all_state, 45), (stored_state, 58)])
 def test_a_batch_with_state_makes_few_calls(

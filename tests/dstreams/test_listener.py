@@ -1,4 +1,4 @@
-"""What listeners get: Java's names, Python's values. No Spark."""
+"""Arguments of listeners: Java's names, Python's values; no Spark."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ EVENTS: dict[str, Event] = {
 
 
 class Recorder:
-    """Has every callback, and keeps what each was called with."""
+    """A listener with every callback that keeps their arguments."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -103,7 +103,7 @@ def seen(event: Event) -> Any:
 
 @pytest.mark.parametrize("name", EVENTS)
 def test_each_event_has_its_callback(name: str) -> None:
-    """Called by the name that pyspark.streaming gives it, with one argument."""
+    """It has the name of pyspark.streaming, and gets one argument."""
     recorder = Recorder()
     call(CALLBACKS, recorder, EVENTS[name])
     assert [called for called, _ in recorder.calls] == [name]
@@ -112,7 +112,7 @@ def test_each_event_has_its_callback(name: str) -> None:
 
 
 def test_the_base_has_all_callbacks() -> None:
-    """No event is without a method to override, and no method without an event."""
+    """Each event has a method to override, and each method an event."""
     callbacks = {name for name, _ in CALLBACKS.values()}
     assert {name for name in vars(StreamingListener) if name.startswith("on")} == callbacks
     assert set(EVENTS) == callbacks
@@ -127,7 +127,7 @@ def test_the_base_has_all_callbacks() -> None:
     ],
 )
 def test_a_batch_step_by_step(event: str, times: tuple[int, ...], delays: tuple[int, ...]) -> None:
-    """What is not known yet is -1."""
+    """Unknown numbers are -1."""
     info = seen(EVENTS[event]).batchInfo()
     assert info.batchTime().milliseconds() == 1000
     assert (info.submissionTime(), info.processingStartTime(), info.processingEndTime()) == times
@@ -137,7 +137,7 @@ def test_a_batch_step_by_step(event: str, times: tuple[int, ...], delays: tuple[
 
 
 def test_inputs_of_a_batch() -> None:
-    """By stream id; what is not counted has no records, what is not described no description."""
+    """By stream id; an uncounted input has no records, an undescribed one no description."""
     inputs = BatchInfoView(DONE).streamIdToInputInfo()
     assert [inputs[stream_id].inputStreamId() for stream_id in inputs] == [0, 1]
     assert [given.numRecords() for given in inputs.values()] == [3, 0]
@@ -148,7 +148,7 @@ def test_inputs_of_a_batch() -> None:
 
 
 def test_outputs_of_a_batch() -> None:
-    """Before the end they have no times and no reason; then all that is known."""
+    """Before the end they have no times and no reason; then all known facts."""
     output = BatchInfoView(PENDING).outputOperationInfos()[0]
     assert (output.id(), output.name(), output.description()) == (0, *["pprint at a.py:1"] * 2)
     assert (output.startTime(), output.endTime(), output.duration()) == (-1, -1, -1)
@@ -170,7 +170,7 @@ def test_the_outcome_of_a_batch() -> None:
 
 
 def test_a_receiver() -> None:
-    """An error that never was has no text and no time."""
+    """Without an error there is no text and no time."""
     info = seen(ReceiverStarted(RECEIVER)).receiverInfo()
     facts = (info.streamId(), info.name(), info.active(), info.location(), info.executorId())
     assert facts == (2, "lines", True, "host", "7")
@@ -184,12 +184,12 @@ def test_a_receiver() -> None:
 
 
 def test_the_start() -> None:
-    """The reading of the clock."""
+    """The time of the clock."""
     assert seen(StreamingStarted(900)).time() == 900
 
 
 def test_maps_as_in_java_and_as_in_python() -> None:
-    """Programs written for either find their names, and none can change the map."""
+    """The method names of both exist, and the map is immutable."""
     items = InfoMap({1: "a", 2: "b"})
     assert (items.size(), items.isEmpty(), items.containsKey(3)) == (2, False, False)
     assert (items.keySet(), list(items.values())) == ({1, 2}, ["a", "b"])
@@ -202,7 +202,7 @@ def test_maps_as_in_java_and_as_in_python() -> None:
 
 @pytest.mark.parametrize("name", EVENTS)
 def test_what_listeners_get_is_a_value(name: str) -> None:
-    """It compares equal, cannot be changed, survives a pickle, and says what it is."""
+    """It compares equal, is immutable, survives a pickle, and has a readable repr."""
     argument = seen(EVENTS[name])
     assert argument == seen(EVENTS[name])
     assert pickle.loads(pickle.dumps(argument)) == argument
@@ -222,7 +222,7 @@ def test_the_text_of_a_value() -> None:
 
 
 def test_stats(caplog: pytest.LogCaptureFixture) -> None:
-    """The spread of the delays of the last batches, no more than were asked for."""
+    """The spread of the delays of the last batches, up to the given number."""
     listener = StatsReportListener(numBatchInfos=2)
     with caplog.at_level(logging.INFO, "dstreams.listener"):
         for completed_ms in (9999, 1950, 2050):
@@ -240,13 +240,13 @@ def test_stats(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])
 def test_stats_of_no_batches(count: Any) -> None:
-    """Refused at once."""
-    with pytest.raises(ValueError, match="numBatchInfos must be a positive number of batches"):
+    """An invalid number of batches is refused."""
+    with pytest.raises(ValueError, match=f"numBatchInfos is {count}; use a whole number of at lea"):
         StatsReportListener(count)
 
 
 def test_states() -> None:
-    """After the batch each stateful operation is told, by the names of a query's progress."""
+    """After the batch, stateful operations are reported with the names of a query's progress."""
     assert BatchInfoView(STARTED).stateOperators() == ()
     [state] = BatchInfoView(DONE).stateOperators()
     assert (state.operatorName(), state.numShufflePartitions()) == ("mapWithState at a.py:1", 2)

@@ -35,6 +35,7 @@ def test_records_are_read_as_they_were_produced(kafka: KafkaCluster) -> None:
     assert (last.partition, last.key, last.value) == (0, None, b"v2")
 
 
+@pytest.mark.deep
 def test_aborted_records_are_not_read(kafka: KafkaCluster) -> None:
     """Who reads what is committed sees no aborted record, and ends before an open transaction."""
     topic = kafka.create_topic()
@@ -72,6 +73,7 @@ def test_topics_grow_and_go(kafka: KafkaCluster) -> None:
     assert kafka.end_offsets(topic) == {0: 0}
 
 
+@pytest.mark.deep
 def test_restarts_keep_what_there_was(kafka_broker: KafkaBroker) -> None:
     """Port and records are the same after a stop, after a kill, and after a pause."""
     broker = kafka_broker
@@ -103,6 +105,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("kafka")  # skips without parts
 def test_it_ends_with_its_user(tmp_path: Path) -> None:
     """A broker does not outlive the process that started it, also where that one is killed."""

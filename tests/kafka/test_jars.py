@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka_jars import class_path, java
+from tests.support.maven_jars import KAFKA, class_path, java
 
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(pytest.skip.Exception, match="apt install openjdk-17-jre-headless"):
         java()
     with pytest.raises(pytest.skip.Exception, match="apt install maven"):
-        class_path("broker")
+        class_path(KAFKA, "broker")
 
 
 def test_a_fetch_that_failed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,5 +29,5 @@ def test_a_fetch_that_failed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for _ in range(2):
         with pytest.raises(pytest.skip.Exception, match="said: no repository"):
-            class_path("broker")
+            class_path(KAFKA, "broker")
     assert not [path for path in (tmp_path / "dstreams-tests").iterdir() if path.is_dir()]

@@ -1,8 +1,9 @@
 """A program that is killed: every kind of state over numbered rows, and a ledger of its outputs.
 
-    python application.py DIRECTORY VERSION BATCHES [CHECKPOINT]
+    python application.py DIRECTORY VERSION BATCHES [CHECKPOINT [FILES]]
 
-The checkpoint is DIRECTORY/checkpoint unless a path or URL is given.
+The checkpoint is DIRECTORY/checkpoint unless a path or URL is given. Directories whose names begin
+with the path or URL of FILES get the values of each batch.
 Version 1 is taken up as it was. Version 2 is restored into new code: the sum of the values became
 twice their sum, the state has other partitions, and a count of the rows was added.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import add, sub
 from pathlib import Path
@@ -20,12 +21,22 @@ from typing import Any
 
 from pyspark import RDD
 
-from dstreams import State, StateSpec, StreamingContext, tuned_context
+from dstreams import (
+    State,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    StateSpec,
+    StreamingContext,
+    TimerValues,
+    tuned_context,
+)
+from tests.support.jvms import OF_SPARK
 
 ROWS = 20
 KEYS = 5
 WINDOW = 5
 INTERVAL = 2
+OUTPUTS = ("sums", "window", "counts", "kept")
 
 
 def key_of(row: tuple[Any, int]) -> tuple[int, int]:
@@ -41,6 +52,29 @@ def count(key: int, value: int | None, state: State[int]) -> tuple[int, int]:
     return key, state.get
 
 
+class Collect(StatefulProcessor):
+    """Keeps the number of values, the values, and how many of them leave each remainder by 3."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.number = handle.getValueState("number", "number long")
+        self.values = handle.getListState("values", "value long")
+        self.remainders = handle.getMapState("remainders", "remainder long", "number long")
+
+    def handleInputRows(
+        self, key: tuple[int], rows: Iterator[int], timerValues: TimerValues
+    ) -> Iterator[tuple[int, ...]]:
+        for value in rows:
+            (number,) = self.number.get() or (0,)
+            self.number.update((number + 1,))
+            self.values.appendValue((value,))
+            (times,) = self.remainders.getValue((value % 3,)) or (0,)
+            self.remainders.updateValue((value % 3,), (times + 1,))
+        (number,) = self.number.get() or (0,)
+        listed = [value for (value,) in self.values.get()]
+        times_of = {remainder: times for (remainder,), (times,) in self.remainders.iterator()}
+        yield (*key, number, len(listed), sum(listed), *(times_of.get(n, 0) for n in range(3)))
+
+
 def enter(directory: str, name: str, batch_id: int, rdd: RDD[Any]) -> None:
     """Write what an output saw into the ledger, durably."""
     line = {"output": name, "batch": batch_id, "rows": sorted(rdd.collect())}
@@ -54,15 +88,17 @@ def write_line(directory: str, line: object) -> None:
         os.fsync(ledger.fileno())
 
 
-def define(directory: str, version: int, checkpoint: str) -> StreamingContext:
+def define(directory: str, version: int, checkpoint: str, files: str = "") -> StreamingContext:
     conf = {
         "spark.default.parallelism": "2",
         "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": OF_SPARK,
     }
     ssc = StreamingContext(tuned_context("killed", "local[2,4]", conf), 1)
     ssc.checkpoint(checkpoint)
     define_streams(ssc, directory, version)
+    if files:
+        ssc.rateStream(ROWS, uid="lines").map(lambda row: row[1]).saveAsTextFiles(files)
     return ssc
 
 
@@ -74,7 +110,13 @@ def define_streams(ssc: StreamingContext, directory: str, version: int) -> None:
         add, sub, WINDOW, numPartitions=partitions, uid="window"
     ).checkpoint(3)
     counts = pairs.mapWithState(StateSpec.function(count).numPartitions(partitions), uid="counts")
-    outputs = {"sums": sums.checkpoint(INTERVAL), "window": window, "counts": counts}
+    kept = pairs.transformWithState(Collect(), numPartitions=partitions, uid="kept")
+    outputs = {
+        "sums": sums.checkpoint(INTERVAL),
+        "window": window,
+        "counts": counts,
+        "kept": kept,
+    }
     if version == 2:
         ones = pairs.mapValues(bool).mapValues(lambda _: 1)
         outputs["added"] = ones.updateStateByKey(partial(total, 1), uid="added")
@@ -91,8 +133,8 @@ def with_id(func: Callable[[int, RDD[Any]], None]) -> Callable[..., None]:
 
 def main() -> None:
     directory, version, batches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    checkpoint = sys.argv[4] if len(sys.argv) > 4 else f"{directory}/checkpoint"
-    setup = partial(define, directory, version, checkpoint)
+    checkpoint, *files = sys.argv[4:] or [f"{directory}/checkpoint"]
+    setup = partial(define, directory, version, checkpoint, *files)
     if version == 1:
         ssc = StreamingContext.getOrCreate(checkpoint, setup)
     else:

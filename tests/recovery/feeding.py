@@ -12,7 +12,7 @@ from pyspark import RDD, SparkContext
 from dstreams import Receiver, Settings, StreamingContext, StreamLifecycleError
 from tests.recovery.application import enter, total, with_id
 
-_WAIT_S = 60
+_WAIT_S = 180
 
 _blocks: queue.Queue[tuple[list[Any], threading.Event]] = queue.Queue()
 

@@ -17,6 +17,7 @@ from dstreams import StreamingContext, tuned_context
 from dstreams.kinesis import InitialPositionInStream, KinesisUtils
 from tests.recovery.application import enter, total, with_id
 from tests.recovery.feeding import parity
+from tests.support.jvms import OF_SPARK
 
 REGION = "us-east-1"
 KEY_ID, KEY = "AKIAOFTHEFIRSTRUN", "secret-of-the-first-run"
@@ -25,7 +26,7 @@ KEY_ID, KEY = "AKIAOFTHEFIRSTRUN", "secret-of-the-first-run"
 def define(directory: str, url: str, stream: str) -> StreamingContext:
     """The numbers of a stream, and their sums by parity."""
     conf = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": OF_SPARK,
         "spark.ui.enabled": "false",
     }
     ssc = StreamingContext(tuned_context("kinesis", "local[2,4]", conf), 1)

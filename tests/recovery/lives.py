@@ -17,7 +17,7 @@ from checkpoint import RecoveryPlan, open_files, open_stream, read_plan, stream_
 from tests.recovery import application as app
 
 ROOT = Path(__file__).parents[2]
-_LIFE_S = 150
+_LIFE_S = 300
 
 Rows = list[list[Any]]
 
@@ -77,6 +77,11 @@ def last_id(directory: Path) -> int:
     return -1 if last is None else last.batch_id
 
 
+def last_begun_id(directory: Path) -> int:
+    """Number of the last batch that has a begin record, -1 for none."""
+    return max([last_id(directory), *(begun.batch_id for begun in plan_of(directory).in_flight)])
+
+
 def entries(directory: Path) -> list[Entry]:
     lines = (directory / "ledger").read_text(encoding="utf-8").splitlines()
     found = map(json.loads, lines)
@@ -97,12 +102,24 @@ def sums(batches: Iterable[int]) -> Rows:
     return [[key, by_key[key]] for key in sorted(by_key)]
 
 
+def kept(batch_id: int) -> Rows:
+    """What the processor has of each key: numbers and sum of values, numbers by remainder by 3."""
+    rows: Rows = []
+    for key in range(app.KEYS):
+        all_values = range(key, (batch_id + 1) * app.ROWS, app.KEYS)
+        by_remainder = [sum(value % 3 == n for value in all_values) for n in range(3)]
+        rows.append([key, len(all_values), len(all_values), sum(all_values), *by_remainder])
+    return rows
+
+
 def expected(output: str, batch_id: int) -> Rows:
     """What an output of version 1 must see, from the input alone."""
     if output == "sums":
         return sums(range(batch_id + 1))
     if output == "window":
         return sums(range(max(0, batch_id - app.WINDOW + 1), batch_id + 1))
+    if output == "kept":
+        return kept(batch_id)
     each = app.ROWS // app.KEYS
     numbers = range(each * batch_id + 1, each * (batch_id + 1) + 1)
     return [[key, number] for key in range(app.KEYS) for number in numbers]

@@ -15,6 +15,7 @@ from typing import Any
 from dstreams import GroupState, tuned_context
 from dstreams.structured import StreamSession
 from tests.recovery.application import KEYS, enter
+from tests.support.jvms import OF_SPARK
 
 
 def key_of(line: str) -> int:
@@ -35,7 +36,7 @@ def main() -> None:
     conf = {
         "spark.default.parallelism": "2",
         "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": OF_SPARK,
     }
     session = StreamSession(tuned_context("query", "local[2,4]", conf))
     lines = session.readStream.text(f"{directory}/inputs", maxFilesPerTrigger=1)

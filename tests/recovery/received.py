@@ -12,12 +12,13 @@ from functools import partial
 
 from dstreams import StreamingContext, tuned_context
 from tests.recovery.feeding import define, feed, late
+from tests.support.jvms import OF_SPARK
 
 
 def main() -> None:
     directory, batches = sys.argv[1], int(sys.argv[2])
     conf = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": OF_SPARK,
         "spark.ui.enabled": "false",
     }
     spark = tuned_context("received", "local[2,4]", conf)

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from checkpoint import CheckpointError
 from dstreams import BatchFailedError, StreamingContext
 from dstreams.common import faults
-from tests.recovery.application import define_streams
+from tests.recovery.application import OUTPUTS, define_streams
 from tests.recovery.lives import Rows, entries, expected, last_id
 from tests.support.full_disk import SmallDisk, small_disk
 
@@ -38,7 +38,6 @@ STEPS = (
 )
 USUAL = {("full", "commit.start")}
 REMEDIES = {"full": "free space", "read-only": "mount that file system writable"}
-OUTPUTS = ("sums", "window", "counts")
 
 
 @pytest.fixture
@@ -79,6 +78,7 @@ def lines(directory: Path) -> list[Rows]:
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("fault", "step"),
     [

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.recovery.application import OUTPUTS
 from tests.recovery.lives import entries, expected, last_id, live
 
 pytestmark = pytest.mark.spark
@@ -32,6 +33,7 @@ OTHERS = (
 )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "steps",
     [
@@ -61,11 +63,7 @@ def test_a_driver_that_is_killed_at_each_step(tmp_path: Path, steps: tuple[str, 
     live(tmp_path, 2)
     seen = Counter((entry.output, entry.batch_id) for entry in entries(tmp_path))
     last = last_id(tmp_path)
-    assert seen.keys() == {
-        (output, batch_id)
-        for output in ("sums", "window", "counts")
-        for batch_id in range(last + 1)
-    }
+    assert seen.keys() == {(output, batch_id) for output in OUTPUTS for batch_id in range(last + 1)}
     for (_, batch_id), times in seen.items():
         assert times <= 1 + kills[batch_id]
     for entry in entries(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.lives import Rows, entries, last_id, run_program
+from tests.recovery.lives import Rows, entries, last_begun_id, run_program
 from tests.support.kinesis_server import KinesisServer, running_kinesis
 
 pytestmark = pytest.mark.spark
@@ -23,6 +23,7 @@ def kinesis() -> Iterator[KinesisServer]:
         yield server
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "steps",
     [
@@ -38,16 +39,16 @@ def test_each_record_counts_once(
         monkeypatch.setenv(name, "of-the-environment")
     stream = kinesis.create(shards=2)
     records = 0
-    done = -1
+    begun = -1
     for number, step in enumerate((*steps, "")):
         kinesis.put(stream, range(records, records + EACH))
         reshard(kinesis, stream, number)
         kinesis.put(stream, range(records + EACH, records + 2 * EACH))
         records += 2 * EACH
-        at = step if step.startswith("rec.") or not step else f"{step}@{done + 4}"
+        at = step if step.startswith("rec.") or not step else f"{step}@{begun + 4}"
         seen = records + bool(step)  # it goes on until it is killed
         run_program("kinesis_sums", tmp_path, kinesis.url, stream, str(seen), kill_at=at)
-        done = last_id(tmp_path)
+        begun = last_begun_id(tmp_path)
     rows: dict[tuple[str, int], Rows] = {}
     for entry in entries(tmp_path):
         assert rows.setdefault((entry.output, entry.batch_id), entry.rows) == entry.rows

@@ -23,8 +23,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint import CheckpointError, open_files, read_plan
-from checkpoint.cli.common import Problem
+from checkpoint import CheckpointError, CorruptCheckpointError, open_files, read_plan
 from checkpoint.cli.verify import verify_stream
 from dstreams import Settings, StateSpec, StreamingContext
 from dstreams.errors import StreamError
@@ -119,7 +118,7 @@ class Checkpoint:
 REMEDIES = ("restore", "go back", "rewind", "begin")
 
 
-def is_near(problem: Problem, path: Path) -> bool:
+def is_near(problem: CorruptCheckpointError, path: Path) -> bool:
     """Whether a problem is that of a file, or of the directory that it is in.
 
     Without its takeover an epoch does not count, and without a pack the values in it are missing.
@@ -293,6 +292,7 @@ def kind_of(name: Path) -> str:
     return f"{name.parts[0]} {name.suffix}"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("which", ["stream", "query"])
 def test_each_lost_file_is_missed(
     which: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -60,6 +60,7 @@ def sums_of(numbers: list[int]) -> Rows:
     return [[key, sum(n for n in numbers if n % 2 == key)] for key in (0, 1)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "step",
     [pytest.param(step, marks=[] if step == "out.done" else pytest.mark.slow) for step in STEPS],
@@ -104,6 +105,7 @@ def rewind_as_far_as_possible(directory: Path) -> int:
     return oldest.batch_id
 
 
+@pytest.mark.deep
 def test_what_rewind_cannot_go_back_to(
     sc: SparkContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

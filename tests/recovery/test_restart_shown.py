@@ -44,6 +44,7 @@ print("the end")
 """
 
 
+@pytest.mark.deep
 def test_a_restart_on_a_terminal(tmp_path: Path) -> None:
     """The bar follows it to the batches that run again; the lines of the program stay whole."""
     app = tmp_path / "app.py"

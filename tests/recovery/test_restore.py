@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from operator import add, sub
 from pathlib import Path
@@ -19,6 +22,7 @@ from dstreams import (
     RestartError,
     Settings,
     SourceError,
+    State,
     StateSpec,
     StreamingContext,
     StreamingContextState,
@@ -110,6 +114,7 @@ def grown(pairs: DStream[Any]) -> None:
     watch(pairs.mapWithState(StateSpec.function(count), uid="more"), "more")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("define", [same, moved])
 def test_state_goes_on(sc: SparkContext, left_behind: Path, define: Define) -> None:
     """Wherever its keys are placed now, and in a further restart."""
@@ -126,6 +131,7 @@ def snapshots(partitions: int, pairs: DStream[Any]) -> None:
     watch(pairs.mapWithState(spec, uid="counts").stateSnapshots(), "states")
 
 
+@pytest.mark.deep
 def test_moved_state_is_there_when_it_was_moved_long_ago(sc: SparkContext, tmp_path: Path) -> None:
     """Also on another host, which has no copies: what the versions since are built on is kept."""
     seen.clear()
@@ -153,6 +159,7 @@ def over_states(partitions: int, pairs: DStream[Any]) -> None:
     watch(pairs.mapWithState(spec, uid="counts").window(3), "counts")
 
 
+@pytest.mark.deep
 def test_windows_over_state_that_is_placed_otherwise(sc: SparkContext, tmp_path: Path) -> None:
     """They still have what they had, and so they have in a further restart."""
     seen.clear()
@@ -184,6 +191,7 @@ def reduced(window: int, slide: int, pairs: DStream[Any]) -> None:
     watch(pairs.reduceByKeyAndWindow(add, sub, window, slide, uid="window"), "window")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("window", "slide", "message"),
     [
@@ -207,6 +215,7 @@ def test_a_window_that_has_changed(
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
 
 
+@pytest.mark.deep
 def test_what_is_added_begins_empty(sc: SparkContext, left_behind: Path) -> None:
     """Windows too: they hold what came since they are there."""
     ssc = StreamingContext.restore(str(left_behind), setup(sc, left_behind, grown))
@@ -224,6 +233,7 @@ def added(pairs: DStream[Any]) -> None:
     watch(pairs.reduceByKeyAndWindow(add, sub, 5, uid="window"), "window")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("is_restored", [True, False])
 def test_what_is_added_stays_so_before_its_first_copy(
     sc: SparkContext, left_behind: Path, is_restored: bool
@@ -242,6 +252,7 @@ def test_what_is_added_stays_so_before_its_first_copy(
     assert values["sums"] == values["counts"] == [("a", n) for n in (10, 15, 21)]
 
 
+@pytest.mark.deep
 def test_what_was_removed_and_is_added_again_begins_empty(
     sc: SparkContext, left_behind: Path
 ) -> None:
@@ -284,6 +295,7 @@ def test_a_window_in_front_of_another(sc: SparkContext, tmp_path: Path) -> None:
     assert values["short"][-1] == [4, 5]
 
 
+@pytest.mark.deep
 def test_an_inverse_that_is_added(sc: SparkContext, tmp_path: Path) -> None:
     """The window keeps what it had, made again of what it has read."""
 
@@ -339,6 +351,7 @@ def test_an_input_that_is_added_while_a_batch_is_in_flight(
     assert values == {"old": [[("a", 1)], [("a", 3)], [("a", 6)]], "new": [[], [("a", 1)]]}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("start", ["restore", "getOrCreate"])
 def test_a_directory_that_is_added_while_a_batch_is_in_flight(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
@@ -429,6 +442,7 @@ REFUSALS: dict[str, tuple[Define, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_does_not_fit_is_refused(sc: SparkContext, left_behind: Path, case: str) -> None:
     """By name, and nothing is touched; a dry run says the same and raises nothing."""
@@ -442,6 +456,7 @@ def test_what_does_not_fit_is_refused(sc: SparkContext, left_behind: Path, case:
     assert {path: path.read_bytes() for path in left_behind.rglob("*") if path.is_file()} == files
 
 
+@pytest.mark.deep
 def test_what_may_be_removed(sc: SparkContext, left_behind: Path) -> None:
     """Its state is left behind; the others go on."""
     make = setup(sc, left_behind, removed)
@@ -470,6 +485,7 @@ def renamed(pairs: DStream[Any]) -> None:
     watch(pairs.map(_same), "pairs")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("is_renamed", [True, False], ids=["renamed", "removed"])
 def test_what_was_removed_is_not_missed_long_after(
     sc: SparkContext, tmp_path: Path, is_renamed: bool
@@ -498,6 +514,53 @@ def test_what_was_removed_is_not_missed_long_after(
     assert {rows[0] for name, rows in seen if name == "kept"} == {("a", 36)}
 
 
+def test_a_class_that_has_changed(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class without a stored field is refused before anything runs, or migrates."""
+
+    def define(*names: str, **more: Any) -> Any:
+        members = {"__annotations__": dict.fromkeys(names, int), "__module__": "__main__", **more}
+        made = dataclass(type("Total", (), members))
+        monkeypatch.setattr(sys.modules["__main__"], "Total", made, raising=False)
+        return made
+
+    def make_for(kind: Any) -> Callable[[], StreamingContext]:
+        def keep(key: str, value: int, state: State[Any]) -> tuple[str, int]:
+            before = 0 if state.getOption is None else next(iter(vars(state.get).values()))
+            state.update(kind(before + value))
+            return key, before + value
+
+        spec = StateSpec.function(keep)
+        return setup(sc, tmp_path, lambda pairs: watch(pairs.mapWithState(spec, uid="t"), "t"))
+
+    def restored(kind: Any) -> StreamingContext:
+        return StreamingContext.restore(str(tmp_path), make_for(kind))
+
+    def run(ssc: StreamingContext) -> list[Any]:
+        try:
+            ssc.step()
+        finally:
+            ssc.stop(stopSparkContext=False)
+        return seen[-1][1]
+
+    assert run(restored(define("count"))) == [("a", 1), ("b", 1)]
+    changed = define("total")
+    problem = (
+        r"the state of 't': a stored dataclass __main__\.Total has the fields count, but the field "
+        "'count' is gone, the field 'total' is new and has no default: it has total now"
+    )
+    report = StreamingContext.restore(str(tmp_path), make_for(changed), dryRun=True)
+    assert re.search(problem, "".join(report.refusals))
+    with pytest.raises(RestartError, match=problem):
+        run(restored(changed))
+
+    def migrate(kind: Any, old: Any) -> Any:
+        return kind(10 * old["count"])
+
+    assert run(restored(define("total", migrate=classmethod(migrate)))) == [("a", 12), ("b", 11)]
+
+
 def kept_alone(pairs: DStream[Any]) -> None:
     watch(pairs.updateStateByKey(total, 2, uid="kept").checkpoint(3), "kept")
 
@@ -506,6 +569,7 @@ def never() -> StreamingContext:
     raise AssertionError("the set-up function must not be called")
 
 
+@pytest.mark.deep
 def test_a_start_that_fails_changes_nothing(sc: SparkContext, left_behind: Path) -> None:
     """The code of before takes its state up again, also that which the new one let be removed."""
 
@@ -550,6 +614,7 @@ def test_nothing_to_restore(sc: SparkContext, tmp_path: Path) -> None:
     assert len(list((tmp_path / "new").glob("stream-*"))) == 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("ends", ["dry run", "refused", "restored"])
 def test_a_spark_context_of_the_setup_stays_only_where_it_is_needed(
     sc: SparkContext, left_behind: Path, monkeypatch: pytest.MonkeyPatch, ends: str

@@ -19,12 +19,12 @@ from pyspark import SparkContext
 
 from checkpoint.cli.main import main
 from dstreams import StreamingContext
+from tests.recovery.application import OUTPUTS
 from tests.recovery.lives import ROOT, command_of, entries, environment_of, expected
 
 pytestmark = pytest.mark.spark
 
-OUTPUTS = ("sums", "window", "counts")
-_END_S = 120
+_END_S = 300
 
 
 @contextmanager
@@ -51,6 +51,7 @@ def never() -> StreamingContext:
     raise AssertionError("the set-up function must not be called")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("step", "ran_twice"),
     [

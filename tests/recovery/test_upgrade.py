@@ -11,6 +11,7 @@ from tests.recovery.lives import entries, expected, last_id, live, plan_of, sums
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.deep
 def test_new_code_goes_on_with_the_state_of_old_code(tmp_path: Path) -> None:
     """A changed function, an added operator, other partitions; the batch in flight included."""
     live(tmp_path, 9, kill_at="out.done@4")
@@ -22,7 +23,7 @@ def test_new_code_goes_on_with_the_state_of_old_code(tmp_path: Path) -> None:
     assert sorted({batch_id for _, batch_id in after}) == [4, 5, 6]
     old = dict(sums(range(4)))
     for batch_id in (4, 5, 6):
-        for output in ("window", "counts"):
+        for output in ("window", "counts", "kept"):
             assert after[output, batch_id] == expected(output, batch_id)
         # Twice the values from batch 4 on, on top of what version 1 had.
         new = dict(sums(range(4, batch_id + 1)))

@@ -102,6 +102,10 @@ class FaultyFiles(OneFault):
     def url(self) -> str:
         return self._inner.url
 
+    @property
+    def at_once(self) -> int:
+        return 1  # operations are counted one after another
+
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         return self.call(
             f"create {name}",

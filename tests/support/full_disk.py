@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-_SIZE_MB = 32
 _CHUNK = bytes(1 << 16)
 
 
@@ -49,13 +48,13 @@ class SmallDisk:
 
 
 @contextmanager
-def small_disk(path: Path) -> Iterator[SmallDisk]:
+def small_disk(path: Path, size_mb: int = 32) -> Iterator[SmallDisk]:
     """Mount one at *path*; skips the test where nobody may mount."""
     if shutil.which("mount") is None:
         pytest.skip("there is no mount on this machine")
     path.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={_SIZE_MB}m", "small-disk", str(path)],
+        ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "small-disk", str(path)],
         capture_output=True,
         text=True,
         check=False,

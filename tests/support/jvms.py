@@ -13,10 +13,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
-from tests.support.temporary import PREFIX
+PREFIX = "dstreams-tests-"
+"""Of the name of the directory that the temporary files of a run are in."""
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """No second compiler and one collector: half the processor time until the first job has run."""
@@ -43,7 +46,10 @@ def _options() -> str:
     return f"{SHORT_LIVED} -XX:SharedArchiveFile={own / _ARCHIVE} -Xlog:cds*=off"
 
 
-ENVIRONMENT = {"SPARK_SUBMIT_OPTS": _options(), "SPARK_LAUNCHER_OPTS": SHORT_LIVED}
+OF_SPARK = _options()
+"""For drivers, executors, masters and workers."""
+
+ENVIRONMENT = {"SPARK_SUBMIT_OPTS": OF_SPARK, "SPARK_LAUNCHER_OPTS": SHORT_LIVED}
 """For programs that start Spark on their own; what they set for their JVM comes after it."""
 
 

@@ -25,13 +25,12 @@ from typing import IO
 
 import psutil
 
-from tests.support.jvms import SHORT_LIVED
+from tests.support.jvms import PREFIX, SHORT_LIVED
 from tests.support.kafka_cluster import KafkaCluster
-from tests.support.kafka_jars import class_path, java
-from tests.support.temporary import PREFIX
+from tests.support.maven_jars import KAFKA, class_path, java
 from tests.support.waiting import wait_for
 
-_UP_S, _DOWN_S = 60, 20
+_UP_S, _DOWN_S = 180, 60
 _TRIES = 3
 
 # A port for the time of the broker, also between its runs: below those that the system gives to
@@ -113,7 +112,7 @@ class KafkaBroker(KafkaCluster):
         self.directory = directory
         self._own_settings = dict(settings or {})
         self._listeners = ("PLAINTEXT", *listeners)
-        self._java = [java(), *java_options.split(), "-cp", class_path("broker")]
+        self._java = [java(), *java_options.split(), "-cp", class_path(KAFKA, "broker")]
         self._java.append(f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}")
         self._users = _Users(directory / "users")
         self._process: psutil.Process | None = None

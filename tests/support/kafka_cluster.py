@@ -23,6 +23,7 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -33,7 +34,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 _T = TypeVar("_T")
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 _NUMBERS = itertools.count(1)
 
 _NOT_YET = {
@@ -201,7 +202,10 @@ class KafkaCluster:
         partition: int | None = None,
     ) -> None:
         """Produce records in a transaction, and commit it."""
-        with self.transaction(topic, records, partition) as producer:
+        with (
+            self._with_markers(topic),
+            self.transaction(topic, records, partition) as producer,
+        ):
             producer.commit_transaction(_TIMEOUT_S)
 
     def produce_aborted(
@@ -211,8 +215,24 @@ class KafkaCluster:
         partition: int | None = None,
     ) -> None:
         """Produce records in a transaction, and abort it."""
-        with self.transaction(topic, records, partition):
+        with self._with_markers(topic), self.transaction(topic, records, partition):
             pass
+
+    @contextmanager
+    def _with_markers(self, topic: str) -> Iterator[None]:
+        """Wait at the end for the marker that follows a transaction, unless another one is open.
+
+        Brokers write it after their answer, perhaps behind records that follow.
+        """
+
+        def are_written() -> bool:
+            stable = self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+            return stable == self.end_offsets(topic)
+
+        waits = are_written()
+        yield
+        if waits:
+            wait_for(are_written)
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Found]:
         """Return the records of a topic, by partition and offset, up to its end of now.
@@ -249,11 +269,18 @@ class KafkaCluster:
         """Return the offset after the last record of each partition, committed or not."""
         return self._offsets(topic, OffsetSpec.latest())
 
-    def _offsets(self, topic: str, which: OffsetSpec) -> dict[int, int]:
+    def _offsets(
+        self,
+        topic: str,
+        which: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[int, int]:
         asked = {TopicPartition(topic, part): which for part in self.partitions(topic)}
 
         def ask() -> dict[int, int]:
-            found = self.admin.list_offsets(asked, request_timeout=_TIMEOUT_S)
+            found = self.admin.list_offsets(
+                asked, isolation_level=isolation, request_timeout=_TIMEOUT_S
+            )
             return {place.partition: future.result().offset for place, future in found.items()}
 
         return _answered(ask)

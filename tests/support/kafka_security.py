@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 from tests.support.kafka_broker import KafkaBroker
 
 USER, PASSWORD = "alice", "correct horse"
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

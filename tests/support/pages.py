@@ -13,7 +13,7 @@ from dstreams.common.clock import SystemClock
 from dstreams.monitoring.events import BatchCompleted, BatchInfo, InputInfo
 from dstreams.monitoring.monitor import Monitor, RunInfo
 from dstreams.monitoring.registry import StreamRegistry
-from dstreams.monitoring.state_jobs import StateAccess
+from dstreams.monitoring.state_queries import StateQueries
 from dstreams.monitoring.status import GraphNode
 from dstreams.monitoring.web.documents import ApplicationFacts
 from dstreams.monitoring.web.server import Address, PageServer
@@ -54,7 +54,7 @@ def batch(number: int, **changes: Any) -> BatchInfo:
 def make_monitor(
     registry: StreamRegistry,
     run_id: str = "run-1",
-    states: StateAccess | None = None,
+    states: StateQueries | None = None,
     retained: int = 1000,
 ) -> Monitor:
     """Return the monitor of a stream that runs."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 
 
 def _programs() -> Path | None:

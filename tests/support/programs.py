@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 class Program:
@@ -32,6 +32,10 @@ class Program:
     def _read(self) -> None:
         assert self.process.stdout is not None
         self.lines.extend(line.rstrip("\n") for line in self.process.stdout)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
 
     def has_printed(self, *batch: str) -> bool:
         """Whether the records of some batch are these, in any order."""
@@ -65,10 +69,13 @@ class Program:
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[Program]:
-    """Run Python with *arguments* in a session of its own; end it with the block."""
+def running(*arguments: str, prefix: tuple[str, ...] = ()) -> Iterator[Program]:
+    """Run Python with *arguments* in a session of its own; end it with the block.
+
+    *prefix* is a command that runs it.
+    """
     with subprocess.Popen(
-        [sys.executable, *arguments],
+        [*prefix, sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

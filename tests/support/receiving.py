@@ -14,7 +14,7 @@ from dstreams.monitoring.events import (
     ReceiverStarted,
     ReceiverStopped,
 )
-from dstreams.sources.pickled_block import ReceivedBlock, decode_records
+from dstreams.sources.received_blocks import ReceivedBlock, decode_records
 from dstreams.sources.receiver import Receiver, ReceiverSupervisor
 from dstreams.testing import ManualClock
 from tests.support.surroundings import Surroundings

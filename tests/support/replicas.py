@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from checkpoint.state_store import LmdbBackend, environments, maintenance
-from checkpoint.state_store.replica_directory import boot_id
+from checkpoint.state_store import LmdbBackend, maintenance, replica_files
+from checkpoint.state_store.replica_files import boot_id
 
 
 def close_unused() -> None:
     """Close all environments of this process that nobody has now."""
-    table = environments._table
+    table = replica_files._table
     with table.lock:
         for path in [path for path, other in table.open.items() if not other.users]:
             table.open.pop(path).env.close()

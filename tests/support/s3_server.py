@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 
 _BUCKET = "checkpoints"
 _ADDRESS = re.compile(r"Running on http://(127\.0\.0\.1:\d+)")
-_UP_S, _DOWN_S = 60, 20
+_UP_S, _DOWN_S = 180, 60
 
 _names = itertools.count(1)
 
@@ -54,8 +54,8 @@ class S3Server:
 
 @contextmanager
 def running_s3(directory: Path) -> Iterator[S3Server]:
-    """Start a server with one bucket, which logs into *directory*; skip without moto or s3fs."""
-    pytest.importorskip("s3fs")
+    """Start a server with one bucket, which logs into *directory*; skip without moto or obstore."""
+    pytest.importorskip("obstore", reason="install obstore")
     pytest.importorskip("moto.server", reason="install moto[server]")
     log = directory / "s3.log"
     with log.open("wb") as output:

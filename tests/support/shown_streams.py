@@ -1,8 +1,8 @@
-"""Streams and queries that a page can show, made without Spark: a test says what happens."""
+"""Streams and queries for the page, without Spark: a test drives them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from dstreams.monitoring.events import (
 )
 from dstreams.monitoring.monitor import Monitor, RunInfo
 from dstreams.monitoring.registry import StreamRegistry
-from dstreams.monitoring.state_jobs import KeySize, StateOfKey
+from dstreams.monitoring.state_queries import KeySize, StateOfKey
 from dstreams.monitoring.status import (
     CheckpointStatus,
     GraphNode,
@@ -48,10 +48,10 @@ GRAPH = (
 
 @dataclass(frozen=True)
 class Shown:
-    """What is shown of a stream beside its batches.
+    """The facts shown of a stream in addition to its batches.
 
     Args:
-        name: for people.
+        name: a readable name.
         kind: ``stream`` or ``query``.
         graph: its steps.
         partition_keys: how many keys each partition of its state has.
@@ -66,7 +66,7 @@ class Shown:
 
 
 class ShownStream(Monitor):
-    """A monitor that says of state and checkpoint what a test wants."""
+    """A monitor with the state and checkpoint of a test."""
 
     def __init__(self, registry: StreamRegistry, shown: Shown | None = None, run: int = 1) -> None:
         self.shown = shown or Shown()
@@ -76,6 +76,7 @@ class ShownStream(Monitor):
             self.shown.kind, self.shown.name, batch_ms, self._now, 1000, registry.changed
         )
         self.next_id = 0
+        self.lag_of: Callable[[int], int] = lambda number: 40 + number
         self.started(
             RunInfo(
                 f"id of {self.shown.name}",
@@ -87,7 +88,7 @@ class ShownStream(Monitor):
         )
         registry.add(self)
 
-    # What is told -------------------------------------------------------------------------------
+    # Events -------------------------------------------------------------------------------
 
     def run(self, count: int = 1, failure: str | None = None, **changes: Any) -> None:
         """Run some batches of which the newest ends now."""
@@ -98,7 +99,7 @@ class ShownStream(Monitor):
             self.next_id += 1
 
     def begin(self, waiting: int = 0) -> None:
-        """Begin a batch that does not end, with others waiting behind it."""
+        """Begin a batch that does not end, with others waiting for it."""
         now_ms = self._now.now_ms()
         for ahead in range(waiting + 1):
             info = self._batch(self.next_id + ahead, now_ms + ahead * 1000, None)
@@ -125,7 +126,7 @@ class ShownStream(Monitor):
             "orders",
             records,
             f"{records} records",
-            {"lag": {"orders-0": 40 + number}},
+            {"lag": {"orders-0": self.lag_of(number)}},
             OffsetProgress(*ends, ends[1], {}),
         )
         outputs = [
@@ -162,7 +163,7 @@ class ShownStream(Monitor):
             mark_ms,
         )
 
-    # What is asked ------------------------------------------------------------------------------
+    # Queries ------------------------------------------------------------------------------
 
     def status(self) -> StreamStatus:
         status = super().status()

@@ -40,6 +40,10 @@ class SimulatedDisk:
         return "file:///simulated"
 
     @property
+    def at_once(self) -> int:
+        return 1
+
+    @property
     def has_crashed(self) -> bool:
         """Whether the step to die at was reached."""
         return 0 < self._crash_at <= len(self.steps)

@@ -14,7 +14,6 @@ from dstreams.monitoring.events import (
     ReceiverInfo,
     StateOperatorInfo,
 )
-from dstreams.monitoring.history import Totals
 from dstreams.monitoring.status import (
     CheckpointStatus,
     DiskSpace,
@@ -23,6 +22,7 @@ from dstreams.monitoring.status import (
     RunningBatch,
     StateStatus,
     StreamStatus,
+    Totals,
 )
 
 SAVE = "foreachRDD at app.py:20"

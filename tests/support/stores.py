@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 from checkpoint import CommitLog, CommitRecord, Files, StoreCommit
-from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
+from checkpoint.log.batch_records import EMPTY, PartitionCommit, StoreId, VersionId
 from checkpoint.state_store.backend import Changes, RawVersion, StateBackend, pairs_checksum
 from checkpoint.state_store.store_files import (
     list_snapshots,

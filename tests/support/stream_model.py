@@ -32,14 +32,14 @@ from checkpoint import (
     write_state_file,
 )
 from checkpoint.log.lineage import read_lineage
-from checkpoint.log.record_retention import (
+from checkpoint.log.recovery import NewestSnapshot
+from checkpoint.state_store.retention import (
     LISTED_PREFIXES,
     RetentionPlan,
     apply_retention,
     plan_leftovers,
     plan_retention,
 )
-from checkpoint.log.recovery import NewestSnapshot
 
 STREAM = "stream-0-00000001"
 BATCH_MS = 1000
@@ -68,6 +68,11 @@ class World:
         self.arrived += 3
         return self.arrived
 
+    def report(self, time_ms: int) -> None:
+        """Note that a driver was told that its batch is committed: once for each batch."""
+        assert time_ms not in self.committed, f"{time_ms} is reported as committed by two drivers"
+        self.committed.add(time_ms)
+
     def tell(self, time_ms: int, what: object) -> None:
         """Take what an output says of a batch."""
         self.told.setdefault(time_ms, []).append(what)
@@ -93,6 +98,7 @@ class Driver:
         snapshot = read_newest_graph(files)
         assert snapshot is not None
         self.graph = snapshot.record_id
+        self.owned.lease.check()
         self.commits = self.owned.commits
         self.begins = self.owned.begins
         plan = self.owned.plan
@@ -100,10 +106,12 @@ class Driver:
         self.state: State = {uid: [0] * PARTITIONS for uid in SNAPSHOT_EVERY}
         self._restore()
         self.read_upto = max((self._range(begun)[1] for begun in plan.begins.values()), default=0)
+        self.unreported: int | None = None
 
     def run(self, upto_ms: int) -> None:
         """Run the batches that were in flight, then new ones, up to a time."""
         for begun in self.owned.plan.in_flight:
+            self.report()
             self._run(begun)
         while self.time_ms < upto_ms:
             time_ms = self.time_ms + BATCH_MS
@@ -111,9 +119,31 @@ class Driver:
             begun = BeginRecord(
                 STREAM, time_ms // BATCH_MS - 1, time_ms, self.owned.epoch, {"numbers": numbers}
             )
-            self.begins.begin(replace(begun, graph=self.graph))
+            self.begin(replace(begun, graph=self.graph))
+            self.report()
             self._run(begun)
+        self.report()
         self.owned.lease.release()
+
+    def begin(self, begun: BeginRecord) -> None:
+        """Begin a batch; its fence check may end long before the outputs run."""
+        self.begins.begin(begun)
+        self.owned.lease.check()
+
+    def commit(self, record: CommitRecord) -> None:
+        """Commit a batch; whether that counts is known, and told, when the next one has begun."""
+        self.commits.commit(record)
+        self.unreported = record.batch_time_ms
+
+    def report(self) -> None:
+        """Tell that the last batch is committed, and clean up after it."""
+        if self.unreported is None:
+            return
+        self.owned.lease.check()
+        self.world.report(self.unreported)
+        if self.unreported // BATCH_MS % 2 == 0:
+            self._retire()
+        self.unreported = None
 
     def _restore(self) -> None:
         plan = self.owned.plan
@@ -147,9 +177,8 @@ class Driver:
         }
         # What an older driver tells after that is the same once more, or require_right finds it.
         assert time_ms not in self.known, f"the batch at {time_ms} was committed, and runs again"
-        self.owned.lease.check()
         self.world.tell(time_ms, (numbers, {uid: list(self.state[uid]) for uid in SNAPSHOT_EVERY}))
-        self.commits.commit(
+        self.commit(
             CommitRecord(
                 STREAM,
                 begun.batch_id,
@@ -161,10 +190,7 @@ class Driver:
                 {"w": time_ms},
             )
         )
-        self.world.committed.add(time_ms)
         self.time_ms, self.read_upto = time_ms, numbers[1]
-        if time_ms // BATCH_MS % 2 == 0:
-            self._retire()
 
     def _retire(self) -> None:
         try:
@@ -232,13 +258,21 @@ class PausedFiles:
         inner: the files that do the work.
         at: number of the operation, from 1, counted over all of them.
         meanwhile: what happens then.
+        at_once: as of a storage on which that many requests are worth making at a time.
     """
 
-    def __init__(self, inner: Files, at: int, meanwhile: Callable[[], None]) -> None:
+    def __init__(
+        self, inner: Files, at: int, meanwhile: Callable[[], None], at_once: int = 1
+    ) -> None:
         self.inner = inner
         self.count = 0
         self.at = at
         self.meanwhile = meanwhile
+        self._at_once = at_once
+
+    @property
+    def at_once(self) -> int:
+        return self._at_once
 
     @property
     def url(self) -> str:

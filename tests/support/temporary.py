@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-PREFIX = "dstreams-tests-"
+from tests.support.jvms import PREFIX
 
 
 def use_own_directory(config: pytest.Config) -> None:

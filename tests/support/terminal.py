@@ -22,7 +22,7 @@ pyte = pytest.importorskip("pyte", reason="pip install -e '.[dev]'")
 
 ROOT = Path(__file__).parents[2]
 LINES = 24
-LIMIT_S = 120
+LIMIT_S = 300
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 COLOURS = re.compile(r"\x1b\[[0-9;]*(?:3[0-7]|9[0-7]|38;[0-9;]+)m")

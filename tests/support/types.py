@@ -12,7 +12,7 @@ import pytest
 _MODULES = (
     "dstreams.dstream.dstream.",
     "dstreams.structured.api.dataset.",
-    "dstreams.structured.api.dataset.",
+    "dstreams.structured.named_rows.",
     "builtins.",
     "typing.",
     "pyspark.core.rdd.",

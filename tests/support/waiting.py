@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 180) -> None:
     """Return as soon as *condition* holds; fail when it does not within *seconds*."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dstreams.common.lazy_names import lazy_names
+from dstreams.common.imports import lazy_names
 
 if TYPE_CHECKING:
     from dstreams.arrow.aggregates.block_only import ApproxDistinct as ApproxDistinct
     from dstreams.arrow.aggregates.block_only import TopK as TopK
-    from dstreams.arrow.aggregates.block_only import Variance as Variance
     from dstreams.arrow.aggregates.functions import Average as Average
     from dstreams.arrow.aggregates.functions import Count as Count
     from dstreams.arrow.aggregates.functions import First as First
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
     from dstreams.arrow.aggregates.functions import Max as Max
     from dstreams.arrow.aggregates.functions import Mean as Mean
     from dstreams.arrow.aggregates.functions import Min as Min
+    from dstreams.arrow.aggregates.functions import StdDev as StdDev
     from dstreams.arrow.aggregates.functions import Sum as Sum
+    from dstreams.arrow.aggregates.functions import Variance as Variance
 
 _HOMES = {
     "ApproxDistinct": "dstreams.arrow.aggregates.block_only",
@@ -36,9 +37,10 @@ _HOMES = {
     "Max": "dstreams.arrow.aggregates.functions",
     "Mean": "dstreams.arrow.aggregates.functions",
     "Min": "dstreams.arrow.aggregates.functions",
+    "StdDev": "dstreams.arrow.aggregates.functions",
     "Sum": "dstreams.arrow.aggregates.functions",
     "TopK": "dstreams.arrow.aggregates.block_only",
-    "Variance": "dstreams.arrow.aggregates.block_only",
+    "Variance": "dstreams.arrow.aggregates.functions",
 }
 
 __all__ = list(_HOMES)

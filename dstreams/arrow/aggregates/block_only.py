@@ -1,4 +1,4 @@
-"""Aggregates of blocks only: Variance, TopK and ApproxDistinct."""
+"""Aggregates of blocks only: TopK and ApproxDistinct."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstreams.arrow.aggregates.columns import number, spread
 from dstreams.arrow.aggregates.functions import ColumnAggregate, column_name
-from dstreams.arrow.groups import Groups, list_sizes, lists_of, numpy_of, valid_rows
+from dstreams.arrow.groups import Groups, Ordered, list_sizes, lists_of, numpy_of, valid_rows
 from dstreams.arrow.key_hash import UnplaceableKeyError, flags_of, hashes_of
-from dstreams.arrow.orders import Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,46 +24,6 @@ _RANK_BITS = 6
 _LEAST_BITS, _MOST_BITS = 7, 18
 _ONE_REGISTER = 1.07
 """The relative standard deviation is below this divided by the root of the registers."""
-
-
-@dataclass(frozen=True)
-class Variance(ColumnAggregate):
-    """The variance of a column of numbers, which are taken as float64.
-
-    The sum of squares is divided by the number of values less *ddof*: of a sample with 1, of all
-    there are with 0. Null for a key with no more values than *ddof*.
-    """
-
-    part_names: ClassVar[tuple[str, ...]] = ("count", "mean", "squares")
-
-    of: str
-    ddof: int = 1
-
-    def __post_init__(self) -> None:
-        if self.ddof not in (0, 1):
-            raise ValueError(f"ddof of Variance must be 0 or 1, got {self.ddof!r}")
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (column_name(self.of),)
-
-    def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        rows, column = valid_rows(groups, number(columns[0], "have no variance"))
-        numbers = numpy_of(column.cast(pa.float64()))
-        return spread(rows, np.ones(len(numbers), np.int64), numbers, np.zeros(len(numbers)))
-
-    def merge_parts(self, groups: Groups, parts: Sequence[pa.Array]) -> list[pa.Array]:
-        counts = numpy_of(parts[0].fill_null(0))
-        means, squares = (numpy_of(part.fill_null(0.0)) for part in parts[1:])
-        there = counts > 0
-        return spread(groups.where(there), counts[there], means[there], squares[there])
-
-    def result(self, parts: Sequence[pa.Array]) -> pa.Array:
-        counts, _, squares = parts
-        divisors = pc.subtract(counts, self.ddof)
-        enough = pc.greater(divisors, 0)
-        divisors = pc.if_else(enough, divisors, pa.scalar(None, pa.int64()))
-        return pc.divide(squares, divisors.cast(pa.float64()))
 
 
 @dataclass(frozen=True)

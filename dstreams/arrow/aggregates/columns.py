@@ -11,15 +11,17 @@ import pyarrow.compute as pc
 
 from dstreams.arrow.groups import (
     Groups,
+    Ordered,
+    greatest_of,
     is_decimal,
     is_number,
+    least_of,
     numpy_of,
     sums_of,
     taken,
     valid_rows,
 )
 from dstreams.arrow.key_hash import flags_of
-from dstreams.arrow.orders import Ordered, greatest_of, least_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,14 +76,43 @@ def means_of(sums: pa.Array, counts: pa.Array) -> pa.Array:
     return rounded.cast(pa.decimal128(_MAX_DIGITS, kept))
 
 
-def spread(rows: Groups, counts: NDArray[np.int64], means: Floats, squares: Floats) -> list[Any]:
-    """Return counts, means and sums of squares about the mean of each group, from its parts."""
+def moments(groups: Groups, column: pa.Array) -> list[pa.Array]:
+    """Return the count, the mean and the sum of squares about the mean of each group."""
+    rows, column = valid_rows(groups, number(column, "have no variance"))
+    numbers = numpy_of(column.cast(pa.float64()))
+    return _merged_moments(rows, np.ones(len(numbers), np.int64), numbers, np.zeros(len(numbers)))
+
+
+def merged_moments(groups: Groups, parts: Sequence[pa.Array]) -> list[pa.Array]:
+    """Return the moments of each group from those of its parts."""
+    counts = numpy_of(parts[0].fill_null(0))
+    means, squares = (numpy_of(part.fill_null(0.0)) for part in parts[1:])
+    there = counts > 0
+    return _merged_moments(groups.where(there), counts[there], means[there], squares[there])
+
+
+def _merged_moments(
+    rows: Groups, counts: NDArray[np.int64], means: Floats, squares: Floats
+) -> list[Any]:
     total = rows.int_sums(counts)
     with np.errstate(invalid="ignore", over="ignore"):
         mean = rows.float_sums(means * counts) / np.maximum(total, 1)
         away = means - mean[rows.of_rows]
         squared = rows.float_sums(squares + away * away * counts)
     return [pa.array(total), pa.array(mean), pa.array(squared)]
+
+
+def variances_of(counts: pa.Array, squares: pa.Array, ddof: int) -> pa.Array:
+    """Return sums of squares divided by counts less *ddof*, null if that is not positive."""
+    divisors = pc.subtract(counts, ddof)
+    enough = pc.greater(divisors, 0)
+    divisors = pc.if_else(enough, divisors, pa.scalar(None, pa.int64()))
+    return pc.divide(squares, divisors.cast(pa.float64()))
+
+
+def roots_of(column: pa.Array) -> pa.Array:
+    """Return the square roots of a column."""
+    return pc.sqrt(column)
 
 
 def extremes(groups: Groups, column: pa.Array, *, greatest: bool) -> pa.Array:

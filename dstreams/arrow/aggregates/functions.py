@@ -13,13 +13,23 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import accumulate
+from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from dstreams.common.sql_values import add, all_normalized, is_before, mean, normalized
+from dstreams.common.sql_values import (
+    add,
+    all_normalized,
+    is_before,
+    mean,
+    normalized,
+    sort_key,
+)
 from dstreams.spark.blocks import is_immutable
 from dstreams.spark.failures import failed
 from dstreams.spark.selectors import Spec, selector
@@ -321,6 +331,63 @@ Mean = Average
 
 
 @dataclass(frozen=True)
+class Variance(_OfColumn):
+    """The variance of numbers, which are taken as floats.
+
+    The sum of squares is divided by the number of values less *ddof*: 1 for the variance of a
+    sample, 0 for that of a population. None with no more values than *ddof*.
+    """
+
+    part_names: ClassVar[tuple[str, ...]] = ("count", "mean", "squares")
+
+    ddof: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ddof not in (0, 1):
+            name = type(self).__name__
+            raise ValueError(f"ddof of {name} must be 0 or 1, got {self.ddof!r}")
+
+    def finish(self, buffer: Any) -> Any:
+        if buffer is None or buffer[0] <= self.ddof:
+            return None
+        return buffer[2] / (buffer[0] - self.ddof)
+
+    def _add(self, buffer: Any, value: Any) -> Any:
+        moments = (1, float(value), 0.0)
+        return moments if buffer is None else self._merge(buffer, moments)
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        count = first[0] + second[0]
+        away = second[1] - first[1]
+        mean = first[1] + away * second[0] / count
+        return count, mean, first[2] + second[2] + away * away * first[0] * second[0] / count
+
+    def partial(self, groups: Groups, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        made: list[pa.Array] = _columns().moments(groups, columns[0])
+        return made
+
+    def merge_parts(self, groups: Groups, parts: Sequence[pa.Array]) -> list[pa.Array]:
+        merged: list[pa.Array] = _columns().merged_moments(groups, parts)
+        return merged
+
+    def result(self, parts: Sequence[pa.Array]) -> pa.Array:
+        return _columns().variances_of(parts[0], parts[2], self.ddof)
+
+
+@dataclass(frozen=True)
+class StdDev(Variance):
+    """The standard deviation of numbers: the square root of :class:`Variance`."""
+
+    def finish(self, buffer: Any) -> Any:
+        variance = super().finish(buffer)
+        return None if variance is None else sqrt(variance)
+
+    def result(self, parts: Sequence[pa.Array]) -> pa.Array:
+        return _columns().roots_of(super().result(parts))
+
+
+@dataclass(frozen=True)
 class First(_OfColumn):
     """The value of the first record, or of the one with the least *by*; None may be a value.
 
@@ -482,6 +549,91 @@ class Reduce(_OfValue):
 
     def _merge(self, first: Any, second: Any) -> Any:
         return self.func(first, second)
+
+
+@dataclass(frozen=True)
+class PercentileApprox(_OfValue):
+    """Values at percentages of the sorted values; None without values.
+
+    Exact for up to *accuracy* values. Of more values n, the rank of a result is wrong by at most
+    ``n * ceil(log2(n / accuracy)) / accuracy``: by 700 for a million values and the default, but
+    usually by far less. A buffer has at most ``accuracy * (log2(n / accuracy) + 1)`` values. Values
+    must have an order; NaN is the greatest.
+
+    Semantics: pyspark.sql.functions.percentile_approx, with other, also deterministic, estimates.
+
+    Args:
+        percentage: from 0 to 1, or a tuple of those for a list of results.
+        accuracy: at least 1.
+
+    Raises:
+        ValueError: a parameter is out of its range.
+    """
+
+    percentage: float | tuple[float, ...] = 0.5
+    accuracy: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(0 <= each <= 1 for each in self._percentages):
+            raise ValueError(
+                f"percentage of PercentileApprox must be from 0 to 1, got {self.percentage!r}"
+            )
+        if self.accuracy < 1:
+            raise ValueError(
+                f"accuracy of PercentileApprox must be at least 1, got {self.accuracy!r}"
+            )
+
+    @property
+    def _percentages(self) -> Sequence[float]:
+        one = self.percentage
+        return one if isinstance(one, (tuple, list)) else (one,)
+
+    def finish(self, buffer: Any) -> Any:
+        if buffer is None:
+            return None
+        weighted = [(value, 1 << level) for level, part in enumerate(buffer) for value in part]
+        weighted.sort(key=lambda pair: sort_key(pair[0]))
+        ranks = list(accumulate(weight for _, weight in weighted))
+        found = [
+            weighted[bisect_left(ranks, max(1, ceil(each * ranks[-1])))][0]
+            for each in self._percentages
+        ]
+        return found if isinstance(self.percentage, (tuple, list)) else found[0]
+
+    def _add(self, buffer: Any, value: Any) -> Any:
+        if buffer is None:
+            return [[value]]
+        buffer[0].append(value)
+        return self._compacted(buffer) if len(buffer[0]) > self._most else buffer
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        for level, part in enumerate(second):
+            if level == len(first):
+                first.append([])
+            first[level] += part
+        return self._compacted(first)
+
+    @property
+    def _most(self) -> int:
+        """The most values of a level, an even number."""
+        return self.accuracy + self.accuracy % 2
+
+    def _compacted(self, buffer: list[list[Any]]) -> list[list[Any]]:
+        """Replace pairs of neighbours in full levels by one of the two, with twice the weight."""
+        level = 0
+        while level < len(buffer):
+            values = buffer[level]
+            if len(values) > self._most:
+                values.sort(key=sort_key)
+                pairs = len(values) - len(values) % 2
+                if level + 1 == len(buffer):
+                    buffer.append([])
+                above = buffer[level + 1]
+                above += values[len(above) % 2 : pairs : 2]  # in turn the lesser and the greater
+                buffer[level] = values[pairs:]
+            level += 1
+        return buffer
 
 
 @dataclass(frozen=True)

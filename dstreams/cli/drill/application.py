@@ -1,4 +1,4 @@
-"""An application that is drilled: a Python file with four functions, or one of the drill's own."""
+"""A drilled application: a Python file with four functions, or a job of the drill."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from typing import Any
 from dstreams import InvalidStreamError, StreamingContext
 from dstreams.cli.drill.results import OutputFindings
 from dstreams.common.callables import require_arity
-from dstreams.common.shadowing import shadow_in
+from dstreams.common.imports import shadow_in
 from dstreams.structured import StreamSession
 
 INTERVAL = "DSTREAMS_DRILL_INTERVAL"
-"""Environment variable: seconds between two batches of the drill's own job. A driver that is down
-longer has more to catch up, so a slow machine needs a longer one."""
+"""Environment variable: batch interval of the drill's job in seconds; longer on slow machines."""
 
 KAFKA = "DSTREAMS_DRILL_KAFKA"
-"""Environment variable: brokers. Where it is set, the drill's own job reads and writes topics."""
+"""Environment variable: brokers; if it is set, the job of the drill reads and writes topics."""
 
 _OWN, _OWN_QUERY, _OWN_KAFKA = (
     f"dstreams.cli.drill.{name}job" for name in ("", "query_", "kafka_")
@@ -37,13 +36,13 @@ class Application:
     An application is a stream, with ``setup``, or a structured query, with ``start``.
 
     Args:
-        feed: ``f(directory, number)`` gives more input; called again and again, with 0, 1, 2, ...
-        is_done: ``f(directory) -> bool``, whether all input has been through.
-        check: ``f(directory)`` compares the outputs with what they must be, and returns problems as
-            texts, none when all is well; or :class:`~dstreams.cli.drill.results.OutputFindings`.
-        setup: ``f(directory) -> StreamingContext``, in the driver, the first time only; its
-            checkpoint directory must be ``directory/checkpoint``.
-        start: ``f(directory) -> StreamSession``, in the driver, each time: starts one query, whose
+        feed: ``f(directory, number)`` adds input; called repeatedly, with 0, 1, 2, ...
+        is_done: ``f(directory) -> bool``: whether all input has been processed.
+        check: ``f(directory)`` checks the outputs, and returns a list of problems as texts or
+            :class:`~dstreams.cli.drill.results.OutputFindings`.
+        setup: ``f(directory) -> StreamingContext``, called in the first driver; its checkpoint
+            directory must be ``directory/checkpoint``.
+        start: ``f(directory) -> StreamSession``, called in each driver: starts one query, whose
             checkpoint location must be ``directory/checkpoint``.
     """
 
@@ -54,18 +53,17 @@ class Application:
     start: Callable[[str], StreamSession] | None = None
 
     def findings(self, directory: str) -> OutputFindings:
-        """Return what the application's check says.
+        """Check the outputs.
 
         Raises:
-            InvalidStreamError: it says something else than texts.
+            InvalidStreamError: the application's check returned something else.
         """
         found = self.check(directory)
         if isinstance(found, OutputFindings):
             return found
         if isinstance(found, str) or not isinstance(found, Iterable):
             raise InvalidStreamError(
-                f"check(directory) must return a list of texts, empty when all is well; it "
-                f"returned {found!r}"
+                f"check(directory) must return a list of problems as texts, got {found!r}"
             )
         return OutputFindings(problems=tuple(map(str, found)))
 
@@ -75,12 +73,12 @@ def load(file: Path | None, *, query: bool = False) -> Application:
 
     Args:
         file: a Python file with the functions ``setup`` or ``start``, ``feed``, ``is_done`` and
-            ``check``. None: a job of the drill's own.
-        query: of these the structured query, not the stream.
+            ``check``. None: a job of the drill.
+        query: whether that is the structured query.
 
     Raises:
-        InvalidStreamError: the file cannot be imported, has not all of them, they take other
-            arguments, or a file beside it has the name of a package of dstreams.
+        InvalidStreamError: the file cannot be imported, lacks a function, one takes other
+            arguments, or a file in its directory hides a package of dstreams.
     """
     own = _OWN_QUERY if query else _OWN_KAFKA if KAFKA in os.environ else _OWN
     module = importlib.import_module(own) if file is None else _module_of(file)
@@ -95,8 +93,7 @@ def load(file: Path | None, *, query: bool = False) -> Application:
         function = getattr(module, name, None)
         if function is None:
             raise InvalidStreamError(
-                f"{file} cannot be drilled: it has no function {shape}; "
-                "see the help of dstreams drill"
+                f"{file} cannot be drilled: no function {shape}; see dstreams drill --help"
             )
         require_arity(function, (count,), f"a drill of {file or own}", shape)
         functions[name] = function
@@ -108,7 +105,7 @@ def _module_of(file: Path) -> Any:
     problem = shadow_in(directory)
     if problem is not None:
         raise InvalidStreamError(problem)
-    # By its own name, so that functions of it can be found again where they are unpickled.
+    # Under its own name, so that its functions can be unpickled.
     sys.path.insert(0, directory)
     try:
         return importlib.import_module(file.stem)
@@ -117,10 +114,10 @@ def _module_of(file: Path) -> Any:
 
 
 def raised(error: Exception) -> str:
-    """Say what was raised, and where."""
-    if isinstance(error, SyntaxError):  # it says where by itself
+    """Describe an error and where it was raised."""
+    if isinstance(error, SyntaxError):  # names the place itself
         return f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)
-    # Not in the import system itself, where a module is missed.
+    # Not in the import system, which raises if a module is missing.
     *_, last = [frame for frame in frames if not frame.filename.startswith("<frozen")]
     return f"{type(error).__name__}: {error}, at {last.filename}:{last.lineno}"

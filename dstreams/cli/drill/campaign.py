@@ -1,4 +1,4 @@
-"""The course of a drill: drivers are started and killed until all kills are done, then one ends."""
+"""Runs a drill: starts and kills drivers, lets the last one finish, and checks the outputs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Literal, TypeVar
 
 from checkpoint.cli import SILENT, Progress
 from dstreams.cli.drill.application import Application, raised
-from dstreams.cli.drill.driver_life import DriverLife, start_life
+from dstreams.cli.drill.driver import DriverLife, start_life
 from dstreams.cli.drill.oracle import problems_of, write_completed
 from dstreams.cli.drill.results import DrillResult, OutputFindings, percentile
-from dstreams.cli.drill.steps import PHASES, Step
+from dstreams.cli.drill.steps import PHASES, KillStep
 from dstreams.common.clock import Clock
 
 T = TypeVar("T")
@@ -26,17 +26,16 @@ WAYS: dict[Way, str] = {
     "driver": "driver killed, its JVM ends by itself",
     "group": "driver, JVM and workers killed at once",
     "zombie": "driver killed, its JVM continues",
-    "paused": "driver stopped, and continued after the next one had begun",
+    "paused": "driver suspended, and continued after the next one started",
     "workers": "Python workers killed in a batch, the driver later",
     "stop": "driver killed while it was stopping",
 }
-"""The ways to kill at random moments, for the report."""
+"""The ways to kill at random moments."""
 
 AT_STEP = "driver killed at a named step"
-"""The other way, for the report."""
 
 WORKERS = "Python workers killed, the driver continues"
-"""A kill before another one, for the report."""
+"""Precedes another kill."""
 
 KILL_WITHIN_S = 5.0
 
@@ -45,31 +44,28 @@ _CYCLE: tuple[Way, ...] = (
     *("driver", "workers", "driver", "stop", "group"),
 )
 _EARLY_SHARE = 4
-"""One of so many random kills hits a driver that has not recovered yet."""
+"""One in this many random kills hits a driver before its first batch."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A kill at a random moment.
-
-    Args:
-        way: how.
-        moment: seconds after the first batch of the driver; negative: the share of the time of a
-            usual recovery, after its start.
-    """
+    """A kill at a random moment."""
 
     way: Way
     moment: float
+    """Seconds after the first batch; negative: share of the usual recovery time after the start."""
 
 
 def first_kill(chance: random.Random) -> Kill:
-    """Return the kill of the first driver; its first batch shows that the application works."""
+    """Return the kill of the first driver, whose first batch shows that the application works."""
     return Kill("driver", chance.uniform(0, KILL_WITHIN_S))
 
 
-def other_targets(kills: int, steps: Sequence[Step], chance: random.Random) -> list[Step | Kill]:
-    """Return all targets but the first, mixed; half of the early kills follow another one."""
-    targets: list[Step | Kill] = list(steps)
+def other_targets(
+    kills: int, steps: Sequence[KillStep], chance: random.Random
+) -> list[KillStep | Kill]:
+    """Return all other targets, shuffled; half of the early kills follow another early one."""
+    targets: list[KillStep | Kill] = list(steps)
     early: list[Kill] = []
     for number in range(1, kills):
         if number % _EARLY_SHARE == 0:
@@ -91,7 +87,7 @@ _FIRST_RECOVERY_MS = 8000
 _STOP_SHARE = 0.3
 _ALL_WAYS = (*WAYS.values(), AT_STEP, WORKERS)
 _BEHIND_MS = 60_000
-"""With more than this still to run, a stop may have no time left for its own steps."""
+"""Beyond this delay, a stop may time out before its own steps."""
 
 
 class DrillError(Exception):
@@ -100,47 +96,35 @@ class DrillError(Exception):
 
 @dataclass(frozen=True)
 class DrillPlan:
-    """The plan of a drill.
+    """The plan of a drill."""
 
-    Args:
-        directory: where everything is, empty at the start.
-        app: file of the application, None for one of the drill's own.
-        kills: how many kills at random moments.
-        steps: steps to be killed at, once each.
-        seed: of the random moments.
-        feed_s: seconds between two helpings of input.
-        query: of the drill's own, the structured query.
-        worker_kills: how many drivers lose their Python workers some time before they are killed.
-        patience_s: how long a driver may take for its first batch, and for the next one while
-            there is input at the end.
-    """
-
-    directory: Path
-    app: Path | None
-    kills: int
-    steps: Sequence[Step]
-    seed: int
-    feed_s: float = 1.0
-    query: bool = False
-    worker_kills: int = 0
+    directory: Path  # the directory of the drill, empty at the start
+    app: Path | None  # file of the application; None for a job of the drill
+    kills: int  # number of kills at random moments
+    steps: Sequence[KillStep]  # steps to kill at, once each
+    seed: int  # seed of the random moments
+    feed_s: float = 1.0  # seconds between two additions of input
+    query: bool = False  # whether the job of the drill is the structured query
+    worker_kills: int = 0  # number of drivers whose Python workers are also killed
     patience_s: float = 240.0
+    """Seconds to wait for the first batch of a driver, and for each batch of the last driver."""
 
 
 class Campaign:
-    """A drill that runs."""
+    """A running drill."""
 
     def __init__(
         self,
         plan: DrillPlan,
         application: Application,
         clock: Clock,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         progress: Progress = SILENT,
     ) -> None:
         self._plan = plan
         self._application = application
         self._clock = clock
-        self._tell = tell
+        self._report = report
         self._progress = progress
         self._chance = random.Random(plan.seed)  # noqa: S311
         self._fed = 0
@@ -157,14 +141,14 @@ class Campaign:
         self._paused: list[DriverLife] = []
 
     def run(self) -> DrillResult:
-        """Run all lives, and compare the outputs with what they must be."""
+        """Run all drivers, and check the outputs."""
         directory = self._plan.directory
         started_ms = self._clock.now_ms()
         self._progress.begin("killing drivers", self._plan.kills + len(self._plan.steps))
         try:
             self._attempt(self._lives)
             self._progress.begin("finishing the input")
-            # Also where they ended early: what is lost shows when the rest has been through.
+            # Even after an error: lost records show only once all input has been processed.
             self._attempt(self._last_life)
             self._progress.begin("comparing")
             self._problems += problems_of(directory)
@@ -175,7 +159,7 @@ class Campaign:
         if self._batches:
             findings = self._attempt(self._findings) or findings
         else:
-            self._problems.append("no batch was completed, so nothing was shown")
+            self._problems.append("no batch was completed, so nothing was tested")
         return DrillResult(
             seed=self._plan.seed,
             kills=self._ways.total(),
@@ -215,16 +199,16 @@ class Campaign:
         if self._plan.kills > 0:
             self._random_life(first_kill(self._chance))
         for target in other_targets(self._plan.kills, self._plan.steps, self._chance):
-            if isinstance(target, Step):
+            if isinstance(target, KillStep):
                 self._step_life(target)
             elif not self._random_life(target):
                 self._random_life(Kill("driver", target.moment))
 
     def _random_life(self, kill: Kill) -> bool:
-        """Kill a driver at a moment after its first batch, or in its recovery.
+        """Kill a driver after its first batch, or during its recovery.
 
         Returns:
-            False if it was asked to end, and did so before it was killed.
+            False if it was asked to end, and ended before the kill.
         """
         with self._life(None) as life:
             if kill.moment < 0:
@@ -240,15 +224,15 @@ class Campaign:
             self._require_alive(life)
             self._end(life, kill)
             if life.is_asked and not life.was_killed:
-                self._tell_of(life, "ended when it was asked to, before it was killed")
+                self._report_on(life, "ended on request, before it was killed")
                 return False
             self._count(life, WAYS[kill.way])
             after_ms = self._clock.now_ms() - life.started_ms
-            self._tell_of(life, f"{WAYS[kill.way]}, {after_ms} ms after its start: {life.phase}")
+            self._report_on(life, f"{WAYS[kill.way]}, {after_ms} ms after its start: {life.phase}")
             return True
 
     def _kill_workers(self, life: DriverLife, moment: float) -> None:
-        """Kill the Python workers at a moment, and require further batches."""
+        """Kill the Python workers, and require a further batch."""
         self._watch_until(life, self._clock.now_ms() + round(1000 * moment))
         self._require_alive(life)
         life.kill_workers()
@@ -270,7 +254,9 @@ class Campaign:
             self._wait(life, lambda: len(life.batches) > known)
             self._require_alive(life)
             if len(life.batches) == known:
-                self._problems.append("a driver had no batch any more when its workers were killed")
+                self._problems.append(
+                    "a driver completed no further batch after its workers were killed"
+                )
             life.kill()
         elif kill.way == "stop":
             life.ask_to_end()
@@ -278,14 +264,14 @@ class Campaign:
             self._watch_until(life, until_ms)
             if life.process.poll() not in (None, 0):
                 self._problems.append(
-                    f"a driver ended with status {life.process.poll()} when it was asked to by "
+                    f"a driver ended with status {life.process.poll()} after "
                     f"SIGTERM; the end of {life.log}:\n{life.last_words()}"
                 )
             life.kill()
         else:
             life.kill()
 
-    def _step_life(self, step: Step) -> None:
+    def _step_life(self, step: KillStep) -> None:
         with self._life(step) as life:
             behind_ms = 0
             if step.in_stop:
@@ -295,22 +281,22 @@ class Campaign:
             self._wait(life, lambda: False)
             if life.was_killed:
                 self._at_steps.append(step.name)
-                self._tell_of(life, f"killed at the step: {step.name}")
+                self._report_on(life, f"killed at the step: {step.name}")
             else:
                 if not step.in_stop:
                     self._require_alive(life)
                 why = ""
                 if behind_ms > _BEHIND_MS:
                     why = (
-                        f"; the stop began {behind_ms // 1000} s behind, with batches that take "
-                        "longer than their interval: give a longer --interval"
+                        f"; the stop started {behind_ms // 1000} s behind, with batches that take "
+                        "longer than their interval; use a longer --interval"
                     )
-                self._problems.append(f"no driver came to the step: {step.name}{why}")
+                self._problems.append(f"no driver reached the step: {step.name}{why}")
                 life.kill()
             self._count(life, AT_STEP)
 
     def _catch_up(self, life: DriverLife) -> int:
-        """Let a driver run the batches that it is behind with, as long as they become fewer.
+        """Let a driver run its pending batches, as long as they become fewer.
 
         Returns:
             The remaining delay in milliseconds.
@@ -335,7 +321,7 @@ class Campaign:
             self._paused.append(life)
 
     def _last_life(self) -> None:
-        """Let a driver finish all input, and stop it with SIGTERM."""
+        """Let a driver process all input, and stop it with SIGTERM."""
         with self._life(None) as life:
             self._recovered(life)
             self._wake(life)
@@ -344,19 +330,19 @@ class Campaign:
 
             def is_through() -> bool:
                 nonlocal heard
-                if self._application.start is not None:  # whose batches end with its input
+                if self._application.start is not None:  # a query, whose batches end with its input
                     return self._is_done()
                 known, heard = heard, len(life.batches)
-                # With too many batches still to run, a stop would have to cut one off in the end.
+                # With too many pending batches, a stop would time out.
                 is_due = heard > known and life.batches[-1] >= fed_ms
                 return is_due and self._is_done()
 
-            # Many batches may have been missed: it is patient as long as there are more.
+            # Many batches may have been missed: waits while further batches complete.
             self._wait(life, is_through, lambda: len(life.batches))
             self._require_alive(life)
             if not self._is_done():
                 self._problems.append(
-                    "not all input had been through when there was no batch any more for "
+                    "not all input was processed when no batch had completed for "
                     f"{self._plan.patience_s:g} s"
                 )
             life.ask_to_end()
@@ -364,11 +350,11 @@ class Campaign:
             status = life.process.poll()
             if status != 0:
                 how = "did not end" if status is None else f"ended with status {status}"
-                self._problems.append(f"the last driver {how} when it was asked to by SIGTERM")
-            self._tell_of(life, "asked to end")
+                self._problems.append(f"the last driver {how} after SIGTERM")
+            self._report_on(life, "stopped")
 
     @contextmanager
-    def _life(self, step: Step | None) -> Iterator[DriverLife]:
+    def _life(self, step: KillStep | None) -> Iterator[DriverLife]:
         life = start_life(
             self._plan.directory, self._plan.app, step, self._clock, query=self._plan.query
         )
@@ -376,7 +362,7 @@ class Campaign:
             yield life
         finally:
             life.hear(self._clock)
-            # The next driver runs alongside the leftovers of a killed one for a while.
+            # Processes of a killed driver run alongside the next one for a while.
             self._bury(but=self._paused)
             self._dead.append(life)
             if life not in self._paused:
@@ -388,17 +374,17 @@ class Campaign:
             life.bury()
 
     def _wake(self, present: DriverLife) -> None:
-        """Continue the paused drivers, which must end: a newer driver replaced them."""
+        """Continue the suspended drivers, which must end because a newer one took over."""
         for life in [life for life in self._paused if life is not present]:
             known, failures = len(life.batches), list(life.failures)
-            life.go_on()
+            life.resume()
             self._wait_for_end(life, present)
-            name = f"driver {life.process.pid}, which stood still while another one took over,"
+            name = f"driver {life.process.pid}, suspended while another one took over,"
             if not life.has_ended:
                 self._problems.append(f"{name} did not end within {self._plan.patience_s:g} s")
             elif life.process.poll() == 0:
-                self._problems.append(f"{name} ended as if nothing had happened")
-            self._tell(f"{name} ended, after {len(life.batches) - known} more batches")
+                self._problems.append(f"{name} ended with status 0")
+            self._report(f"{name} ended, after {len(life.batches) - known} more batches")
             self._paused.remove(life)
             life.failures = failures  # later failures are expected
             self._account_for(life)
@@ -425,7 +411,7 @@ class Campaign:
         self._require_alive(life)
         if not life.batches:
             raise DrillError(
-                f"a driver had no batch within {self._plan.patience_s:g} s of its start; the end "
+                f"a driver completed no batch within {self._plan.patience_s:g} s; the end "
                 f"of {life.log}:\n{life.last_words()}"
             )
 
@@ -435,7 +421,7 @@ class Campaign:
         is_there: Callable[[], bool],
         progress: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Watch a driver until something is there, as long as patience lasts after progress."""
+        """Watch a driver until *is_there*, or until it makes no progress for *patience_s*."""
         best, limit_ms = None, 0
 
         def is_over() -> bool:
@@ -453,10 +439,9 @@ class Campaign:
     def _watch(
         self, life: DriverLife, is_over: Callable[[], bool], until_ms: int | None = None
     ) -> None:
-        """Feed and listen until *is_over*, or the driver has ended.
+        """Add input and read reports until *is_over*, or the driver has ended.
 
-        A moment known in advance is met exactly: waking at the next report would always kill the
-        driver where it reports.
+        Wakes exactly at *until_ms*, not at the next report, so that drivers are killed anywhere.
         """
         while True:
             now_ms = self._clock.now_ms()
@@ -477,11 +462,11 @@ class Campaign:
                 f"{life.log}:\n{life.last_words()}"
             )
 
-    def _tell_of(self, life: DriverLife, what: str) -> None:
+    def _report_on(self, life: DriverLife, what: str) -> None:
         first = "no batch"
         if life.first_ms is not None:
             first = f"first batch after {(life.first_ms - life.started_ms) / 1000:.1f} s"
-        self._tell(f"driver {life.process.pid}: {first}, {len(life.batches)} batches, {what}")
+        self._report(f"driver {life.process.pid}: {first}, {len(life.batches)} batches, {what}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``dstreams drill``: kill a driver repeatedly, and check its promises."""
+"""The command ``dstreams drill``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from checkpoint.cli import CommandParser, is_terminal, progress_on
-from dstreams.cli.common import FAILED, MISUSED, SUCCEEDED, add_quiet, brokers, file, number
+from dstreams.cli.common import FAILED, MISUSED, SUCCEEDED, add_quiet, brokers, file, number_type
 from dstreams.cli.drill import kafka_job
 from dstreams.cli.drill.application import INTERVAL, KAFKA, load
 from dstreams.cli.drill.campaign import Campaign, DrillPlan
@@ -22,12 +22,12 @@ from dstreams.cli.drill.steps import (
     STEPS,
     STEPS_OF_A_QUERY,
     STEPS_WITH_KAFKA,
-    Step,
+    KillStep,
     step_named,
 )
 from dstreams.common.clock import SystemClock
 from dstreams.kafka import client
-from dstreams.spark.context import require_java, require_spark
+from dstreams.spark.spark_context import require_java, require_spark
 
 _STATUS = """\
 An application (--app) is a Python file with four functions. Each gets the directory of the drill:
@@ -55,7 +55,7 @@ exit status:
 _KILLS = 20
 
 
-def configure(drill: CommandParser) -> None:
+def configure_drill(drill: CommandParser) -> None:
     """Add the arguments of the command."""
     drill.description = (
         "Runs a job with updateStateByKey, a window, mapWithState and files written exactly once, "
@@ -66,7 +66,7 @@ def configure(drill: CommandParser) -> None:
         ["--kills 5", "--app app.py --kills 3 --seed 1", "--app app.py --step commit.start"],
         _STATUS,
     )
-    count = number(1, "kills", int)
+    count = number_type(1, "kills", int)
     drill.add_argument(
         "--kills",
         type=count,
@@ -85,7 +85,7 @@ def configure(drill: CommandParser) -> None:
     )
     drill.add_argument(
         "--seed",
-        type=number(0, "seed", int),
+        type=number_type(0, "seed", int),
         metavar="N",
         help="seed of the random moments (default: a new one)",
     )
@@ -113,7 +113,7 @@ def configure(drill: CommandParser) -> None:
     )
     drill.add_argument(
         "--interval",
-        type=number(1, "seconds", int),
+        type=number_type(1, "seconds", int),
         metavar="SECONDS",
         help="batch interval of the drill's own job; longer on a slow machine (default: 2)",
     )
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
     require_spark()
     require_java()
     if options.interval is not None:
-        os.environ[INTERVAL] = str(options.interval)  # drivers inherit both
+        os.environ[INTERVAL] = str(options.interval)  # drivers inherit the environment
     if options.bootstrap_server is not None:
         client.confluent_kafka()
         os.environ[KAFKA] = options.bootstrap_server
@@ -153,8 +153,8 @@ def run(options: argparse.Namespace) -> int:
         plan = _plan(options, directory)
         total = plan.kills + len(plan.steps)
         kills = "1 kill" if total == 1 else f"{total} kills"
-        report.tell(f"{kills}, seed {plan.seed}, in {directory}")
-        result = Campaign(plan, application, SystemClock(), report.tell, progress).run()
+        report.progress(f"{kills}, seed {plan.seed}, in {directory}")
+        result = Campaign(plan, application, SystemClock(), report.progress, progress).run()
         progress.close()
         report.end(result)
         if not result.is_passed and not options.keep:
@@ -166,11 +166,11 @@ def run(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace, directory: Path) -> DrillPlan:
     own = STEPS if options.bootstrap_server is None else STEPS_WITH_KAFKA
     own = STEPS_OF_A_QUERY if options.query else own
-    steps: Sequence[Step] = () if options.no_steps or options.app is not None else own
+    steps: Sequence[KillStep] = () if options.no_steps or options.app is not None else own
     kills = options.kills or _KILLS
     if options.step:
         steps = options.step
-        # A restart needs a death before it.
+        # A restart needs a kill before it.
         kills = options.kills or int(any(step.in_restart for step in steps))
     return DrillPlan(
         directory,
@@ -183,7 +183,7 @@ def _plan(options: argparse.Namespace, directory: Path) -> DrillPlan:
     )
 
 
-def _step(text: str) -> Step:
+def _step(text: str) -> KillStep:
     try:
         return step_named(text)
     except KeyError:

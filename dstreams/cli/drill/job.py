@@ -1,17 +1,13 @@
-"""The application that is drilled: every kind of state, and outputs that must be exact.
-
-It is written as an application of a user's would be: ``dstreams drill --app FILE`` runs any file
-with these four functions.
-"""
+"""The stream of the drill: every kind of state, and files written exactly once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 
 from dstreams import DStream, State, StateSpec, StreamingContext, tuned_context
 from dstreams.cli.drill import oracle
@@ -31,31 +27,36 @@ INTERVAL_S = 2
 CORES = 2
 
 WINDOW_BATCHES = 5
-"""Batches in a window: so many that the inverse function is used."""
+"""Batches in a window: enough for the inverse function to be used."""
 
 BROKEN = "DSTREAMS_DRILL_BROKEN"
-"""Environment variable that breaks the output of records on purpose: a drill has to notice."""
+"""Environment variable that breaks the output of records, which a drill must detect."""
+
+STREAM = {
+    "spark.default.parallelism": str(CORES),
+    "spark.streaming.stopGracefullyOnShutdown": "true",
+    "spark.dstreams.stop.batchTimeout": "180s",
+}
 
 Total = tuple[int, int, int]
 
 
+def drill_context(settings: Mapping[str, str]) -> SparkContext:
+    """Return the SparkContext of a driver, whose life is too short for an optimizing JVM."""
+    jvm = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    own = {"spark.driver.extraJavaOptions": jvm, "spark.ui.enabled": "false"}
+    return tuned_context("dstreams drill", f"local[{CORES},4]", {**own, **settings})
+
+
 def setup(directory: str) -> StreamingContext:
-    """Define the streams: called once, and never again after a restart."""
+    """Define the streams; called by the first driver only."""
     batch_s = interval_s()
     window_s, checkpoint_s = WINDOW_BATCHES * batch_s, 2 * batch_s
-    conf = {
-        # A short life: what the JVM would compile and clean up better is never run often enough.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.default.parallelism": str(CORES),
-        "spark.ui.enabled": "false",
-        "spark.dstreams.fileStream.maxFileAge": "unlimited",  # drivers may be down for long
-        "spark.streaming.stopGracefullyOnShutdown": "true",
-        "spark.dstreams.stop.batchTimeout": "180s",
-    }
-    spark = tuned_context("dstreams drill", f"local[{CORES},4]", conf)
+    # Drivers may be down for long.
+    spark = drill_context({**STREAM, "spark.dstreams.fileStream.maxFileAge": "unlimited"})
     ssc = StreamingContext(spark, batch_s)
     ssc.checkpoint(f"{directory}/checkpoint")
-    # Also files that came before the first driver did: the oracle knows them.
+    # Includes files that are older than the first driver, as the oracle does.
     lines: DStream[str] = ssc.fileStream(f"{directory}/input", newFilesOnly=False)
     records = lines.map(by_key)
     totals = records.updateStateByKey(add_records, CORES, uid=oracle.TOTALS)
@@ -77,7 +78,7 @@ def setup(directory: str) -> StreamingContext:
 
 
 def feed(directory: str, number: int) -> None:
-    """Give the application more input."""
+    """Add a file of input."""
     folder = Path(directory, "input")
     folder.mkdir(exist_ok=True)
     write_file(folder, number)
@@ -90,7 +91,7 @@ def is_done(directory: str) -> bool:
 
 
 def check(directory: str) -> OutputFindings:
-    """Compare all outputs, and the state in the checkpoint, with what they must be."""
+    """Compare all outputs, and the state in the checkpoint, with the oracle."""
     fed = files_written(Path(directory, "input"))
     completed = completed_in(directory)
     visits = states_in(directory, oracle.VISITS)
@@ -108,7 +109,7 @@ def interval_s() -> int:
 
 
 def save(lines: DStream[str], prefix: str) -> None:
-    """Write the records of each batch, exactly once, or not where a test breaks it."""
+    """Write the records of each batch exactly once, unless a test breaks that."""
     if os.environ.get(BROKEN):
         lines.foreachRDD(Appending(prefix))
     else:
@@ -116,7 +117,7 @@ def save(lines: DStream[str], prefix: str) -> None:
 
 
 class Appending:
-    """An output as it should not be: when a batch runs again, its records are there twice."""
+    """A broken output: a batch that runs again appends its records twice."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -136,35 +137,35 @@ def by_key(line: str) -> tuple[str, Record]:
 
 
 def add_records(new: Sequence[Record], total: Total | None) -> Total:
-    """Return the state of a key, which is kept for ever."""
+    """Return the new state of a key."""
     result = oracle.NOTHING if total is None else total
     for record in new:
-        result = oracle.add(result, record)
+        result = oracle.add_record(result, record)
     return result
 
 
 def amount_of(record: Record) -> int:
-    """Return what a window adds up."""
+    """Return the amount of a record, for windows."""
     return record.amount
 
 
 def plus(one: int, other: int) -> int:
-    """Let an amount enter a window."""
+    """Add an amount that enters a window."""
     return one + other
 
 
 def minus(one: int, other: int) -> int:
-    """Let an amount leave a window."""
+    """Subtract an amount that leaves a window."""
     return one - other
 
 
 def is_there(pair: tuple[str, int]) -> bool:
-    """Return whether a key has anything in a window."""
+    """Return whether the amount of a key in a window is not 0."""
     return pair[1] != 0
 
 
 def count_visit(key: str, record: Record | None, state: State[int]) -> tuple[str, int]:
-    """Return the number of a visit among those of its key."""
+    """Count the visits of a key."""
     count = (state.get if state.exists else 0) + 1
     state.update(count)
     return key, count

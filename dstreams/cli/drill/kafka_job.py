@@ -1,8 +1,4 @@
-"""The application that is drilled with Kafka: from a topic through state to a topic and SQLite.
-
-Both outputs are exactly once, and are read as anybody would read them: the topic with
-``isolation.level=read_committed``.
-"""
+"""The drill's job with Kafka: from a topic through state to a topic and SQLite, exactly once."""
 
 from __future__ import annotations
 
@@ -17,10 +13,18 @@ from typing import Any
 
 from pyspark import RDD
 
-from dstreams import DStream, StateSpec, StreamError, StreamingContext, tuned_context
+from dstreams import DStream, StateSpec, StreamError, StreamingContext
 from dstreams.cli.drill import oracle
 from dstreams.cli.drill.application import KAFKA
-from dstreams.cli.drill.job import CORES, add_records, by_key, count_visit, interval_s
+from dstreams.cli.drill.job import (
+    CORES,
+    STREAM,
+    add_records,
+    by_key,
+    count_visit,
+    drill_context,
+    interval_s,
+)
 from dstreams.cli.drill.oracle import completed_in, records_in, records_of_file, states_in
 from dstreams.cli.drill.results import OutputFindings
 from dstreams.kafka import ConsumerStrategies, KafkaUtils, LocationStrategies, client
@@ -40,22 +44,13 @@ _TABLES = {
 
 
 def setup(directory: str) -> StreamingContext:
-    """Define the streams: called once, and never again after a restart."""
+    """Define the streams; called by the first driver only."""
     make_topics(directory)
     with closing(sqlite3.connect(_database(directory))) as database:
         for table, columns in _TABLES.items():
             database.execute(f"CREATE TABLE IF NOT EXISTS {table} {columns}")
         database.commit()
-    conf = {
-        # A short life: what the JVM would compile and clean up better is never run often enough.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.default.parallelism": str(CORES),
-        "spark.ui.enabled": "false",
-        "spark.streaming.stopGracefullyOnShutdown": "true",
-        "spark.dstreams.stop.batchTimeout": "180s",
-    }
-    spark = tuned_context("dstreams drill", f"local[{CORES},4]", conf)
-    ssc = StreamingContext(spark, interval_s())
+    ssc = StreamingContext(drill_context(STREAM), interval_s())
     ssc.checkpoint(f"{directory}/checkpoint")
     brokers = {"bootstrap.servers": os.environ[KAFKA]}
     reading = {**brokers, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
@@ -72,7 +67,7 @@ def setup(directory: str) -> StreamingContext:
     out = topic_out(directory)
     for name, stream in ((oracle.RECORDS, lines), (oracle.VISITS, visits)):
         timed = stream.transform(with_time)
-        timed.saveToKafka(out, brokers, key=partial(key_of, name), value=text_of, name=name)
+        timed.saveToKafka(out, brokers, key=partial(output_key, name), value=output_text, name=name)
     kept: tuple[tuple[str, DStream[Any]], ...] = (
         (oracle.TOTALS, totals),
         (oracle.STATES, visits.stateSnapshots()),
@@ -86,7 +81,7 @@ def setup(directory: str) -> StreamingContext:
 
 
 def feed(directory: str, number: int) -> None:
-    """Give the application more input."""
+    """Send a file of input to the topic."""
     if number == 0:
         make_topics(directory)
     producer = client.confluent_kafka().Producer(
@@ -96,7 +91,9 @@ def feed(directory: str, number: int) -> None:
         producer.produce(topic_in(directory), record.to_line(), key=record.key)
     left = producer.flush(_ANSWER_S)
     if left:
-        raise StreamError(f"{left} records were not taken by {os.environ[KAFKA]}; look at it")
+        raise StreamError(
+            f"{left} records were not delivered to {os.environ[KAFKA]}; check the brokers"
+        )
     with Path(directory, _FED).open("a") as fed:
         fed.write(f"{number}\n")
 
@@ -109,7 +106,7 @@ def is_done(directory: str) -> bool:
 
 
 def check(directory: str) -> OutputFindings:
-    """Compare all outputs, and the state in the checkpoint, with what they must be."""
+    """Compare all outputs, and the state in the checkpoint, with the oracle."""
     outputs: dict[str, dict[int, list[str]]] = {name: {} for name in OUTPUTS}
     for time_ms, name, line in (*_read(directory), *_rows(directory)):
         outputs[name].setdefault(time_ms, []).append(line)
@@ -117,7 +114,7 @@ def check(directory: str) -> OutputFindings:
         oracle.TOTALS: states_in(directory, oracle.TOTALS),
         oracle.STATES: [(key, count) for key, (count, _) in states_in(directory, oracle.VISITS)],
     }
-    # Nothing is in a topic of a batch without records: of each batch each output is compared.
+    # A batch without records has none in a topic, but is compared too.
     for time_ms in sorted(set(completed_in(directory)).union(*outputs.values())):
         for lines in outputs.values():
             lines.setdefault(time_ms, [])
@@ -125,7 +122,7 @@ def check(directory: str) -> OutputFindings:
 
 
 def clean(directory: str) -> None:
-    """Delete the topics of a drill."""
+    """Delete the topics."""
     admin = _admin()  # requests are cancelled when it is garbage-collected
     for future in admin.delete_topics([topic_in(directory), topic_out(directory)]).values():
         with suppress(client.confluent_kafka().KafkaException):
@@ -133,7 +130,7 @@ def clean(directory: str) -> None:
 
 
 def make_topics(directory: str) -> None:
-    """Make the topics of a drill where they are missing."""
+    """Create the topics if they are missing."""
     library = client.confluent_kafka()
     wanted = [
         library.admin.NewTopic(name, PARTITIONS)
@@ -145,26 +142,28 @@ def make_topics(directory: str) -> None:
             future.result(_ANSWER_S)
         except library.KafkaException as error:
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                raise StreamError(f"the topics of the drill: {client.reason(error)}") from None
+                raise StreamError(
+                    f"cannot create the topics of the drill: {client.reason(error)}"
+                ) from None
 
 
 def topic_in(directory: str) -> str:
-    """Return the name of the topic that is read."""
+    """Return the name of the input topic."""
     return f"{Path(directory).name}-in"
 
 
 def topic_out(directory: str) -> str:
-    """Return the name of the topic that is written."""
+    """Return the name of the output topic."""
     return f"{Path(directory).name}-out"
 
 
 def line_of(record: Any) -> str:
-    """Return the line of a record of Kafka."""
+    """Return the value of a Kafka record as text."""
     return bytes(record.value).decode()
 
 
 def with_time(time: datetime, rdd: RDD[Any]) -> RDD[Any]:
-    """Put the batch time in milliseconds to each record."""
+    """Pair each record with the batch time in milliseconds."""
     return rdd.map(partial(_timed, round(time.timestamp() * 1000)))
 
 
@@ -172,12 +171,12 @@ def _timed(time_ms: int, record: Any) -> tuple[int, Any]:
     return time_ms, record
 
 
-def key_of(name: str, timed: tuple[int, Any]) -> str:
+def output_key(name: str, timed: tuple[int, Any]) -> str:
     """Return the key of what an output has: its name, and the time of the batch."""
     return f"{name} {timed[0]}"
 
 
-def text_of(timed: tuple[int, Any]) -> str:
+def output_text(timed: tuple[int, Any]) -> str:
     """Return what an output has."""
     return str(timed[1])
 
@@ -212,7 +211,9 @@ def _read(directory: str) -> Iterator[tuple[int, str, str]]:
         while len(ended) < PARTITIONS:
             message = consumer.poll(_ANSWER_S)
             if message is None:
-                raise StreamError(f"{os.environ[KAFKA]} has not answered for {_ANSWER_S} s")
+                raise StreamError(
+                    f"{os.environ[KAFKA]} has not answered for {_ANSWER_S} s; check the brokers"
+                )
             if message.error() is None:
                 name, time_ms = message.key().decode().split()
                 yield int(time_ms), name, message.value().decode()
@@ -223,7 +224,7 @@ def _read(directory: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _rows(directory: str) -> Iterator[tuple[int, str, str]]:
-    """Yield time, table and row of all that is in the database."""
+    """Yield time, table and row of everything in the database."""
     with closing(sqlite3.connect(_database(directory))) as database:
         for table in _TABLES:
             for time_ms, key, *state in database.execute(f"SELECT * FROM {table}"):  # noqa: S608

@@ -1,7 +1,7 @@
-"""The oracle: what the outputs of the job must be, computed from which batch had which records.
+"""The oracle: computes the outputs that a job must have, and compares.
 
-The job writes the records of each batch, so their assignment to batches is known. From that alone
-everything else follows: the state after each batch, each window, each visit.
+The job writes the records of each batch. Everything else follows from this assignment of records to
+batches: the state after each batch, each window, each visit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMPLETED = "completed"
 _LIMIT_S = 300
 
 CHECKPOINT = "checkpoint"
-"""Name of the checkpoint directory in that of a drill."""
+"""Name of the checkpoint directory, in the directory of a drill."""
 
 FILE_RECORDS = 200
 KEYS = 40
@@ -45,7 +45,7 @@ def check_outputs(
     completed: Iterable[int] = (),
     final: Mapping[str, list[Any]] | None = None,
 ) -> OutputFindings:
-    """Compare the outputs of a job with what they must be.
+    """Compare the output files of a job with the oracle.
 
     Every output must have the batches that drivers reported as *completed*. *final* is the state
     in the checkpoint at the end, by output; None to skip it.
@@ -63,14 +63,11 @@ def check_batches(
     completed: Iterable[int] = (),
     final: Mapping[str, list[Any]] | None = None,
 ) -> OutputFindings:
-    """Compare the lines of outputs, by batch time, with what they must be.
-
-    Those of the records are among them; of the others those that the job has.
-    """
+    """Compare the lines of outputs with the oracle; the records are required, others optional."""
     problems: list[str] = []
     known = records_in(fed)
     if not known:
-        problems.append("no record was given, so nothing was shown")
+        problems.append("no input was processed, so nothing was tested")
     seen = _places(outputs[RECORDS], known, problems)
     lost = [known[record_id] for record_id in sorted(known.keys() - seen.keys())]
     if lost:
@@ -99,21 +96,21 @@ def check_batches(
 
 
 def check_rows(rows: Iterable[str], fed: Sequence[int], final: Mapping[str, Any]) -> OutputFindings:
-    """Compare the rows of the drill's own query with what they must be.
+    """Compare the rows of the drill's query with the oracle.
 
-    Each record has one row, with the state of its key after it. So the states of a key follow from
-    each other in the order of their counts, and *final*, which the checkpoint holds, is the last.
+    Each record has one row, with the state of its key after it. The states of a key follow from
+    each other in the order of their counts; the last one must equal *final*, from the checkpoint.
     """
     known, problems, differences = records_in(fed), [], []
     if not known:
-        problems.append("no record was given, so nothing was shown")
+        problems.append("no input was processed, so nothing was tested")
     seen: Counter[int] = Counter()
     by_key: dict[str, list[tuple[Record, tuple[int, ...]]]] = {}
     for row in rows:
         line, *total = row.rsplit(" ", len(NOTHING))
         record = record_of(line) if all(number.isdigit() for number in total) else None
         if record is None or known.get(record.record_id) != record:
-            problems.append(f"the row {row!r} is of no record that was given")
+            problems.append(f"the row {row!r} has no record of the input")
         else:
             seen[record.record_id] += 1
             by_key.setdefault(record.key, []).append((record, tuple(map(int, total))))
@@ -121,13 +118,13 @@ def check_rows(rows: Iterable[str], fed: Sequence[int], final: Mapping[str, Any]
     for key, states in by_key.items():
         expected = NOTHING
         for record, found in sorted(states, key=lambda state: state[1]):
-            expected = add(expected, record)
+            expected = add_record(expected, record)
             if found != expected:
-                differences.append(f"{key} has the state {found}, and not {expected}")
+                differences.append(f"{key} has the state {found}, expected {expected}")
                 break
         totals[key] = expected
     if final != totals:
-        differences.append("the checkpoint at the end has other states than the rows")
+        differences.append("the final checkpoint has other states than the rows")
     lost, extra = known.keys() - seen.keys(), seen.total() - len(seen)
     return OutputFindings(
         records=len(known),
@@ -173,14 +170,11 @@ def seen_ids(output: Path) -> set[int]:
 
 
 def read_output(output: Path, name: str, problems: list[str]) -> Batches:
-    """Read what ``saveAsTextFiles`` has written, as any reader would.
-
-    A directory without ``_SUCCESS`` that can be seen goes to *problems*.
-    """
+    """Read the output of ``saveAsTextFiles``; adds incomplete directories to *problems*."""
     batches = {}
     for directory in sorted(output.glob(f"{name}-*")):
         if not (directory / "_SUCCESS").exists():
-            problems.append(f"{directory.name} can be seen and is not complete")
+            problems.append(f"{directory.name} is visible but incomplete")
             continue
         parts = sorted(directory.glob("part-*"))
         lines = [line for part in parts for line in part.read_text().splitlines()]
@@ -199,7 +193,7 @@ def _missing(outputs: Mapping[str, Batches], completed: Iterable[int]) -> Iterat
 def _compare(
     outputs: Mapping[str, Batches], window_ms: int, final: Mapping[str, list[Any]] | None
 ) -> tuple[int, list[str]]:
-    """Return how many states were compared, batch by batch, and what differs."""
+    """Compare each batch; return the number of compared states, and the differences."""
     totals: dict[str, tuple[int, int, int]] = {}
     visits: Counter[str] = Counter()
     recent: dict[int, list[Record]] = {}
@@ -210,7 +204,7 @@ def _compare(
         recent[time_ms] = records
         recent = {time: kept for time, kept in recent.items() if time > time_ms - window_ms}
         for record in records:
-            totals[record.key] = add(totals.get(record.key, NOTHING), record)
+            totals[record.key] = add_record(totals.get(record.key, NOTHING), record)
         windows = sorted(_window(recent.values()))
         expected: dict[str, list[Any]] = {
             TOTALS: sorted(totals.items()),
@@ -231,7 +225,7 @@ def _compare(
             compared += len(wanted)
             rows = sorted(final[name], key=repr)
             if rows != sorted(wanted, key=repr):
-                where = f"{name} in the checkpoint at the end"
+                where = f"{name} in the final checkpoint"
                 differences.append(_difference(where, rows, wanted))
     return compared, differences
 
@@ -247,10 +241,10 @@ def _row(line: str) -> Any:
 NOTHING = (0, 0, 0)
 
 
-def add(total: tuple[int, int, int], record: Record) -> tuple[int, int, int]:
-    """Return the state of a key after a record: how many, their sum, and their ids in one number.
+def add_record(total: tuple[int, int, int], record: Record) -> tuple[int, int, int]:
+    """Return the state of a key after a record: count, sum, and exclusive or of the ids.
 
-    The last is an exclusive or: a record that is counted twice, or instead of another, shows.
+    The latter reveals records that are counted twice, or instead of others.
     """
     count, amount, ids = total
     return count + 1, amount + record.amount, ids ^ (record.record_id + 1)
@@ -274,7 +268,7 @@ def _difference(where: str, found: list[Any], wanted: list[Any]) -> str:
     extra = [row for row in found if row not in wanted]
     absent = [row for row in wanted if row not in found]
     shown = [f"has {row}" for row in extra[:2]] + [f"lacks {row}" for row in absent[:2]]
-    return f"{where}: {', '.join(shown) or 'has rows twice'}"
+    return f"{where}: {', '.join(shown) or 'has duplicate rows'}"
 
 
 def _first(differences: list[str]) -> list[str]:
@@ -310,7 +304,7 @@ def records_of_file(number: int) -> Iterator[Record]:
 
 
 def write_file(directory: Path, number: int) -> None:
-    """Put file *number* into the input directory, where it appears complete."""
+    """Create file *number* in the input directory, atomically."""
     hidden = directory / f".records-{number:06}"
     hidden.write_text("".join(f"{record.to_line()}\n" for record in records_of_file(number)))
     hidden.rename(directory / input_file_name(number))
@@ -332,33 +326,29 @@ def records_in(numbers: Iterable[int]) -> dict[int, Record]:
 
 
 def write_completed(directory: Path, times: Iterable[int]) -> None:
-    """Write the times of the batches that drivers reported as completed."""
+    """Write the times of completed batches, for :func:`completed_in`."""
     (directory / _COMPLETED).write_text("".join(f"{time_ms}\n" for time_ms in sorted(times)))
 
 
 def completed_in(directory: str) -> list[int]:
-    """Return what was kept; nothing where nothing was."""
+    """Return the times of completed batches; empty before the end of the drill."""
     path = Path(directory, _COMPLETED)
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
 def problems_of(directory: Path) -> list[str]:
-    """Verify a checkpoint, every checksum and every promise."""
+    """Verify the final checkpoint, and return its problems."""
     if not (directory / CHECKPOINT).exists():
         return []
     done = _checkpoint("verify", str(directory / CHECKPOINT))
     if done.returncode == 0:
         return []
-    said = " ".join((done.stdout + done.stderr).split())
-    return [f"the checkpoint at the end does not verify: {said[:1000]}"]
+    output = " ".join((done.stdout + done.stderr).split())
+    return [f"the final checkpoint does not verify: {output[:1000]}"]
 
 
 def states_in(directory: str, uid: str) -> list[tuple[Any, Any]]:
-    """Return key and state of every key of an operator, as the last commit has them.
-
-    Returns:
-        Nothing if it cannot be read. A state of mapWithState has a time.
-    """
+    """Return the keys and states of an operator as of the last commit; empty if unreadable."""
     done = _checkpoint("read", f"{directory}/{CHECKPOINT}", "--operator", uid, "--json")
     if done.returncode != 0:
         return []

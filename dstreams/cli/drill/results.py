@@ -13,73 +13,51 @@ from checkpoint.cli import painted
 
 @dataclass(frozen=True)
 class OutputFindings:
-    """The result of checking the outputs of an application.
+    """The result of checking the outputs of an application."""
 
-    Args:
-        records: how many records it was given.
-        lost: how many of them are in no output.
-        duplicated: how often records are in outputs beyond the once that each should be.
-        states: how many states of a key after a batch were compared with the oracle's.
-        state_equal: whether all of them are what the oracle says.
-        problems: what is wrong, a sentence each.
-    """
-
-    records: int = 0
-    lost: int = 0
-    duplicated: int = 0
-    states: int = 0
-    state_equal: bool = True
-    problems: tuple[str, ...] = ()
+    records: int = 0  # number of input records
+    lost: int = 0  # number of those that are missing in the outputs
+    duplicated: int = 0  # number of superfluous copies of records in the outputs
+    states: int = 0  # number of states that were compared with the oracle
+    state_equal: bool = True  # whether all of them are equal
+    problems: tuple[str, ...] = ()  # the problems, a sentence each
 
     @property
     def has_figures(self) -> bool:
-        """Return whether records or states were counted, which is optional."""
+        """True if records or states were counted, which is optional."""
         return bool(self.records or self.states or self.lost or self.duplicated)
 
     @property
     def is_clean(self) -> bool:
-        """Return whether the outputs are complete and correct."""
+        """True if the outputs are complete and correct."""
         return self.state_equal and not (self.lost or self.duplicated or self.problems)
 
 
 @dataclass(frozen=True)
 class DrillResult:
-    """The result of a drill.
+    """The result of a drill."""
 
-    Args:
-        seed: of its random moments.
-        kills: how many times the driver was killed, at random moments and at steps.
-        at_steps: at which steps, in order.
-        batches: how many batches were completed.
-        recovery_ms: from the start of each driver that followed a killed one to its first new
-            batch, as far as it came so far.
-        findings: what the outputs show.
-        problems: what went wrong while it ran, a sentence each.
-        ways: how many kills of each way there were.
-        phases: what the drivers were doing when they were killed, and how often.
-        deepest: how many drivers were killed one after another before one completed a batch.
-        seconds: how long it took.
-    """
-
-    seed: int
-    kills: int
-    at_steps: tuple[str, ...]
-    batches: int
+    seed: int  # seed of the random moments
+    kills: int  # number of kills, at random moments and at steps
+    at_steps: tuple[str, ...]  # the steps of these, in order
+    batches: int  # number of completed batches
     recovery_ms: tuple[int, ...]
-    findings: OutputFindings
-    problems: tuple[str, ...] = ()
-    ways: Mapping[str, int] = field(default_factory=dict)
+    """Times from the start of a driver after a kill to its first new batch."""
+    findings: OutputFindings  # the result of checking the outputs
+    problems: tuple[str, ...] = ()  # problems during the drill, a sentence each
+    ways: Mapping[str, int] = field(default_factory=dict)  # number of kills in each way
     phases: Mapping[str, int] = field(default_factory=dict)
-    deepest: int = 0
-    seconds: int = 0
+    """Number of kills in each phase of a driver."""
+    deepest: int = 0  # largest number of consecutive drivers killed before one completed a batch
+    seconds: int = 0  # duration
 
     @property
     def is_passed(self) -> bool:
-        """Return whether all promises held."""
+        """True if all promises held."""
         return self.findings.is_clean and not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result for programs."""
+        """Return the result as JSON values."""
         times = {
             "p50": percentile(self.recovery_ms, 50),
             "p95": percentile(self.recovery_ms, 95),
@@ -121,18 +99,18 @@ class DrillReport:
         self._as_json = as_json
         self._is_quiet = is_quiet
 
-    def tell(self, line: str) -> None:
+    def progress(self, line: str) -> None:
         """Print progress."""
         if not self._is_quiet:
             self.add(line)
 
     def add(self, line: str) -> None:
-        """Print a line next to the result."""
+        """Print a line in addition to the result."""
         if not self._as_json:
             self._write(line)
 
     def end(self, result: DrillResult) -> None:
-        """Write what was found."""
+        """Print the result."""
         if self._as_json:
             self._write(json.dumps(result.to_json(), indent=2))
         else:
@@ -146,7 +124,7 @@ class DrillReport:
 
 
 def result_table(result: DrillResult) -> str:
-    """Return the result for people."""
+    """Return the result as text."""
     found = result.to_json()
     times = found["recovery_ms"]
     recovery = " / ".join(

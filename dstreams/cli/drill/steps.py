@@ -1,7 +1,7 @@
-"""The steps of a batch, and of a restart, at which a driver is killed.
+"""The steps of a batch, a restart and a stop at which a driver is killed.
 
-Most have a name in the runtime (:mod:`dstreams.common.faults`). Between those are the moments
-around the files that decide what counts: there a function is wrapped, in the driver that is to die.
+Most have a name in the runtime (:mod:`dstreams.common.faults`). The moments around decisive files
+have none: there the driver to be killed wraps a function.
 """
 
 from __future__ import annotations
@@ -18,94 +18,83 @@ from dstreams.common import faults
 
 
 @dataclass(frozen=True)
-class Step:
-    """A moment in the life of a driver.
+class KillStep:
+    """A moment in the life of a driver."""
 
-    Args:
-        name: of the step in the runtime, or one of ours with a space.
-        in_restart: it comes before the first batch of a driver. Other steps are waited for after a
-            first batch, so that a batch is hit that nothing was wrong with.
-        in_stop: it comes when a driver was asked to end.
-        function: ``module:name`` of a function that is wrapped; empty for a step of the runtime.
-        when: the driver dies before the call, or after it.
-        call: which call it is, from 1 on.
-        file: only calls count whose first argument begins like this.
-    """
-
-    name: str
+    name: str  # in the runtime, or another one with a space
     in_restart: bool = False
-    function: str = ""
-    when: Literal["before", "after"] = "before"
-    call: int = 1
-    file: str = ""
-    in_stop: bool = False
+    """Precedes the first batch; other steps are armed after that, to hit an intact driver."""
+    function: str = ""  # ``module:name`` of the function to wrap; empty for a step of the runtime
+    when: Literal["before", "after"] = "before"  # die before or after the call
+    call: int = 1  # number of the call, from 1
+    file: str = ""  # count only calls whose first argument has this prefix
+    in_stop: bool = False  # part of a graceful stop
 
 
 _CREATE = "checkpoint.storage.local_files:LocalFiles.create"
 _DELETE = "checkpoint.storage.local_files:LocalFiles.delete"
 _SNAPSHOTS = "dstreams.state.state_versions:StateVersions.maintain"
 _LAST_CHECKPOINT = "dstreams.engine.engine:Engine.checkpoint_now"
-_WRITE_RDD = "dstreams.engine.rdd_snapshots:RddSnapshots.write"
+_WRITE_RDD = "dstreams.engine.committer:RddSnapshots.write"
 _PUBLISH = "dstreams.sinks.hadoop_directory:HadoopDirectory._publish"
 _PUBLISH_ROWS = "dstreams.structured.sources.committed_files:CommittedFiles.add"
 
 STEPS = (
-    Step("plan.start"),
-    Step("begin.start"),
-    Step("before the begin record", function=_CREATE, file="batches/"),
-    Step("after the begin record", function=_CREATE, when="after", file="batches/"),
-    Step("begin.done"),
-    Step("job.submit"),
-    Step("state.start"),
-    Step("before a snapshot of an RDD is written", function=_WRITE_RDD),
-    Step("state.done"),
-    Step("out.start"),
-    Step("before an output is published", function=_PUBLISH),
-    Step("after an output is published", function=_PUBLISH, when="after"),
-    Step("out.done"),
-    Step("between the outputs", function=_PUBLISH, when="after", call=2),
-    Step("commit.start"),
-    Step("before the commit record", function=_CREATE, file="commits/"),
-    Step("after the commit record", function=_CREATE, when="after", file="commits/"),
-    Step("commit.done"),
-    Step("clean.start"),
-    Step("before snapshots of stored state", function=_SNAPSHOTS),
-    Step("after snapshots of stored state", function=_SNAPSHOTS, when="after"),
-    Step("before a snapshot of inputs", function=_CREATE, file="inputs/"),
-    Step("after a snapshot of inputs", function=_CREATE, when="after", file="inputs/"),
-    Step("before the first file is deleted", function=_DELETE),
-    Step("after the first file was deleted", function=_DELETE, when="after"),
-    Step("clean.done"),
-    Step("before the graph is written", True, _CREATE, file="graph/"),
-    Step("after the graph is written", True, _CREATE, "after", file="graph/"),
-    Step("after the epoch is claimed", True, _CREATE, "after", file="epochs/"),
-    Step("rec.fence", True),
-    Step("rec.load", True),
-    Step("rec.replay", True),
-    Step("the first begin record", True, _CREATE, "after", file="batches/"),
-    Step("the first commit record", True, _CREATE, file="commits/"),
-    Step("before the checkpoint at the end", function=_LAST_CHECKPOINT, in_stop=True),
-    Step("after the checkpoint at the end", False, _LAST_CHECKPOINT, "after", in_stop=True),
-    Step("before the epoch is released", function=_CREATE, file="epochs/", in_stop=True),
+    KillStep("plan.start"),
+    KillStep("begin.start"),
+    KillStep("before the begin record", function=_CREATE, file="batches/"),
+    KillStep("after the begin record", function=_CREATE, when="after", file="batches/"),
+    KillStep("begin.done"),
+    KillStep("job.submit"),
+    KillStep("state.start"),
+    KillStep("before a snapshot of an RDD is written", function=_WRITE_RDD),
+    KillStep("state.done"),
+    KillStep("out.start"),
+    KillStep("before an output is published", function=_PUBLISH),
+    KillStep("after an output is published", function=_PUBLISH, when="after"),
+    KillStep("out.done"),
+    KillStep("between the outputs", function=_PUBLISH, when="after", call=2),
+    KillStep("commit.start"),
+    KillStep("before the commit record", function=_CREATE, file="commits/"),
+    KillStep("after the commit record", function=_CREATE, when="after", file="commits/"),
+    KillStep("commit.done"),
+    KillStep("clean.start"),
+    KillStep("before snapshots of stored state", function=_SNAPSHOTS),
+    KillStep("after snapshots of stored state", function=_SNAPSHOTS, when="after"),
+    KillStep("before a snapshot of inputs", function=_CREATE, file="inputs/"),
+    KillStep("after a snapshot of inputs", function=_CREATE, when="after", file="inputs/"),
+    KillStep("before the first file is deleted", function=_DELETE),
+    KillStep("after the first file was deleted", function=_DELETE, when="after"),
+    KillStep("clean.done"),
+    KillStep("before the graph is written", True, _CREATE, file="graph/"),
+    KillStep("after the graph is written", True, _CREATE, "after", file="graph/"),
+    KillStep("after the epoch is claimed", True, _CREATE, "after", file="epochs/"),
+    KillStep("rec.fence", True),
+    KillStep("rec.load", True),
+    KillStep("rec.replay", True),
+    KillStep("the first begin record", True, _CREATE, "after", file="batches/"),
+    KillStep("the first commit record", True, _CREATE, file="commits/"),
+    KillStep("before the checkpoint at the end", function=_LAST_CHECKPOINT, in_stop=True),
+    KillStep("after the checkpoint at the end", False, _LAST_CHECKPOINT, "after", in_stop=True),
+    KillStep("before the epoch is released", function=_CREATE, file="epochs/", in_stop=True),
 )
-"""Steps of a batch of the drill's own stream, in order, then those of a restart, and of a stop."""
+"""Steps of a batch of the drill's stream, in order, then of a restart and of a stop."""
 
 STEPS_OF_A_QUERY = (
     *(step for step in STEPS if step.function not in (_WRITE_RDD, _PUBLISH, _LAST_CHECKPOINT)),
-    Step("before the rows of a query are published", function=_PUBLISH_ROWS),
-    Step("after the rows of a query are published", function=_PUBLISH_ROWS, when="after"),
+    KillStep("before the rows of a query are published", function=_PUBLISH_ROWS),
+    KillStep("after the rows of a query are published", function=_PUBLISH_ROWS, when="after"),
 )
-"""Those of a batch of the drill's own structured query, which has all that have a name."""
+"""Steps of the drill's structured query."""
 
 STEPS_WITH_KAFKA = tuple(step for step in STEPS if step.function != _PUBLISH)
-"""Those of a batch of the drill's own stream whose outputs are a topic and a database."""
-
+"""Steps of the drill's stream with Kafka."""
 
 RUNTIME_STEPS = tuple(step.name for step in STEPS if not step.function)
-"""Names of those that every stream and query comes to, in order."""
+"""Names of the steps of every stream and query, in order."""
 
 
-def step_named(name: str) -> Step:
+def step_named(name: str) -> KillStep:
     """Return the step of a name.
 
     Raises:
@@ -119,8 +108,8 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(step: Step, end: Callable[[], None] = die) -> None:
-    """Let this process die at *step*, from now on.
+def arm(step: KillStep, end: Callable[[], None] = die) -> None:
+    """Make this process die at *step*.
 
     Raises:
         AttributeError: the function does not exist.
@@ -151,7 +140,7 @@ def arm(step: Step, end: Callable[[], None] = die) -> None:
 
 
 STARTED, OPENED, RUNS = "driver.started", "driver.opened", "driver.runs"
-"""Steps of the driver itself: it is there; it has a context and a graph; it waits for batches."""
+"""Steps of the driver: it runs; it has a context and a graph; it waits for batches."""
 
 STOP = "stop"
 
@@ -188,19 +177,19 @@ _PHASE_AFTER = {
 
 @dataclass
 class Whereabouts:
-    """Follows a driver, whose two threads begin batches and run them at once."""
+    """Tracks the phase of a driver, which begins and runs batches on two threads."""
 
     running: str = PHASES[0]
     begins: bool = False
 
     @property
     def phase(self) -> str:
-        """One of :data:`PHASES`; the shorter one of two."""
+        """One of :data:`PHASES`; of two, the shorter one."""
         return "begin record" if self.begins else self.running
 
     def note(self, step: str) -> None:
-        """Take in that it came to a step."""
+        """Record that the driver reached a step."""
         self.begins = _BEGINS.get(step, self.begins)
-        # A batch may have begun to run before the driver says that it waits for one.
+        # A batch may run before the driver reports that it waits for one.
         if step != RUNS or self.running == "recovery":
             self.running = _PHASE_AFTER.get(step, self.running)

@@ -1,4 +1,4 @@
-"""The check whether changed code can resume the state and offsets of an earlier graph.
+"""Checks whether changed code can resume the state and offsets of an earlier graph.
 
 Operators with state and inputs are matched by uid. State that would be lost, state of another kind
 and ambiguous uids are refused, all in one report, before anything is changed.
@@ -6,19 +6,23 @@ and ambiguous uids are refused, all in one report, before anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from checkpoint import RecoveryPlan
 from dstreams.common.durations import batch_datetime
+from dstreams.errors import RestartError
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.sources.file_listing import before_wildcards, has_wildcards
+from dstreams.state.stored_columns import added_columns, changed_columns, changed_variables
 
 _Described = Mapping[str, Any]
-_Columns = Sequence[Mapping[str, Any]]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class RestoreReport:
         repartitioned: uid and numbers of partitions, before and now, of state that is moved.
         notes: other changes.
         refusals: reasons for refusal; empty if the state can be restored.
+        adopted: what is taken over from a checkpoint of Spark, a line for each state and input.
     """
 
     stream_id: str | None
@@ -46,6 +51,7 @@ class RestoreReport:
     repartitioned: tuple[tuple[str, int, int], ...] = ()
     notes: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
+    adopted: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.stream_id is None:
@@ -63,9 +69,22 @@ class RestoreReport:
         lines += [
             f"moved: {uid}, {was} to {now} partitions" for uid, was, now in self.repartitioned
         ]
+        lines += [f"adopted: {line}" for line in self.adopted]
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"refused: {refusal}" for refusal in self.refusals]
         return "\n".join(lines)
+
+
+def require_fit(report: RestoreReport, url: str) -> None:
+    """Raise RestartError for the refusals of *report* and log its notes."""
+    if report.refusals:
+        raise RestartError(
+            f"{url} cannot be restored into these streams; nothing was changed:"
+            + "".join(f"\n- {refusal}" for refusal in report.refusals)
+        )
+    logger.info("%s", report)
+    for note in report.notes:
+        logger.warning("%s", note)
 
 
 def compare_graphs(
@@ -76,10 +95,7 @@ def compare_graphs(
     stream_id: str,
     allow_removed: Collection[str] = (),
 ) -> RestoreReport:
-    """Compare the descriptions of an earlier graph and of the graph that *plan* is for.
-
-    The state or offsets of *allow_removed*, by uid, may be dropped.
-    """
+    """Compare an earlier graph with that of *plan*; *allow_removed* uids may be dropped."""
     old, new = _parts(before), _parts(now)
     allowed = set(allow_removed)
     kept = [uid for uid in new if uid in old and uid not in allowed]
@@ -93,7 +109,7 @@ def compare_graphs(
         for uid in kept
         if "source" in old[uid] and old[uid]["source"] != new[uid].get("source")
     ]
-    grown = {uid: _added_columns(old[uid].get("columns"), new[uid].get("columns")) for uid in kept}
+    grown = {uid: added_columns(old[uid].get("columns"), new[uid].get("columns")) for uid in kept}
     notes += [
         f"the columns {', '.join(names)} are added to the state of {uid}"
         for uid, names in grown.items()
@@ -219,9 +235,7 @@ def _refusals_of_part(
             "or give another uid"
         )
     else:
-        yield from _refused_columns(
-            uid, now["operation"], before.get("columns"), now.get("columns")
-        )
+        yield from _changed_form(uid, before, now)
 
 
 def _differs(before: _Described, now: _Described, fact: str) -> bool:
@@ -264,57 +278,17 @@ def _ambiguous(
             )
 
 
-# The columns of a state in Arrow blocks: columns may be added, others keep name, type and key. ----
-
-
-def _refused_columns(
-    uid: str, operation: str, before: _Columns | None, now: _Columns | None
-) -> Iterator[str]:
-    """Yield why a state cannot have other columns; None if it is not in columns."""
-    if before is None and now is None:
-        return
+def _changed_form(uid: str, before: _Described, now: _Described) -> Iterator[str]:
+    """Yield why stored columns or state variables cannot be those of the operator now."""
+    columns, columns_now = before.get("columns"), now.get("columns")
     start_empty = f"give another uid=, and drop this state (allowRemoved=[{uid!r}])"
-    if before is None or now is None:
-        was, is_now = ("pairs", "blocks") if before is None else ("blocks", "pairs")
+    if columns is not None and columns_now is not None:
+        state, where = f"the state of {uid!r}", now["operation"]
+        yield from changed_columns(state, columns, columns_now, start_empty, where)
+    elif columns is not columns_now:
+        was, is_now = ("pairs", "blocks") if columns is None else ("blocks", "pairs")
         yield (
-            f"the state of {uid!r} is kept in {was}, and {operation} keeps it in {is_now}; "
+            f"the state of {uid!r} is kept in {was}, and {now['operation']} keeps it in {is_now}; "
             f"{start_empty}"
         )
-        return
-    are = {column["name"]: column for column in now}
-    keys, keys_now = _keys(before), _keys(now)
-    if keys != keys_now:
-        yield (
-            f"the key of {uid!r} was {_listed(keys)}, and is {_listed(keys_now)} in {operation}, "
-            f"so no key would be found again; keep the key, or {start_empty}"
-        )
-        return
-    for column in before:
-        name, was = column["name"], column["type"]
-        if name not in are:
-            yield (
-                f"the column {name!r} ({was}) of the state of {uid!r} is not declared in "
-                f"{operation} any more; declare it, even if unused, or {start_empty}"
-            )
-        elif are[name]["type"] != was:
-            yield (
-                f"the column {name!r} of the state of {uid!r} was {was}, and is "
-                f"{are[name]['type']} in {operation}; keep its type and add a column of the new "
-                f"one, or {start_empty}"
-            )
-
-
-def _added_columns(before: _Columns | None, now: _Columns | None) -> list[str]:
-    """Return the names of the columns that are added to a state."""
-    if before is None or now is None:
-        return []
-    were = {column["name"] for column in before}
-    return [column["name"] for column in now if column["name"] not in were]
-
-
-def _keys(columns: _Columns) -> list[tuple[str, str]]:
-    return [(column["name"], column["type"]) for column in columns if column["is_key"]]
-
-
-def _listed(keys: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in keys)
+    yield from changed_variables(uid, before, now)

@@ -1,16 +1,24 @@
-"""Graph snapshots: a JSON description for tools, and the pickled graph for a restart."""
+"""Graph snapshots: a JSON description for tools, and the pickled graph for a restart.
+
+In the pickled graph, which has the user's functions, the SparkContext, SparkSession and
+StreamingContext are references, resolved in the reading process. Broadcast variables are pickled by
+value. RDDs are numbered, and written to files of their own.
+
+Unpickling runs code: read only bytes that no other user can have written.
+"""
 
 from __future__ import annotations
 
+import io
 import logging
 import pickle
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyspark
-from pyspark import RDD, SparkConf, SparkContext
+from pyspark import RDD, Broadcast, SparkConf, SparkContext, cloudpickle
 
 from checkpoint import (
     CheckpointError,
@@ -23,15 +31,16 @@ from checkpoint import (
     write_graph,
 )
 from checkpoint.state_store import require_rdds
+from dstreams.common.callables import find_culprit
 from dstreams.common.redaction import secret_settings
 from dstreams.common.settings import Settings
-from dstreams.errors import RestartError
+from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.graph.node import InputDStream, Node
-from dstreams.graph.pickling import PickledGraph, unpickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.graph.state import StateStoreDStream
 from dstreams.graph.windowed import WindowTimes
 from dstreams.spark.rdd_files import WrittenRdd, read_rdd, write_rdd
+from dstreams.state.transform_groups import TransformGroups
 
 _FORMAT = 1
 _RDDS = "rdds"
@@ -40,7 +49,6 @@ _OF_ONE_PROCESS = (
     "spark.driver.bindAddress",
     "spark.driver.port",
     "spark.ui.port",
-    "spark.dstreams.showConsoleProgress",
     "spark.blockManager.port",
     "spark.app.id",
     "spark.app.startTime",
@@ -101,9 +109,6 @@ def write_graph_snapshot(
 
     *settings* were given to the streaming context, None for those of the SparkConf. *added* has the
     batch after which a node was added, by uid.
-
-    Raises:
-        CheckpointError: it could not be written, or a newer driver has taken over.
     """
     files = owned.lease.files
     directory = PrefixedFiles(files, _RDDS) if pickled.rdds else files
@@ -133,11 +138,7 @@ def _described_files(rdds: Sequence[WrittenRdd | None]) -> dict[str, object]:
 
 
 def decode_payload(files: Files, snapshot: GraphSnapshot) -> GraphPayload:
-    """Unpickle the payload of a snapshot, without its graph.
-
-    Raises:
-        RestartError: it cannot be unpickled.
-    """
+    """Unpickle the payload of a snapshot, without its graph."""
     try:
         payload: GraphPayload = pickle.loads(snapshot.payload)
         return payload
@@ -152,11 +153,7 @@ def read_graph_payload(
     spark: SparkContext,
     context: object,
 ) -> StreamGraph:
-    """Unpickle the graph of a snapshot; runs code of the program.
-
-    Raises:
-        RestartError: it cannot be unpickled, or an RDD that it refers to is missing.
-    """
+    """Unpickle the graph of a snapshot; runs code of the program."""
     try:
         require_rdds(files, snapshot)
     except CheckpointError as error:
@@ -170,7 +167,9 @@ def read_graph_payload(
         return read_rdd(spark, directory, written, like=spark.parallelize([0], 1))
 
     try:
-        return unpickle_graph(payload.graph, spark, context, rdd)
+        graph = _Unpickler(io.BytesIO(payload.graph), spark, context, rdd).load()
+        assert isinstance(graph, StreamGraph), f"expected a graph, got {type(graph).__name__}"
+        return graph
     except Exception as error:
         raise _not_unpickled(files, error) from error
 
@@ -278,6 +277,8 @@ def _describe_node(plan: Plan, node: Node, added: Mapping[str, int]) -> dict[str
     partitioner = getattr(node, "partitioner", None)
     times = getattr(node, "times", None)
     is_in_store = isinstance(node, StateStoreDStream)
+    function = getattr(node, "function", None)
+    processor = {} if not isinstance(function, TransformGroups) else function.described
     return {
         "uid": planned.uid,
         "is_chosen": planned.is_chosen,
@@ -292,6 +293,7 @@ def _describe_node(plan: Plan, node: Node, added: Mapping[str, int]) -> dict[str
         "checkpoint_ms": planned.checkpoint_ms,
         "began_after_ms": added.get(planned.uid),
         "parents": [plan.nodes[parent].uid for parent in node.parents],
+        **processor,
     }
 
 
@@ -308,3 +310,138 @@ def _write_rdd(
 
 def _same(record: Any) -> Any:
     return record
+
+
+# The pickled graph ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PickledGraph:
+    """A graph as bytes, and the RDDs that it refers to by number."""
+
+    data: bytes
+    rdds: tuple[RDD[Any], ...]
+
+
+def pickle_graph(graph: StreamGraph, context: object) -> PickledGraph:
+    """Return *graph* as bytes."""
+    rdds: list[RDD[Any]] = []
+    try:
+        return PickledGraph(_dump(graph, context, rdds), tuple(rdds))
+    except Exception as error:
+        raise _explained(graph, context, error) from error
+
+
+class _Pickler(cloudpickle.Pickler):
+    def __init__(
+        self, file: io.BytesIO, context: object, rdds: list[RDD[Any]], within: object = None
+    ) -> None:
+        super().__init__(file)  # type: ignore[no-untyped-call]
+        self._context = context
+        self._rdds = rdds
+        self._within = within
+
+    def persistent_id(self, value: object) -> tuple[str, Any] | None:
+        name = self._of_the_program(value)
+        if name is not None:
+            return name, None
+        if isinstance(value, RDD):
+            if value not in self._rdds:
+                self._rdds.append(value)
+            return "rdd", self._rdds.index(value)
+        if isinstance(value, Broadcast):
+            return "broadcast", value.value
+        if self._within is not None and isinstance(value, Node) and value is not self._within:
+            return "node", None  # while searching for the part that cannot be pickled
+        return None
+
+    def _of_the_program(self, value: object) -> str | None:
+        if value is self._context:
+            return "context"
+        if isinstance(value, SparkContext):
+            return "spark"
+        kind = type(value)
+        if kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.sql"):
+            return "session"
+        return None
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            return _new, (type(value), dict(vars(value)))
+        if getattr(type(value), "_dstreams_driver_only", False) is True:
+            raise TypeError(
+                f"a {type(value).__name__} was captured in a closure; use streams only to define "
+                "the graph"
+            )
+        return super().reducer_override(value)  # type: ignore[no-untyped-call]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(
+        self,
+        file: io.BytesIO,
+        spark: SparkContext,
+        context: object,
+        rdd: Callable[[int], RDD[Any]],
+    ) -> None:
+        super().__init__(file)
+        self._spark = spark
+        self._context = context
+        self._rdd = rdd
+
+    def persistent_load(self, pid: tuple[str, Any]) -> Any:
+        kind, value = pid
+        if kind == "broadcast":
+            return self._spark.broadcast(value)
+        if kind == "rdd":
+            return self._rdd(value)
+        if kind == "session":
+            from pyspark.sql import SparkSession  # noqa: PLC0415  # most graphs have none
+
+            return SparkSession(self._spark)
+        return {"context": self._context, "spark": self._spark}[kind]
+
+
+def _new(cls: type[Node], fields: Mapping[str, Any]) -> Node:
+    """Create a node from its fields without calling ``__init__``: nodes are frozen."""
+    node = object.__new__(cls)
+    vars(node).update(fields)
+    return node
+
+
+def _dump(value: object, context: object, rdds: list[RDD[Any]], within: object = None) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, context, rdds, within).dump(value)  # type: ignore[no-untyped-call]
+    return file.getvalue()
+
+
+def _explained(graph: StreamGraph, context: object, error: Exception) -> InvalidStreamError:
+    """Return an error that names the stream or output that cannot be pickled."""
+    parts: Sequence[Any] = (*graph.inputs, *graph.draft().nodes, *graph.outputs)
+    for part in parts:
+        for value in vars(part).values():
+            if isinstance(value, Node):
+                continue
+
+            def failure(inner: object, part: Any = part) -> Exception | None:
+                try:
+                    _dump(inner, context, [], within=part)
+                except Exception as reason:
+                    return reason
+                return None
+
+            if failure(value) is not None:
+                return _refusal(part.operation, value, failure)
+    return InvalidStreamError(f"the streams cannot be written to the checkpoint: {error}")
+
+
+def _refusal(
+    operation: str, value: object, failure: Callable[[object], Exception | None]
+) -> InvalidStreamError:
+    path, found = find_culprit(value, failure)
+    what = f"it uses {path!r}, of type {type(found).__name__}" if path else "it cannot be pickled"
+    return InvalidStreamError(
+        f"{operation} cannot be written to the checkpoint, from which a restart recreates it, "
+        f"because {what}: {failure(found)}; create it inside the function, or in onStart of a "
+        "receiver, or use plain values"
+    )

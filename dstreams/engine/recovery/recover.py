@@ -7,7 +7,7 @@ that names it: no restart begins from less than was committed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -22,10 +22,12 @@ from checkpoint import (
     RecoveryPlan,
     StreamLog,
     began_ms,
+    newest_driver,
     newest_stream,
     open_files,
     open_stream,
     plan_recovery,
+    read_ahead,
     read_log,
     read_newest_graph,
     read_plan,
@@ -33,7 +35,9 @@ from checkpoint import (
     stream_ids,
     without_secrets,
 )
+from checkpoint.state_store import Classes, class_problems
 from dstreams.common.durations import batch_datetime
+from dstreams.common.settings import Settings
 from dstreams.engine.recovery.compatibility import RestoreReport, added_uids, compare_graphs
 from dstreams.engine.recovery.graph_snapshot import (
     GraphPayload,
@@ -42,14 +46,29 @@ from dstreams.engine.recovery.graph_snapshot import (
     describe_plan,
     read_graph_payload,
 )
+from dstreams.engine.recovery.spark_checkpoint import SPARK_GRAPH
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.graph.plan import StreamGraph
-from dstreams.spark.context import context_like
+from dstreams.spark.spark_context import context_like
 
 _STREAM = re.compile(r"(stream-[^/]+)/")
-_SPARK_GRAPH = re.compile(r"checkpoint-\d+(\.bk)?")
+ADOPTS = "adopts"
+"""Fact of a driver that only adopts a checkpoint of Spark: the location of that one."""
+
 _WITHOUT_BATCH = ("/epochs/", "/inputs/", "/rdds/")
 """Files of a driver that ended before its first batch."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The streams that a program has defined; *given* as in :class:`EngineConfig`."""
+
+    graph: StreamGraph
+    spark: SparkContext
+    settings: Settings
+    context: object
+    classes: Classes
+    given: Settings | None = None
 
 
 @dataclass(frozen=True)
@@ -95,11 +114,7 @@ class RecoveredStream:
         return {**earlier, **dict.fromkeys(self.added or (), last_ms)}
 
     def graph(self, spark: SparkContext, context: object) -> StreamGraph:
-        """Unpickle its graph; runs code of the program.
-
-        Raises:
-            RestartError: the graph cannot be unpickled, or one of its inputs cannot be resumed.
-        """
+        """Unpickle its graph, which runs code of the program, and check its inputs."""
         graph = read_graph_payload(self.files, self.snapshot, self.payload, spark, context)
         places = {part["uid"]: part.get("place") for part in self.description["inputs"]}
         for stream, uid in graph.draft().input_uids.items():
@@ -116,47 +131,54 @@ class RecoveredStream:
         return graph
 
     def compare(
-        self, graph: StreamGraph, spark: SparkContext, allow_removed: tuple[str, ...]
+        self,
+        graph: StreamGraph,
+        spark: SparkContext,
+        allow_removed: tuple[str, ...],
+        classes: Classes | None = None,
     ) -> tuple[RestoreReport, RecoveredStream]:
-        """Report what happens to its state in another graph, and return the stream for that graph.
+        """Report the effects of another graph on its state; return the stream for that graph.
 
-        Raises:
-            InvalidStreamError: the graph cannot run.
+        With *classes*, the report includes instances in the state that they cannot restore.
         """
         plan = graph.freeze(self.zero_ms, has_checkpoint_directory=True)
         now = describe_plan(plan, spark.getConf())
         report = compare_graphs(
             self.description, now, plan, self.records, self.stream_id, allow_removed
         )
+        if classes is not None:
+            kept = set(report.kept)
+            problems = class_problems(self.log.files, self.records, classes, kept)
+            report = replace(report, refusals=(*report.refusals, *problems))
         return report, replace(self, added=added_uids(self.description, now, plan))
 
 
-def recover(directory: str) -> RecoveredStream | None:
+def recover(directory: str, *, adopts: bool = False) -> RecoveredStream | None:
     """Read the newest stream of a checkpoint directory; None if nothing was left there.
 
-    Raises:
-        InvalidStreamError: *directory* is not a path, or cannot be used.
-        RestartError: the stream cannot be resumed: it is damaged, others can write to it, or it is
-            not a stream of dstreams.
+    With *adopts*, an adoption that was interrupted counts as nothing. Raises RestartError if the
+    stream cannot be resumed: it is damaged, others can write to it, or it is not of dstreams.
     """
     if not isinstance(directory, str) or not directory:
         raise InvalidStreamError(f"checkpointPath must be a path or URL, got {directory!r}")
     try:
         files = open_files(directory)
-        newest = newest_stream(stream_ids(files), partial(open_stream, directory))
+        newest = newest_stream(
+            stream_ids(files), lambda stream_id: read_ahead(open_stream(directory, stream_id))
+        )
     except (CheckpointError, ValueError) as error:
         raise InvalidStreamError(
             f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"
         ) from error
     if newest is None:
-        _require_empty(directory, files)
+        _require_empty(directory, files, adopts=adopts)
         return None
-    stream_id, files = newest
+    stream_id, ahead = newest
     try:
-        files = require_trusted(files)
-        log = read_log(files)
+        files = require_trusted(ahead.inner)
+        log = read_log(replace(ahead, inner=files))
         records = plan_recovery(log)
-        snapshot = read_newest_graph(files, records.graph, log.lineage)
+        snapshot = read_newest_graph(log.files, records.graph, log.lineage)
     except (CheckpointError, FileNotFoundError) as error:
         raise _not_resumable(directory, error) from error
     if snapshot is None:
@@ -166,12 +188,32 @@ def recover(directory: str) -> RecoveredStream | None:
     return RecoveredStream(files, began_ms(stream_id), snapshot, records, log)
 
 
-def _require_empty(directory: str, files: Files) -> None:
+def interrupted_adoptions(directory: str, streams: Iterable[str]) -> dict[str, str]:
+    """Return those of the *streams* without a graph that adopt a checkpoint of Spark, and which."""
+    drivers = {one: newest_driver(open_stream(directory, one)) for one in streams}
+    return {
+        one: driver.facts[ADOPTS]
+        for one, driver in drivers.items()
+        if driver is not None and ADOPTS in driver.facts
+    }
+
+
+def _require_empty(directory: str, files: Files, *, adopts: bool) -> None:
     """Raise if a directory without a graph has something that a new stream would ignore."""
     try:
         require_no_stream_of_spark(files)
         names = files.list("")
         streams = sorted({match[1] for match in map(_STREAM.match, names) if match})
+        interrupted = interrupted_adoptions(directory, streams)
+        if interrupted and not adopts:
+            [(stream_id, spark), *_] = interrupted.items()
+            raise RestartError(
+                f"the adoption of {spark} into the checkpoint directory "
+                f"{without_secrets(directory)!r} was interrupted; start with adopt= (dstreams run "
+                f"--adopt) again, which replaces what is there, or delete {stream_id} there to "
+                "start from scratch"
+            )
+        streams = [one for one in streams if one not in interrupted]
         ends = [(read_plan(open_stream(directory, one)).last_ms, one) for one in streams]
     except CheckpointError as error:
         raise _not_resumable(directory, error) from error
@@ -179,7 +221,7 @@ def _require_empty(directory: str, files: Files) -> None:
     begun = [
         name
         for name in names
-        if _STREAM.match(name)
+        if name.partition("/")[0] in streams
         and ("/batches/" in name or not any(part in name for part in _WITHOUT_BATCH))
     ]
     if committed:
@@ -208,9 +250,14 @@ def _not_resumable(directory: str, why: object) -> RestartError:
 # Checkpoints of Spark itself -----------------------------------------------------------------
 
 
-_SPARK_REMEDY = (
-    "dstreams cannot read its format, so neither its state nor its offsets can be used; give a "
-    "directory of its own, and start reading where that one has stopped"
+_ELSEWHERE = (
+    "dstreams writes nothing there; give another directory, and take over its state and offsets "
+    "with"
+)
+_ADOPT_QUERY = f"{_ELSEWHERE} StreamSession.adopt"
+_ADOPT_STREAM = (
+    f"{_ELSEWHERE} StreamingContext.restore(directory, setup, adopt=SPARK_CHECKPOINT) or dstreams "
+    "run --adopt SPARK_CHECKPOINT"
 )
 
 
@@ -219,17 +266,17 @@ def require_no_query_of_spark(files: Files) -> None:
     if files.exists("metadata") and (offsets := files.list("offsets/")):
         raise RestartError(
             f"{files.url} is the checkpoint of a query of Spark itself, up to {offsets[-1]}: "
-            f"{_SPARK_REMEDY}"
+            f"{_ADOPT_QUERY}"
         )
 
 
 def require_no_stream_of_spark(files: Files) -> None:
     """Refuse the checkpoint directory of a StreamingContext of pyspark.streaming."""
-    graphs = [name for name in files.list("checkpoint-") if _SPARK_GRAPH.fullmatch(name)]
+    graphs = [name for name in files.list("checkpoint-") if SPARK_GRAPH.fullmatch(name)]
     if graphs:
         raise RestartError(
             f"{files.url} is the checkpoint of a stream of pyspark.streaming, with {graphs[-1]}: "
-            f"{_SPARK_REMEDY}"
+            f"{_ADOPT_STREAM}"
         )
 
 

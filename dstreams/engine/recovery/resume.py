@@ -24,7 +24,7 @@ from checkpoint.cli import SILENT, Progress
 from dstreams.common.faults import fault
 from dstreams.common.settings import CatchUp
 from dstreams.engine.engine import Engine
-from dstreams.engine.input_offsets import planned_before
+from dstreams.engine.inputs import planned_before
 from dstreams.engine.recovery.recover import RecoveredStream
 from dstreams.engine.stream_checkpoint import UNREAD, VERSIONS_MADE_AT, gap_before
 from dstreams.errors import RestartError
@@ -35,7 +35,7 @@ from dstreams.graph.state import StateDStream, StateStoreDStream
 from dstreams.graph.windowed import ReducedWindowedDStream
 from dstreams.spark.rdd_files import WrittenRdd, read_state
 from dstreams.spark.state_version import NO_EVENT_TIME, StateVersion
-from dstreams.state.repartition import repartition
+from dstreams.state.state_versions import repartition
 
 logger = logging.getLogger(__name__)
 
@@ -43,15 +43,10 @@ _BATCHES_PER_STAGE = 20
 """State batches that one task computes again."""
 
 
-def resume(engine: Engine, recovered: RecoveredStream, catch_up: CatchUp) -> None:
-    """Restore what earlier runs left into *engine*, and let its planner continue after that.
-
-    Raises:
-        RestartError: something that is needed is missing.
-        SourceError: input that is needed is missing.
-        CheckpointError: repartitioned state could not be committed.
-        Exception: a job that repartitions state failed.
-    """
+def resume(
+    engine: Engine, recovered: RecoveredStream, catch_up: CatchUp, progress: Progress
+) -> None:
+    """Restore what earlier runs left into *engine*, and let its planner continue after that."""
     assert engine.checkpoint is not None, "only a stream with a checkpoint can be resumed"
     records, plan = engine.checkpoint.plan, engine.plan
     if records.last is None and not records.in_flight:
@@ -59,7 +54,6 @@ def resume(engine: Engine, recovered: RecoveredStream, catch_up: CatchUp) -> Non
     fault("rec.load")
     commits = engine.checkpoint.commits.records()
     state = committed_state(plan, records, commits, recovered)
-    progress = SILENT if engine.restart is None else engine.restart.progress
     steps = ResumeSteps(engine, recovered, records, state, progress)
     steps.read_inputs()
     steps.restore_states()
@@ -197,8 +191,8 @@ class ResumeSteps:
             for time_ms, begun in self.records.begins.items():
                 if after_ms < time_ms <= last_ms and (uid, time_ms) not in self.state.unread:
                     needed.append((stream, reader, time_ms, begun.inputs.get(uid)))
-        for stream, reader, time_ms, said in self.progress.over(needed, "reading input again"):
-            planned = planned_before(stream.source, reader, time_ms, said)
+        for stream, reader, time_ms, recorded in self.progress.over(needed, "reading input again"):
+            planned = planned_before(stream.source, reader, time_ms, recorded)
             if planned is not None:
                 self.engine.rdds.put(stream, time_ms, reader.read(planned))
         logger.info("read %d inputs of committed batches again", len(needed))
@@ -217,12 +211,7 @@ class ResumeSteps:
                 )
 
     def restore_states(self) -> None:
-        """Restore each snapshot and version that a later batch may need.
-
-        Raises:
-            RestartError: state has to be repartitioned, and there is no room for its record.
-            Exception: a job that repartitions state failed.
-        """
+        """Restore each snapshot and version that a later batch may need."""
         for node in self.progress.over(self.engine.plan.nodes, "restoring state"):
             if node in self.state.added:
                 self._add(node, self.state.added[node])
@@ -294,7 +283,15 @@ class ResumeSteps:
                 is_newest = time_ms == max(versions)
                 if is_newest:
                     self._require_room(node)
-                moved = repartition(states, uid, node.operation, node.partitioner, epoch, time_ms)
+                moved = repartition(
+                    states,
+                    uid,
+                    node.operation,
+                    node.partitioner,
+                    epoch,
+                    time_ms,
+                    node.function.pair_key,
+                )
                 assert moved is not None, "the version was restored above"
                 states.restore(uid, time_ms, moved, is_temporary=not is_newest)
                 self._is_repartitioned |= is_newest

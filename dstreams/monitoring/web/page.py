@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyspark
 from pyspark import SparkContext
 
+from dstreams.common.addresses import is_loopback
 from dstreams.common.clock import SystemClock
 from dstreams.common.redaction import redacted
 from dstreams.common.settings import Settings
@@ -73,7 +74,7 @@ class ProcessPage:
             self._server.facts = facts
             return
         # Programs without a page do not load a server.
-        from dstreams.monitoring.web.security import is_loopback, new_token  # noqa: PLC0415
+        from dstreams.monitoring.web.requests import new_token  # noqa: PLC0415
         from dstreams.monitoring.web.server import Address, PageServer  # noqa: PLC0415
 
         host, token = settings.ui_host or "127.0.0.1", settings.ui_token

@@ -29,25 +29,29 @@ from dstreams.monitoring.graph_drawing import graph_svg
 from dstreams.monitoring.metrics import render_metrics
 from dstreams.monitoring.registry import StreamRegistry
 from dstreams.monitoring.status import StreamStatus
-from dstreams.monitoring.web import security
 from dstreams.monitoring.web.documents import (
+    HEARTBEAT_S,
+    JSON,
+    LEAST_INTERVAL_S,
     MOST_BATCHES,
     USUAL_BATCHES,
     ApplicationFacts,
     Document,
+    EventStream,
+    Page,
+    StateQueryHandler,
     status_document,
     to_json,
 )
-from dstreams.monitoring.web.event_stream import HEARTBEAT_S, LEAST_INTERVAL_S, EventStream, Page
 from dstreams.monitoring.web.requests import (
     MOST_HEAD_BYTES,
     TEXT,
     Answer,
+    Guard,
     Request,
     RequestError,
     parse_request,
 )
-from dstreams.monitoring.web.state_query_handler import JSON, StateQueryHandler
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +64,7 @@ MORE_PORTS = 16
 _REQUEST_S, _ANSWER_S, _WRITE_S, _LINGER_S, _CLOSE_S = 10.0, 120.0, 30.0, 1.0, 5.0
 _WAIT_FOR_SLOT_S = 2.0  # a page requests all its files at the same time
 _STAGES = 4  # connections are idle, wait for a slot, have one, or receive events
+_STATE = "/state/"
 _EVENTS, _EVENT_STREAM = "/events", "text/event-stream; charset=utf-8"
 _TOO_LONG = Answer.text(431, f"a request has at most {MOST_HEAD_BYTES} bytes")
 _TOO_MANY = Answer.text(503, "too many open pages; close one, or try again", Retry_After="5")
@@ -134,7 +139,7 @@ class PageServer:
         listener = _listen(address.host, address.port)
         self.port: int = listener.getsockname()[1]
         self.host = address.host
-        self._guard = security.Guard(address.host, self.port, address.token)
+        self._guard = Guard(address.host, self.port, address.token)
         self._files = static_files()
         self._state_queries = StateQueryHandler(registry)
         self._events = EventStream(self._document, time.monotonic)
@@ -272,6 +277,8 @@ class PageServer:
         if request.path == _EVENTS:
             return Answer(200, content_type=_EVENT_STREAM)
         handler = self._routes.get(request.path)
+        if handler is None and request.path.startswith(_STATE):
+            handler = self._state_at
         if handler is None:
             return _NO_PAGE
         try:
@@ -285,7 +292,7 @@ class PageServer:
     async def _stream(self, connection: _Connection, request: Request) -> None:
         answer = Answer(200, content_type=_EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
         transport = connection.writer.transport
-        transport.write(answer.head(security.HEADERS, has_length=False))
+        transport.write(answer.head(has_length=False))
         page = Page(transport, request.headers.get("last-event-id", ""))
         self._events.add(page)
         self._registry.changed()  # wakes the watcher, which makes its first event
@@ -305,6 +312,10 @@ class PageServer:
             return self._in_thread(partial(ask, request.query))
 
         return answer
+
+    def _state_at(self, request: Request) -> Awaitable[Answer]:
+        path = request.path.removeprefix(_STATE)
+        return self._in_thread(partial(self._state_queries.at_path, path, request.query))
 
     async def _status(self, request: Request) -> Answer:
         given = request.query.get("batches", str(USUAL_BATCHES))
@@ -435,7 +446,7 @@ class _Connection:
         transport = self.writer.transport
         transport.set_write_buffer_limits(0)
         body = answer.body if has_body else b""
-        self.writer.write(answer.head(security.HEADERS) + body)
+        self.writer.write(answer.head() + body)
         with suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self.writer.drain(), _WRITE_S)
             self.writer.write_eof()

@@ -19,9 +19,12 @@ from dstreams.arrow.aggregates.functions import (
     Mean,
     Min,
     MinBy,
+    PercentileApprox,
     Reduce,
+    StdDev,
     Sum,
     UserAggregator,
+    Variance,
     aggregate,
 )
 
@@ -39,8 +42,11 @@ __all__ = [
     "Mean",
     "Min",
     "MinBy",
+    "PercentileApprox",
     "Reduce",
+    "StdDev",
     "Sum",
     "UserAggregator",
+    "Variance",
     "aggregate",
 ]

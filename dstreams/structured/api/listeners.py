@@ -1,4 +1,4 @@
-"""Listeners of queries, and what they are told."""
+"""Listeners of queries, and their events."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class QueryStartedEvent:
     Args:
         id: identity of the query.
         runId: identity of the run.
-        name: what the user calls it, or None.
-        timestamp: when, as text.
-        jobTags: none; those of Spark Connect.
+        name: the ``queryName``, or None.
+        timestamp: time of the event, ISO 8601.
+        jobTags: empty; only Spark Connect sets it.
     """
 
     id: str
@@ -30,10 +30,10 @@ class QueryStartedEvent:
 
 @dataclass(frozen=True)
 class QueryProgressEvent:
-    """A trigger was made, and ran a batch.
+    """A trigger ran a batch.
 
     Args:
-        progress: of the trigger.
+        progress: of the batch.
     """
 
     progress: StreamingQueryProgress
@@ -41,12 +41,12 @@ class QueryProgressEvent:
 
 @dataclass(frozen=True)
 class QueryIdleEvent:
-    """A query looked for data, and has found none for a while.
+    """A query has had no new data for a while.
 
     Args:
         id: identity of the query.
         runId: identity of the run.
-        timestamp: when, as text.
+        timestamp: time of the event, ISO 8601.
     """
 
     id: str
@@ -61,8 +61,8 @@ class QueryTerminatedEvent:
     Args:
         id: identity of the query.
         runId: identity of the run.
-        exception: what it failed with, None if it did not.
-        errorClassOnException: name of the class of that, None if it did not.
+        exception: message of the error, None without an error.
+        errorClassOnException: name of the class of the error, None without an error.
     """
 
     id: str
@@ -72,22 +72,22 @@ class QueryTerminatedEvent:
 
 
 class StreamingQueryListener:
-    """What to override; each callback gets one event.
+    """Base class of listeners; override the callbacks that you need.
 
     Semantics: pyspark.sql.streaming.StreamingQueryListener.
     """
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """A query was started; called before its first batch, on the thread that starts it."""
+        """Handle the start of a query, before its first batch, on the thread that starts it."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch ran."""
+        """Handle the end of a batch."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """There was nothing to do for a while."""
+        """Handle a while without new data."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """A query has ended."""
+        """Handle the end of a query."""
 
 
 def _itself(event: Any) -> Any:
@@ -100,4 +100,4 @@ CALLBACKS: Callbacks = {
     QueryIdleEvent: ("onQueryIdle", _itself),
     QueryTerminatedEvent: ("onQueryTerminated", _itself),
 }
-"""By type of event: the method of a listener for it, which gets the event."""
+"""The callback and its argument, by type of event."""

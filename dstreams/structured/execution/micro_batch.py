@@ -1,28 +1,27 @@
-"""Micro-batch execution: a query as a sequence of batches, each exactly once.
+"""Micro-batch execution: runs a query as a sequence of batches, each exactly once.
 
-A batch takes the course of :mod:`dstreams.engine.stream_checkpoint`. One that was interrupted runs
-again with the same input, time and watermarks, on the same state. All of it runs on the caller's
-thread: a query's own, or that of a test.
+A batch has the steps of :class:`dstreams.engine.batch.BatchRun`. An interrupted batch runs again
+with the same input, time and watermarks, on the same state. All steps run on the caller's thread.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from pyspark import RDD, SparkContext
 
 from checkpoint import CheckpointError, ConcurrentWriterError, InputPast
-from checkpoint.state_store import Classes
 from dstreams.common.clock import Clock
 from dstreams.common.faults import fault, steps
 from dstreams.common.settings import Settings
-from dstreams.engine.batch_run import BatchRun
+from dstreams.engine.batch import BatchRun
 from dstreams.engine.garbage_collector import GarbageCollector
-from dstreams.engine.input_offsets import InputOffsets
+from dstreams.engine.inputs import REJECTED, InputOffsets, log_rejected, with_rejected
 from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.errors import RestartError, SourceError
 from dstreams.monitoring.events import (
@@ -34,18 +33,16 @@ from dstreams.monitoring.events import (
     EventTimes,
     InputInfo,
     Outcome,
-    OutputOperationInfo,
     PendingBatch,
     PlannedOutput,
     StateOperatorInfo,
     ignore_event,
 )
 from dstreams.monitoring.progress import PhaseTimer
-from dstreams.monitoring.state_jobs import StateAccess, StateJobs, StoredState
+from dstreams.monitoring.state_queries import ReadableState, StateQueries
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import (
-    InputDescription,
-    PlannedInput,
+    Source,
     SourceEnvironment,
     SourceReader,
     close_all,
@@ -61,67 +58,60 @@ from dstreams.spark.job_labels import (
     label_jobs,
 )
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.state_metrics import StateMetrics
-from dstreams.spark.state_version import StateVersion
+from dstreams.spark.state_version import StateMetrics, StateVersion
 from dstreams.spark.worker_python import require_shared
 from dstreams.state.group_state import OutputMode
+from dstreams.state.processor_states import StateOfProcessor
 from dstreams.state.state_versions import StateVersions
-from dstreams.state.store_maintenance import open_store, require_encrypted, require_trusted_values
-from dstreams.structured.conf import QueryConf
-from dstreams.structured.execution.batch_records import (
+from dstreams.state.store_maintenance import open_store, require_trusted_values, values_of
+from dstreams.structured.execution.description import QueryDefinition, describe_query
+from dstreams.structured.execution.incremental import IncrementalExecution
+from dstreams.structured.execution.query_checkpoint import QueryCheckpoint, Recovered
+from dstreams.structured.execution.query_records import (
     QueryBatch,
     batch_end,
     batch_start,
     source_uid,
 )
-from dstreams.structured.execution.description import describe_query
-from dstreams.structured.execution.event_seconds import SecondsWarning
-from dstreams.structured.execution.incremental import IncrementalExecution
-from dstreams.structured.execution.query_checkpoint import QueryCheckpoint, Recovered
-from dstreams.structured.execution.restart_checks import describe_operators, require_same_query
+from dstreams.structured.execution.restart_checks import (
+    describe_operators,
+    differences,
+    interrupted_moves,
+)
 from dstreams.structured.execution.state_reader import ShownState
-from dstreams.structured.execution.watermarks import WatermarkRule, Watermarks
+from dstreams.structured.execution.static_data import StaticData
+from dstreams.structured.execution.watermarks import SecondsWarning, WatermarkRule, Watermarks
 from dstreams.structured.operators.execution_context import (
     EventTimeStats,
     ExecutionContext,
     StatefulOperatorStateInfo,
 )
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
-from dstreams.structured.plan import logical
+from dstreams.structured.operators.stateless import StreamingRelationExec
+from dstreams.structured.operators.static_join import StaticPartitions, StaticTable
+from dstreams.structured.operators.transform_with_state import TransformWithStateExec
 from dstreams.structured.plan.planning import PlannedQuery, plan_query, watermark_name
 from dstreams.structured.sinks.sink import Sink
 from dstreams.structured.trees import from_sink
 
 logger = logging.getLogger(__name__)
 
+Write = Callable[[Sink, OutputBatch, "RDD[Any]", OutputMode], "int | None"]
+
 _CLEAN_EVERY = 10
-
-
-@dataclass(frozen=True)
-class QueryDefinition:
-    """What a query is."""
-
-    plan: logical.LogicalPlan
-    mode: OutputMode
-    sink: Sink
-    name: str | None
-    conf: QueryConf
-    classes: Classes = field(default_factory=Classes)
+_KEPT_TIMES = 10
 
 
 class MicroBatchExecution:
     """Runs the batches of a query.
 
-    All batches that were begun before a restart run again, one after the other, also where several
-    commits were lost. A timer of processing time asks for a batch when it is due, not at every
-    trigger.
+    After a restart, all begun batches run again in order, even if several commits were lost. A
+    processing-time timer causes a batch when it is due, not at every trigger.
+
+    While the fence is checked after a commit, the next batch is planned and begun. The committed
+    batch is reported after that, to sources, listeners and *report*.
 
     Semantics: MicroBatchExecution (Spark 4.3).
-
-    Raises:
-        RestartError: the checkpoint is of a query that this one cannot go on from.
-        InvalidStreamError: as in :func:`require_encrypted`.
-        EnvironmentNotReadyError: executors do not share the checkpoint with the driver.
     """
 
     def __init__(
@@ -133,29 +123,38 @@ class MicroBatchExecution:
         clock: Clock,
         settings: Settings,
         tell: EventHandler = ignore_event,
+        open_source: Callable[
+            [Source, SourceEnvironment], SourceReader
+        ] = lambda source, environment: source.open(environment),
     ) -> None:
         self.definition = definition
         self.checkpoint = checkpoint
         self.run_id = run_id
         self._spark = spark
-        self._clock = clock
-        self._tell = tell
+        self._clock, self._tell = clock, tell
         recovered = checkpoint.recovered()
         newest = recovered.newest
         conf = definition.conf if newest is None else definition.conf.restored(newest.conf)
         self.conf = conf
         self.planned: PlannedQuery = plan_query(definition.plan, definition.mode, conf)
-        self._rule = _rule_of(self.planned, conf)
+        self._rule = WatermarkRule(
+            tuple(step.delay_ms for step in self.planned.watermarks),
+            conf.watermark_policy,
+            tuple(step.idle_ms for step in self.planned.watermarks),
+        )
         self._operators = describe_operators(self.planned)
-        if newest is not None:
-            require_same_query(newest, self._operators, len(self.planned.sources), definition.conf)
+        self._require_resumable(recovered)
         state_files = require_trusted_values(checkpoint.files, conf)
         if self.planned.names:
-            require_encrypted(spark, conf)
             require_shared(spark, state_files)
-        self.log = checkpoint.take_over(clock.now_ms(), self._description())
+        description = describe_query(definition, self.planned, self._operators, conf)
+        self.log = checkpoint.take_over(clock.now_ms(), description, definition.classes)
         recovered = checkpoint.recovered()
-        _require_same_records(newest, recovered.newest)
+        if newest != recovered.newest:
+            raise RestartError(
+                "another run of this query has begun a batch while this one started; start the "
+                "query again when the other run has stopped"
+            )
         store = open_store(state_files, self.log.epoch, conf, definition.classes)
         self.states = StateVersions(
             spark,
@@ -166,9 +165,9 @@ class MicroBatchExecution:
         self.garbage_collector = GarbageCollector()
         self._last: IncrementalExecution | None = None
         self._seconds = SecondsWarning(definition.name or checkpoint.query_id)
-        self._counts: list[RecordCount | None] = []
-        self._outputs: list[OutputOperationInfo] = []
         self._failure: SourceError | None = None
+        self.report: Callable[[BatchInfo], None] = lambda _: None
+        self.write: Write = lambda sink, *batch: sink.add_batch(*batch)
         self._trigger_ms: int | None = None
         self._since_trigger_ms: int | None = None
         if newest is not None:
@@ -176,13 +175,26 @@ class MicroBatchExecution:
         self._restore(recovered)
         if newest is not None:
             fault("rec.replay")
+        self._static = StaticData(
+            self.planned.static,
+            spark,
+            conf,
+            None if checkpoint.is_scratch else self.log,
+            values_of(conf, definition.classes),
+        )
+        self._static.refresh(clock.now_ms())
+        self._open_source = open_source
         self._readers, self._ends = self._open_readers(settings, newest)
 
-    def _description(self) -> dict[str, object]:
-        what = self.definition
-        return describe_query(
-            what.name, what.plan, self.planned, self._operators, what.sink, self.conf
-        )
+    def _require_resumable(self, recovered: Recovered) -> None:
+        """Raise RestartError if the query cannot go on from its newest batch."""
+        changed = interrupted_moves(recovered, self.checkpoint.location)
+        if recovered.newest is not None:
+            changed += differences(recovered.newest, self.planned, self.definition.conf)
+        if changed:
+            raise RestartError(
+                f"this query cannot resume from the checkpoint: {'; '.join(changed)}"
+            )
 
     def _restore(self, recovered: Recovered) -> None:
         count = len(self.planned.watermarks)
@@ -192,9 +204,13 @@ class MicroBatchExecution:
         self._watermarks = Watermarks.start(count)
         self._next_timeout_ms = -1
         self.batch_id = 0
+        self._times_ms: dict[int, int] = {}
+        """The times of the newest committed batches, by id."""
+        self._unreported: tuple[_QueryBatchRun, BatchInfo] | None = None
         committed, commit = recovered.committed, recovered.commit
         if committed is not None and commit is not None:
             self.batch_id = committed.batch_id + 1
+            self._times_ms[committed.batch_id] = committed.begun.batch_time_ms
             self._done = self._latest = committed.ends
             self._watermarks = commit.watermarks.fitted(count)
             self._next_timeout_ms = commit.next_timeout_ms
@@ -218,7 +234,7 @@ class MicroBatchExecution:
                     newest=None if newest is None else newest.inputs[number],
                     past=partial(self._past, source_uid(number)),
                 )
-                readers.append(source.open(environment))
+                readers.append(self._open_source(source, environment))
             for reader in readers:
                 reader.start()
             by_uid = {source_uid(number): reader for number, reader in enumerate(readers)}
@@ -229,106 +245,148 @@ class MicroBatchExecution:
             raise
         return readers, ends
 
+    def require_records(self, batches: Sequence[QueryBatch]) -> None:
+        """Raise SourceError if an input of these batches cannot be read any more."""
+        for number, reader in enumerate(self._readers):
+            reader.require_records([batch.inputs[number] for batch in batches])
+
     def _report(self, source: str, error: Exception) -> None:
-        """Take note of what ends the query at its next trigger; on any thread."""
+        """Store an error that ends the query at its next trigger; called on any thread."""
         logger.error("%s", error)
         failure = SourceError(f"{source} failed: {error}")
         failure.__cause__ = error
         self._failure = failure
 
     def _past(self, uid: str) -> InputPast:
-        """Return what earlier runs have read of a source.
-
-        Raises:
-            RestartError: it is lost.
-        """
+        """Return what earlier runs have read of a source, or raise RestartError if it is lost."""
         try:
             return self.log.past(uid)
         except CheckpointError as error:
-            raise RestartError(
-                f"{self.checkpoint.files.url} cannot be taken up: {error}"
-            ) from error
+            url = self.checkpoint.files.url
+            raise RestartError(f"cannot resume from checkpoint {url}: {error}") from error
 
     @property
     def last_plan(self) -> str:
-        """The physical plan of the newest batch; before the first one its facts are unknown."""
+        """The physical plan of the newest batch; without a batch's facts before the first one."""
         plan = self.planned.prepared() if self._last is None else self._last.plan
         return plan.tree()
 
     @property
     def due_ms(self) -> int:
-        """When a timer asks for a batch, milliseconds since the epoch; -1 for never."""
+        """The time of the earliest timer, milliseconds since the epoch; -1 without a timer."""
         return self._next_timeout_ms
 
     @property
     def has_new_data(self) -> bool:
-        """Whether a source has records that no batch has read, as of the last trigger."""
+        """True if a source had unread records at the last trigger."""
         return bool(self._unfinished) or self._latest != self._done
 
-    def state_access(self) -> StateAccess | None:
-        """Return what looks into the states of the query; None where it has none."""
-        shown = {facts["uid"]: ShownState.of(facts) for facts in self._operators}
+    def state_access(self) -> StateQueries | None:
+        """Return access to the states of the query, None for a query without state."""
+        operators = (s for s in self.planned.root.walk() if isinstance(s, StateStoreWriter))
         states = {
-            uid: StoredState(uid, self.states, self._committed_id, one.value, one.key_of)
-            for uid, one in shown.items()
+            facts["uid"]: self._readable(facts, operator)
+            for facts, operator in zip(self._operators, operators, strict=True)
         }
-        return StateJobs(states, self._time_of) if states else None
+        return StateQueries(states, self._time_of) if states else None
+
+    def _readable(self, facts: Mapping[str, Any], operator: StateStoreWriter) -> ReadableState:
+        shown = ShownState.of(facts, self.conf.aggregation_state_format)
+        own = None
+        if isinstance(operator, TransformWithStateExec):
+            own = StateOfProcessor.of(operator.groups)
+        return ReadableState(
+            facts["uid"],
+            self.states,
+            self._committed_id,
+            shown.value,
+            shown.key_of,
+            shown.stored_of,
+            StablePartitioner(self.conf.shuffle_partitions),
+            own,
+        )
 
     def _committed_id(self) -> int:
         last = self.log.commits.last
         return -1 if last is None else last.batch_id
 
     def _time_of(self, batch_id: int) -> int:
-        last = self.log.commits.last
-        return 0 if last is None or last.batch_id != batch_id else last.batch_time_ms
+        return self._times_ms.get(batch_id, 0)
 
     def pin(self, *, in_one_batch: bool = False) -> None:
-        """Let batches read what there is now, and no more; *in_one_batch* whatever the limits."""
+        """Limit batches to the records available now; *in_one_batch* ignores rate limits."""
         now_ms = self._clock.now_ms()
         for reader in self._readers:
             reader.pin(now_ms, in_one_batch=in_one_batch)
 
     def run_trigger(
         self, *, allows_no_data: bool = True, is_stopping: Callable[[], bool] = lambda: False
-    ) -> BatchInfo | None:
-        """Run the next batch, if there is reason for one, and return what it did.
+    ) -> bool:
+        """Run the next batch if one is due, and return whether one was.
 
-        Without *allows_no_data* timers and watermarks alone are no reason. *is_stopping* is asked
-        where a batch fails, which then was cut off.
+        The batch before it is reported; call :meth:`report_committed` for the last one. Without
+        *allows_no_data*, timers and watermarks alone cause no batch. A batch that fails while
+        *is_stopping* returns True counts as cancelled.
         """
         timer = PhaseTimer()
         now_ms, before_ms = self._clock.now_ms(), self._trigger_ms
         self._trigger_ms = now_ms
         self._since_trigger_ms = None if before_ms is None else now_ms - before_ms
         batch = self._unfinished[0] if self._unfinished else None
-        if batch is not None:
-            self._latest = batch.ends
-        else:
-            batch = self._begin(timer, allows_no_data=allows_no_data)
-        if batch is None:
-            return None
-        self._outputs = []
-        pending = self._pending(batch, self._clock.now_ms())
-        self._tell(BatchSubmitted(pending))
-        self._tell(BatchStarted(pending))
         try:
-            info = self._run(batch, pending, timer)
+            if batch is not None:
+                self._latest = batch.ends
+            else:
+                batch = self._begin(timer, allows_no_data=allows_no_data)
+        finally:
+            self.report_committed()
+        if batch is None:
+            return False
+        run = _QueryBatchRun(self, batch, timer)
+        self._tell(BatchSubmitted(run.pending))
+        self._tell(BatchStarted(run.pending))
+        try:
+            begin_query_batch(
+                self.definition.name, self.checkpoint.query_id, self.run_id, batch.batch_id
+            )
+            run.run_steps()
+            self._unreported = run, run.info()
         except BaseException as error:
             outcome: Outcome = "cancelled" if is_stopping() else "failed"
-            self._tell(BatchCompleted(self._ended(pending, timer, outcome, located(error))))
+            self._tell(BatchCompleted(run.ended(outcome, located(error))))
+            raise
+        finally:
+            run.release()
+        self._unfinished = self._unfinished[1:]
+        return True
+
+    def report_committed(self) -> None:
+        """Report the last batch if it is not reported yet, once it is known that its commit counts.
+
+        Raises ConcurrentWriterError if another driver has taken over; CheckpointError.
+        """
+        if self._unreported is None:
+            return
+        run, info = self._unreported
+        self._unreported = None
+        try:
+            self.log.fence.wait()
+            run.after_commit()
+        except BaseException as error:
+            self._tell(BatchCompleted(run.ended("failed", located(error))))
             raise
         self._tell(BatchCompleted(info))
-        self._unfinished = self._unfinished[1:]
-        return info
+        self.report(info)
 
     def explain(self, error: BaseException) -> str | None:
-        """Return what to do about an error of a batch, None where no source has to do with it."""
+        """Return the remedy for an error of a batch, None if no source caused it."""
         return remedy_of(error, self._readers)
 
     def close(self, *, in_order: bool = False) -> None:
-        """Stop the sources, and give up what is held; the query has ended *in_order* or failed."""
+        """Stop the sources, and release resources; the query has ended *in_order* or failed."""
         self.garbage_collector.close()
         close_all(self._readers)
+        self._static.close()
         self.states.release()
         has_state = bool(self.planned.names)
         self.states.close(
@@ -336,7 +394,7 @@ class MicroBatchExecution:
         )
 
     def _begin(self, timer: PhaseTimer, *, allows_no_data: bool) -> QueryBatch | None:
-        """Decide what the next batch is, and write that down."""
+        """Plan the next batch, and write its begin record."""
         now_ms = self._clock.now_ms()
         with timer.phase("latestOffset"):
             if self._failure is not None:
@@ -349,6 +407,8 @@ class MicroBatchExecution:
         if self._latest == self._done and not (allows_no_data and self._wants_no_data(now_ms)):
             return None
         fault("plan.start", self.batch_id)
+        with timer.phase("staticData") if self._static.is_due(now_ms) else nullcontext():
+            self._static.refresh(now_ms)
         watermark_ms = self._watermarks.query_ms
         start = batch_start(
             now_ms,
@@ -357,6 +417,7 @@ class MicroBatchExecution:
             inputs,
             self.conf.pinned(),
             self._operators,
+            self._static.versions(),
         )
         with timer.phase("walCommit"):
             time_ms = self.log.time_of_next(now_ms)
@@ -372,83 +433,11 @@ class MicroBatchExecution:
             return True
         return self._last.should_run_another_batch(self._watermarks.query_ms)
 
-    def _run(self, batch: QueryBatch, pending: PendingBatch, timer: PhaseTimer) -> BatchInfo:
-        ids = (self.checkpoint.query_id, self.run_id, batch.batch_id)
-        begin_query_batch(self.definition.name, *ids)
-        run = _QueryBatchRun(self, batch, timer)
-        self._outputs = run.outputs
-        run.run_steps()
-        pending = replace(pending, inputs=tuple(map(merge_info, pending.inputs, run.noticed)))
-        return self._info(batch, pending, timer, run.execution, run.context)
-
-    def _info(
-        self,
-        batch: QueryBatch,
-        pending: PendingBatch,
-        timer: PhaseTimer,
-        execution: IncrementalExecution,
-        context: ExecutionContext,
-    ) -> BatchInfo:
-        stats = EventTimeStats.of_all(context.event_times().values())
-        counts = self._row_counts(batch.inputs)
-        inputs = tuple(
-            replace(given, records=count)
-            for given, count in zip(pending.inputs, counts, strict=True)
-        )
-        states = tuple(
-            _state_info(self.planned.names, operator, context)
-            for operator in from_sink(execution.plan)  # as Spark, whose monitors go by position
-            if isinstance(operator, StateStoreWriter)
-        )
-        return replace(
-            self._ended(pending, timer, "succeeded", None),
-            records=_records(inputs),
-            inputs=inputs,
-            states=states,
-            event_times=None
-            if stats is None
-            else EventTimes(stats.max_ms, stats.min_ms, stats.avg_ms),
-            watermark_ms=batch.watermark_ms if self.planned.watermarks else None,
-        )
-
-    def _ended(
-        self, pending: PendingBatch, timer: PhaseTimer, outcome: Outcome, failure: str | None
-    ) -> BatchInfo:
-        """Return what is known of any batch at its end."""
-        now_ms = self._clock.now_ms()
-        return BatchInfo(
-            batch_id=pending.batch_id,
-            batch_time_ms=pending.batch_time_ms,
-            records=_records(pending.inputs),
-            submitted_ms=pending.submitted_ms,
-            started_ms=pending.submitted_ms,
-            completed_ms=now_ms,
-            outputs=tuple(self._outputs),
-            outcome=outcome,
-            failure=failure,
-            inputs=pending.inputs,
-            durations_ms=timer.durations_ms(),
-            since_ms=self._since_trigger_ms,
-        )
-
-    def _read(self, inputs: Sequence[PlannedInput]) -> list[RDD[Any]]:
-        """Return the records of the sources, counted where a source does not know their number."""
-        rdds: list[RDD[Any]] = []
-        self._counts = []
-        for reader, planned in zip(self._readers, inputs, strict=True):
-            rdd = reader.read(planned)
-            if rdd is None:
-                rdd = self._spark.emptyRDD()
-            rdd, count = counted_unless_known(rdd, planned.records)
-            rdds.append(rdd)
-            self._counts.append(count)
-        return rdds
-
     def _commit(
         self,
         batch: QueryBatch,
         observed: dict[str, EventTimeStats | None],
-        known: dict[str, Any],
+        progress: dict[str, Any],
     ) -> None:
         latest_ms = {}
         for number, step in enumerate(self.planned.watermarks):
@@ -461,36 +450,26 @@ class MicroBatchExecution:
         versions = [newest[name][1] for name in self.planned.names]
         timers = [version.metrics.nextTimeoutMs for version in versions if version.metrics]
         self._next_timeout_ms = min((time for time in timers if time >= 0), default=-1)
-        for name in self.planned.names:
-            self.states.forget(name, batch.batch_id)
+        self._times_ms[batch.batch_id] = batch.begun.batch_time_ms
+        self._times_ms.pop(batch.batch_id - _KEPT_TIMES, None)
         self.log.commit(
             batch.batch_id,
             batch.begun.batch_time_ms,
             stores=[version.commit for version in versions],
-            **batch_end(self._watermarks, self._next_timeout_ms, known),
+            **batch_end(self._watermarks, self._next_timeout_ms, progress),
         )
+        for name in self.planned.names:  # only now, as look-ups read the version before
+            self.states.evict(name, batch.batch_id)
         self.batch_id = batch.batch_id + 1
         self._done = batch.ends
-        for reader, end in zip(self._readers, self._done, strict=True):
+
+    def _after_commit(self, batch: QueryBatch) -> None:
+        """Notify the sources, and clean up."""
+        for reader, end in zip(self._readers, batch.ends, strict=True):
             reader.commit(end)
             reader.release(end)
         with steps("clean", batch.batch_id):
             self._clean_up(batch.batch_id)
-
-    def _row_counts(self, inputs: Sequence[PlannedInput]) -> list[int | None]:
-        """Return how many records each source had; None where nobody counted."""
-        return [
-            planned.records if count is None else count.records()
-            for count, planned in zip(self._counts, inputs, strict=True)
-        ]
-
-    def _known_rows(
-        self, inputs: Sequence[PlannedInput], output_rows: int | None
-    ) -> dict[str, Any]:
-        """Return what the commit record says of the progress, for people."""
-        counts = enumerate(self._row_counts(inputs))
-        read = {source_uid(number): count for number, count in counts}
-        return {"input_rows": read, "output_rows": output_rows}
 
     def _clean_up(self, batch_id: int) -> None:
         try:
@@ -499,21 +478,25 @@ class MicroBatchExecution:
         except ConcurrentWriterError:
             raise
         except Exception:
-            logger.warning("cleaning up after batch %d failed", batch_id, exc_info=True)
+            logger.warning("failed to clean up after batch %d", batch_id, exc_info=True)
         if batch_id % _CLEAN_EVERY == 0:
-            clean_up = partial(retire, self.log, self.conf.retained_batches, self._ends)
-            self.garbage_collector.post(f"batch {batch_id}", clean_up)
+            self.garbage_collector.post(f"batch {batch_id}", self._retire)
+
+    def _retire(self) -> None:
+        """Delete files that only batches before the retained ones needed; on any thread."""
+        retire(self.log, self.conf.retained_batches, self._ends)
+        self._static.retire()
 
     def _incremental(
-        self, batch: QueryBatch, rdds: list[RDD[Any]] | None = None
+        self,
+        batch: QueryBatch,
+        rdds: list[RDD[Any]] | None = None,
+        static: Mapping[str, StaticTable | StaticPartitions] | None = None,
     ) -> IncrementalExecution:
-        return IncrementalExecution(self.planned, batch, self._state_infos(), rdds)
-
-    def _state_infos(self) -> list[StatefulOperatorStateInfo]:
-        """Return the state that each operator begins the next batch with."""
+        """Return the plan of a batch, with the state of each operator before it."""
         newest = self.states.newest(self.batch_id - 1)
         partitioner = StablePartitioner(self.conf.shuffle_partitions)
-        return [
+        infos = [
             StatefulOperatorStateInfo(
                 self.checkpoint.location,
                 self.run_id,
@@ -522,52 +505,63 @@ class MicroBatchExecution:
             )
             for number, name in enumerate(self.planned.names)
         ]
-
-    def _pending(self, batch: QueryBatch, now_ms: int) -> PendingBatch:
-        inputs = tuple(
-            self._input_info(number, planned, planned.records)
-            for number, planned in enumerate(batch.inputs)
-        )
-        sink = PlannedOutput(0, self.definition.sink.name)
-        return PendingBatch(batch.batch_id, batch.timestamp_ms, inputs, (sink,), now_ms, now_ms)
-
-    def _input_info(self, number: int, planned: PlannedInput, records: int | None) -> InputInfo:
-        name, reader = self.planned.sources[number].name, self._readers[number]
-        return input_info(number, name, reader, replace(planned, records=records))
+        return IncrementalExecution(self.planned, batch, infos, rdds, static)
 
 
 class _QueryBatchRun(BatchRun):
-    """One batch of a query. A failure ends the query, and its next start runs the batch again."""
-
-    execution: IncrementalExecution
-    context: ExecutionContext
-    noticed: list[InputDescription]
+    """One batch of a query. If it fails, the query ends, and its next start runs it again."""
 
     def __init__(self, query: MicroBatchExecution, batch: QueryBatch, timer: PhaseTimer) -> None:
-        super().__init__(query._spark, query._clock, query._tell, batch.batch_id, timer)
+        spark, clock, fence = query._spark, query._clock, query.log.fence
+        super().__init__(spark, clock, query._tell, batch.batch_id, timer, fence)
         self._query = query
         self._batch = batch
         self._rdds: list[RDD[Any]] = []
+        self._counts: list[RecordCount | None] = []
+        self._execution: IncrementalExecution
+        self._context: ExecutionContext = ExecutionContext(spark)
         self._rows: RDD[Any]
+        self._inputs: tuple[InputInfo, ...] = ()
+        inputs = tuple(
+            input_info(number, source.name, reader, planned)
+            for number, (source, reader, planned) in enumerate(
+                zip(query.planned.sources, query._readers, batch.inputs, strict=True)
+            )
+        )
+        sinks = enumerate(query.definition.sinks)
+        outputs = tuple(PlannedOutput(number, sink.name) for number, sink in sinks)
+        now_ms = self.clock.now_ms()
+        self.pending = PendingBatch(
+            batch.batch_id, batch.timestamp_ms, inputs, outputs, now_ms, now_ms
+        )
 
     def read(self) -> None:
-        """Create the RDDs of the sources."""
-        self._rdds = self._query._read(self._batch.inputs)
+        """Create the RDDs of the sources, with counters for sources of unknown size."""
+        for reader, planned in zip(self._query._readers, self._batch.inputs, strict=True):
+            rdd = reader.read(planned)
+            if rdd is None:
+                rdd = self.spark.emptyRDD()
+            rdd, count = counted_unless_known(rdd, planned.records)
+            self._rdds.append(rdd)
+            self._counts.append(count)
 
     def make_state(self) -> None:
         """Execute the plan, which makes the new versions of all states."""
         query = self._query
         with self.timer.phase("queryPlanning"):
-            self.execution = query._incremental(self._batch, self._rdds)
-            self.context = ExecutionContext(self.spark, query.states, self.batch_id)
-        query._last = self.execution
+            self._execution = query._incremental(
+                self._batch, self._rdds, query._static.of(self._batch)
+            )
+            time_ms = self._batch.begun.batch_time_ms
+            self._context = ExecutionContext(self.spark, query.states, self.batch_id, time_ms)
+        query._last = self._execution
         with self.timer.phase("addBatch"):
-            self._rows = self.execution.plan.execute(self.context)
+            self._rows = self._execution.plan.execute(self._context)
 
     def run_outputs(self) -> None:
-        """Check the fence, and write the rows to the sink."""
-        query, begun, sink = self._query, self._batch.begun, self._query.definition.sink
-        seen = OutputBatch(
+        """Check the fence, and write the rows to their sinks, first those of the query itself."""
+        query, begun = self._query, self._batch.begun
+        batch = OutputBatch(
             begun.stream_id,
             begun.batch_id,
             begun.batch_time_ms,
@@ -575,61 +569,118 @@ class _QueryBatchRun(BatchRun):
             newest=query.log.newest_id,
         )
         with self.timer.phase("addBatch"):
-            query.log.require_newest()
+            self.require_newest()
             with steps("out", self.batch_id):
                 label_jobs("")
-                doing(f"output to {sink.name}")
-                planned = PlannedOutput(0, sink.name)
-                write = partial(sink.add_batch, seen, self._rows, query.definition.mode)
-                self.run_output(self._batch.timestamp_ms, planned, write)
-            self.noticed = [
-                reader.after_batch_info(read)
-                for reader, read in zip(query._readers, self._batch.inputs, strict=True)
+                for planned, sink in zip(self.pending.outputs, query.definition.sinks, strict=True):
+                    doing(f"output to {sink.name}")
+                    rows, mode = self._rows, query.definition.mode
+                    if planned.output_id:
+                        rows, mode = self._context.rows_for(sink), OutputMode.Append
+                    write = partial(query.write, sink, batch, rows, mode)
+                    self.run_output(self._batch.timestamp_ms, planned, write)
+            read = [
+                reader.after_batch_info(planned)
+                for reader, planned in zip(query._readers, self._batch.inputs, strict=True)
             ]
+        self._inputs = tuple(map(merge_info, self.pending.inputs, read))
 
     def commit(self) -> None:
         """Commit the batch and advance the watermarks."""
-        known = self._query._known_rows(self._batch.inputs, self.outputs[-1].rows)
-        self._query._commit(self._batch, self.context.event_times(), known)
+        read = {source_uid(number): count for number, count in enumerate(self._row_counts())}
+        progress = {"input_rows": read, "output_rows": self.outputs[0].rows}
+        self._query._commit(self._batch, self._context.event_times(), progress)
+
+    def release(self) -> None:
+        """Unpersist what only this batch reads."""
+        self._context.release()
+
+    def after_commit(self) -> None:
+        """Do what depends on the commit."""
+        self._query._after_commit(self._batch)
+
+    def info(self) -> BatchInfo:
+        """Return the information about the committed batch."""
+        stats = EventTimeStats.of_all(self._context.event_times().values())
+        inputs = tuple(
+            replace(given, records=count)
+            for given, count in zip(self._inputs, self._row_counts(), strict=True)
+        )
+        inputs = self._with_rejected(inputs)
+        times = None if stats is None else EventTimes(stats.max_ms, stats.min_ms, stats.avg_ms)
+        return replace(
+            self.ended("succeeded", None),
+            records=_records(inputs),
+            inputs=inputs,
+            states=tuple(
+                self._state_info(operator)
+                for operator in from_sink(self._execution.plan)  # Spark's order, used by monitors
+                if isinstance(operator, StateStoreWriter)
+            ),
+            event_times=times,
+            observed=self._context.observed_metrics(),
+            watermark_ms=self._batch.watermark_ms if self._query.planned.watermarks else None,
+        )
+
+    def _with_rejected(self, inputs: tuple[InputInfo, ...]) -> tuple[InputInfo, ...]:
+        """Return the inputs with the records that were skipped, by the first source of each."""
+        found = list(inputs)
+        for operator, reports in self._context.rejected:
+            facts = reports.facts()
+            if facts:
+                steps = (step for step in operator.walk())
+                number = next(s.number for s in steps if isinstance(s, StreamingRelationExec))
+                log_rejected(operator.where, f"{self.batch_id}", facts)
+                found[number] = with_rejected(found[number], facts)
+        return tuple(map(_with_metric, found))
+
+    def ended(self, outcome: Outcome, failure: str | None) -> BatchInfo:
+        """Return the information about a completed or failed batch."""
+        pending = self.pending
+        return BatchInfo(
+            batch_id=pending.batch_id,
+            batch_time_ms=pending.batch_time_ms,
+            records=_records(pending.inputs),
+            submitted_ms=pending.submitted_ms,
+            started_ms=pending.submitted_ms,
+            completed_ms=self.clock.now_ms(),
+            outputs=tuple(self.outputs),
+            outcome=outcome,
+            failure=failure,
+            inputs=pending.inputs,
+            durations_ms=self.timer.durations_ms(),
+            since_ms=self._query._since_trigger_ms,
+        )
+
+    def _row_counts(self) -> list[int | None]:
+        """Return the number of records of each source, None if unknown."""
+        return [
+            planned.records if count is None else count.records()
+            for count, planned in zip(self._counts, self._batch.inputs, strict=True)
+        ]
+
+    def _state_info(self, operator: StateStoreWriter) -> StateOperatorInfo:
+        info = operator.getStateInfo()
+        metrics = self._context.versions[info.operatorId].metrics or StateMetrics()
+        name = self._query.planned.names[info.operatorId]
+        return StateOperatorInfo(name, operator.shortName, info.numPartitions, metrics.as_dict())
+
+
+def _with_metric(info: InputInfo) -> InputInfo:
+    """Return the information about an input with its rejected records among Spark's metrics."""
+    rejected = info.metadata.get(REJECTED)
+    if rejected is None or info.offsets is None:
+        return info
+    metrics = {**info.offsets.metrics, REJECTED: str(rejected)}
+    return replace(info, offsets=info.offsets._replace(metrics=metrics))
 
 
 def retire(log: StreamCheckpoint, retained: int, ends: InputOffsets) -> None:
-    """Delete what only batches before the last *retained* ones needed; on any thread.
-
-    Raises:
-        CheckpointError: it cannot be read or written.
-    """
+    """Delete files that only batches before the last *retained* ones needed; on any thread."""
     committed_ms = log.commits.times()
     if len(committed_ms) > retained + 1:
         log.retire(committed_ms[-retained - 1], ends)
 
 
-def _state_info(
-    names: Sequence[str], operator: StateStoreWriter, context: ExecutionContext
-) -> StateOperatorInfo:
-    info = operator.getStateInfo()
-    metrics = context.versions[info.operatorId].metrics or StateMetrics()
-    return StateOperatorInfo(
-        names[info.operatorId], operator.shortName, info.numPartitions, metrics.as_dict()
-    )
-
-
 def _records(inputs: Sequence[InputInfo]) -> dict[str, int | None]:
     return {given.name: given.records for given in inputs}
-
-
-def _require_same_records(before: QueryBatch | None, after: QueryBatch | None) -> None:
-    """Refuse to go on from a batch that another run has begun since the checks were made."""
-    if before != after:
-        raise RestartError(
-            "another run of this query has begun a batch while this one started; start it again, "
-            "when the other one has stopped"
-        )
-
-
-def _rule_of(planned: PlannedQuery, conf: QueryConf) -> WatermarkRule:
-    return WatermarkRule(
-        tuple(step.delay_ms for step in planned.watermarks),
-        conf.watermark_policy,
-        tuple(step.idle_ms for step in planned.watermarks),
-    )

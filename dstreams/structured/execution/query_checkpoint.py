@@ -1,22 +1,14 @@
-"""The checkpoint of a query: taken over at the start of a run, and kept small.
+"""The checkpoint of a query, which a run takes over when it starts.
 
-::
-
-    <checkpoint>/epochs/       who took the query over, and what it builds on
-    <checkpoint>/batches/      what each batch reads
-    <checkpoint>/commits/      what each batch left behind
-    <checkpoint>/graph/        what the query is, for people
-    <checkpoint>/stores/       the state
-    <checkpoint>/inputs/       what sources have read in batches whose records are deleted
-
-It is the directory of one stream, whose id is that of the query: ``dstreams checkpoint`` shows,
-verifies and mends it.
+It is a directory of one stream, whose id is the query id, so ``dstreams checkpoint`` works on it.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -32,20 +24,20 @@ from checkpoint import (
     read_log,
     write_graph,
 )
-from checkpoint.state_store import require_stored_state
+from checkpoint.state_store import Classes, StoredClassError, require_stored_state
 from dstreams.engine.recovery.recover import require_no_query_of_spark
 from dstreams.engine.stream_checkpoint import StreamCheckpoint
-from dstreams.errors import RestartError
-from dstreams.structured.execution.batch_records import QueryBatch, QueryCommit
+from dstreams.errors import RestartError, StreamLifecycleError
+from dstreams.sources.file_listing import local_path
+from dstreams.structured.execution.query_records import QueryBatch, QueryCommit
+
+_lock = threading.Lock()
+_active: list[ActiveCheckpoint] = []
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """What is known of the batches before a run.
-
-    *committed* is the newest batch that ran to its end; *unfinished* were begun after it, and run
-    again.
-    """
+    """The batches of earlier runs: the newest *committed* one, and the later *unfinished* ones."""
 
     committed: QueryBatch | None
     commit: QueryCommit | None
@@ -53,19 +45,15 @@ class Recovered:
 
     @property
     def newest(self) -> QueryBatch | None:
-        """The newest batch that was begun."""
+        """The newest begun batch."""
         return self.unfinished[-1] if self.unfinished else self.committed
 
 
 class QueryCheckpoint:
-    """The directory of a query, as it is found, and in the hands of a run that has taken it over.
+    """The directory of a query, before and after a run takes it over.
 
-    Without a location it is deleted after the run; *new_query_id* is the id of a query that begins
-    here.
-
-    Raises:
-        CheckpointError: the directory cannot hold a checkpoint.
-        RestartError: what a restart needs of it is missing or damaged.
+    Without a location it is temporary and deleted after the run; *new_query_id* is the id of a
+    query without earlier runs.
     """
 
     def __init__(self, location: str | None, new_query_id: str, run_id: str) -> None:
@@ -80,38 +68,42 @@ class QueryCheckpoint:
 
     @property
     def is_scratch(self) -> bool:
-        """Whether it is for this run alone."""
+        """True for the temporary checkpoint of one run."""
         return self._scratch is not None
 
     def recovered(self) -> Recovered:
-        """Find out where the runs before stopped.
-
-        Raises:
-            RestartError: a record that is needed is not there.
-        """
+        """Return the batches of earlier runs, or raise RestartError if a record is missing."""
         return recovered_of(self._plan, self.location)
 
-    def take_over(self, now_ms: int, description: Mapping[str, object]) -> StreamCheckpoint:
-        """Take the checkpoint over: nothing that a run before this one still adds counts.
+    def take_over(
+        self, now_ms: int, description: Mapping[str, object] | None, classes: Classes | None = None
+    ) -> StreamCheckpoint:
+        """Take the checkpoint over: from now on, anything an earlier run writes is ignored.
 
-        *description* says what the query is, as JSON, for people.
-
-        Raises:
-            ConcurrentWriterError: another run takes it over at this moment.
-            CheckpointError: it cannot be written, or what a restart needs is damaged.
+        Without a *description*, that of the newest committed batch stays.
+        Raises RestartError before that if *classes* cannot restore instances of the state.
         """
-        require_stored_state(self.files, self._plan)
+        assert self._found is not None, "a checkpoint is taken over once"
+        try:
+            require_stored_state(self._found.files, self._plan, classes=classes)
+        except StoredClassError as error:
+            raise RestartError(f"this query cannot resume from the checkpoint: {error}") from error
         run = {"run": self._run_id}
         log = StreamCheckpoint.take_over(self.files, self.query_id, now_ms, self._found, facts=run)
         self._log, self._plan, self._found = log, log.plan, None
-        at_ms = now_ms if log.plan.last_ms is None else log.plan.last_ms
-        graph = GraphSnapshot(self.query_id, at_ms, log.epoch, description, b"")
-        write_graph(log.owned.lease, graph)
-        log.graph = graph.record_id
+        last_ms = log.plan.last_ms
+        if description is not None:
+            at_ms = now_ms if last_ms is None else last_ms
+            graph = GraphSnapshot(self.query_id, at_ms, log.epoch, description, b"")
+            write_graph(log.owned.lease, graph)
+            log.graph = graph.record_id
+        elif last_ms is not None and last_ms in log.plan.begins:
+            log.graph = log.plan.begins[last_ms].graph
+        log.fence.wait()
         return log
 
     def close(self) -> None:
-        """Say that this run has stopped, and delete a checkpoint that was for it alone."""
+        """Record that this run has stopped, and delete a temporary checkpoint."""
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
         elif self._log is not None:
@@ -119,17 +111,15 @@ class QueryCheckpoint:
 
 
 def recovered_of(plan: RecoveryPlan, location: str) -> Recovered:
-    """Return what a plan of recovery says of a query.
-
-    Raises:
-        RestartError: a record that is needed is not there, or it is no checkpoint of a query.
-    """
+    """Return the batches of a query from a recovery plan; raise RestartError if one is missing."""
     last = plan.last
+    unfinished = tuple(map(QueryBatch, plan.in_flight))
     first = 0 if last is None else last.batch_id + 1
+    if last is None and unfinished and unfinished[0].adopts is not None:
+        first = unfinished[0].batch_id
     for number, begun in enumerate(plan.in_flight, first):
         if begun.batch_id != number:
             raise _missing(number, location)
-    unfinished = tuple(map(QueryBatch, plan.in_flight))
     if last is None:
         return Recovered(None, None, unfinished)
     committed = plan.begins.get(last.batch_time_ms)
@@ -139,11 +129,7 @@ def recovered_of(plan: RecoveryPlan, location: str) -> Recovered:
 
 
 def read_checkpoint(location: str) -> tuple[Files, RecoveryPlan] | None:
-    """Read the checkpoint of a query and change nothing; None where there is none.
-
-    Raises:
-        RestartError: it is damaged, or cannot be read.
-    """
+    """Read the checkpoint of a query without changes; return None if it does not exist."""
     try:
         files = open_existing(location)
     except FileNotFoundError:
@@ -152,7 +138,7 @@ def read_checkpoint(location: str) -> tuple[Files, RecoveryPlan] | None:
 
 
 def time_of_batch(plan: RecoveryPlan, batch_id: int) -> int | None:
-    """Return the time that names the records of a committed batch; None where it is not kept."""
+    """Return the batch time of a committed batch, None if it is not retained."""
     if plan.last is None or not 0 <= plan.last.batch_id - batch_id < len(plan.committed_ms):
         return None
     return plan.committed_ms[batch_id - plan.last.batch_id - 1]
@@ -165,12 +151,61 @@ def _read(files: Files) -> tuple[StreamLog, RecoveryPlan]:
         if plan.stream_id is None and not log.lineage.is_claimed:
             require_no_query_of_spark(files)
     except CheckpointError as error:
-        raise RestartError(f"{files.url} cannot be taken up: {error}") from error
+        raise RestartError(f"cannot resume from checkpoint {files.url}: {error}") from error
     return log, plan
 
 
 def _missing(batch_id: int, location: str) -> RestartError:
     return RestartError(
-        f"batch {batch_id} doesn't exist: {location} has no offsets of it, which the batches after "
-        "it need; restore the checkpoint from a copy, or begin a new one"
+        f"batch {batch_id} doesn't exist: {location} has no begin record of it, which later "
+        "batches need; restore the checkpoint from a copy, or start a new one"
     )
+
+
+class ActiveCheckpoint:
+    """A checkpoint that is in use by a starting or running query."""
+
+    def __init__(self, location: str | None, who: str) -> None:
+        self.who = who
+        self.location = location
+        self._key = None if location is None else _key_of(location)
+        self._query_id: str | None = None
+
+    def claim_id(self, query_id: str) -> None:
+        """Claim the query id of the checkpoint, or raise StreamLifecycleError for a copy."""
+        with _lock:
+            for other in _active:
+                if other is not self and other._query_id == query_id:
+                    raise StreamLifecycleError(
+                        f"{other.who} is already running on {other.location}, and {self.location} "
+                        f"is a copy of it: both are query {query_id}; stop it first, or start a "
+                        "new checkpoint"
+                    )
+            self._query_id = query_id
+
+    def release(self) -> None:
+        """Release the checkpoint; idempotent."""
+        with _lock:
+            if self in _active:
+                _active.remove(self)
+
+
+def claim_checkpoint(location: str | None, who: str) -> ActiveCheckpoint:
+    """Claim a checkpoint for a query, or raise StreamLifecycleError if another one uses it."""
+    claimed = ActiveCheckpoint(location, who)
+    with _lock:
+        for other in _active:
+            if claimed._key is not None and claimed._key == other._key:
+                raise StreamLifecycleError(
+                    f"{other.who} is already running on {location}; stop it first, or use another "
+                    "checkpointLocation"
+                )
+        _active.append(claimed)
+    return claimed
+
+
+def _key_of(location: str) -> str:
+    path = local_path(location)
+    if path is None and "://" in location:
+        return location.rstrip("/")
+    return os.path.realpath(location if path is None else path)

@@ -1,4 +1,4 @@
-"""Looking into the state of a query, running or not: any batch that is kept, and what changed.
+"""Readers of the state of running and stopped queries, at any retained batch.
 
 >>> state = session.readState("/checkpoints/counts")   # doctest: +SKIP
 >>> state.operators()                                  # doctest: +SKIP
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from pyspark import RDD, SparkContext
@@ -18,34 +19,35 @@ from pyspark.rdd import PipelinedRDD
 from checkpoint import CommitLog, StoreCommit
 from checkpoint.state_store import EMPTY, Classes, StateStore
 from dstreams.errors import InvalidStreamError, RestartError
+from dstreams.spark.encryption import require_encrypted_files
 from dstreams.spark.state_version import StateVersion
 from dstreams.spark.worker_gc import settle_worker
-from dstreams.state.store_maintenance import open_store, require_encrypted, require_trusted_values
+from dstreams.state.store_maintenance import open_store, require_trusted_values
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.execution.query_checkpoint import (
     read_checkpoint,
     recovered_of,
     time_of_batch,
 )
-from dstreams.structured.operators.grouping import EVENT_TIME
-from dstreams.structured.operators.streaming_aggregation_state_manager import (
+from dstreams.structured.operators.aggregation_state import (
     AGGREGATION_STATE_FORMAT,
 )
-from dstreams.structured.operators.time_windows import split_time
+from dstreams.structured.operators.grouping import EVENT_TIME
+from dstreams.structured.operators.time_windows import join_time, split_time
 
 
 class StateRow(NamedTuple):
     """One key of a state.
 
     Args:
-        key: of a group; a window is its end in milliseconds, in front of the rest of the key. An
-            event time that an operator has added to the key is in microseconds: in front of that
-            of a duplicate, the start of a session behind its key.
-        value: the state of a group; the buffer of an aggregate, such as the number of a count; of
-            several aggregates a dict of them, by names such as ``Count()``; or what else the
-            operator keeps.
-        timeoutMs: when a timer is due, milliseconds since the epoch; None without one.
-        partition: where it is.
+        key: the key. A window is its end in milliseconds, before the rest of the key. Event times
+            that an operator adds to keys are in microseconds: before the key of a duplicate, and
+            for the start of a session, after its key.
+        value: the state of a group; the buffer of an aggregate, such as the number of a count; a
+            dict of the buffers of several aggregates, by names such as ``Count()``; or other data
+            of the operator.
+        timeoutMs: time of the key's timer, milliseconds since the epoch; None without a timer.
+        partition: number of the partition.
     """
 
     key: Any
@@ -55,15 +57,14 @@ class StateRow(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """What a batch did to one key.
+    """The change of one key by a batch.
 
     Args:
         batchId: the batch.
-        changeType: ``update`` for a key that is new or has another value, ``delete`` for one that
-            is gone.
+        changeType: ``update`` for a new key or a new value, ``delete`` for a removed key.
         key: as of :class:`StateRow`.
-        value: the new value, None for a key that is gone.
-        partition: where it is.
+        value: the new value, None for a removed key.
+        partition: number of the partition.
     """
 
     batchId: int
@@ -74,14 +75,14 @@ class StateChange(NamedTuple):
 
 
 class OperatorMetadata(NamedTuple):
-    """What is known of a stateful operator.
+    """A stateful operator and its stored state.
 
     Args:
         operatorId: number in its plan.
-        operatorName: what it is.
+        operatorName: kind of operator.
         uid: its identity.
-        numPartitions: partitions of its state.
-        minBatchId: oldest batch whose state is kept.
+        numPartitions: number of partitions of its state.
+        minBatchId: oldest batch whose state is retained.
         maxBatchId: newest batch.
     """
 
@@ -94,18 +95,12 @@ class OperatorMetadata(NamedTuple):
 
 
 class QueryStateReader:
-    """The state in a checkpoint; reading it disturbs no query.
+    """Reads the state in a checkpoint, without affecting the query.
 
     Semantics: the data sources ``statestore`` and ``state-metadata`` of Spark.
 
-    Args:
-        spark: where tasks run.
-        location: path or URL of the checkpoint.
-        conf: where hosts keep replicas.
-        classes: the classes of data that the program names, None for none.
-
     Raises:
-        RestartError: there is no query's checkpoint.
+        RestartError: the location has no checkpoint of a query.
     """
 
     def __init__(
@@ -122,7 +117,7 @@ class QueryStateReader:
         newest = None if found is None else recovered_of(found[1], location).committed
         if found is None or newest is None or last is None:
             raise RestartError(
-                f"{location} has no committed batch of a query; give the checkpointLocation of one"
+                f"{location} has no committed batch of a query; use the checkpointLocation of one"
             )
         self._files, self._plan = found
         self._newest = newest
@@ -131,12 +126,12 @@ class QueryStateReader:
         self._query_id = last.stream_id
         self._commits = CommitLog(self._files)
         restored = conf.restored(newest.conf)
-        require_encrypted(spark, restored)
+        require_encrypted_files(spark, restored)
         files = require_trusted_values(self._files, restored)
         self._store = open_store(files, 0, restored, classes)
 
     def operators(self) -> list[OperatorMetadata]:
-        """Return what is known of the stateful operators, in the order of the plan."""
+        """Return the stateful operators, in the order of the plan."""
         stores = {store.operator_uid: store for store in self._stores(self._last)}
         return [
             OperatorMetadata(
@@ -155,10 +150,10 @@ class QueryStateReader:
 
         Args:
             batchId: the batch, None for the newest.
-            operatorId: of the operator.
+            operatorId: number of the operator.
 
         Raises:
-            InvalidStreamError: the batch is not kept, or there is no such operator.
+            InvalidStreamError: the batch is not retained, or the operator does not exist.
         """
         number = self._last if batchId is None else batchId
         version, shown = self._version(number, operatorId), self._shown(operatorId)
@@ -167,34 +162,39 @@ class QueryStateReader:
     def changes(
         self, startBatchId: int, endBatchId: int | None = None, operatorId: int = 0
     ) -> RDD[StateChange]:
-        """Return what batches did, key by key.
+        """Return the changes of keys by batches.
 
         Args:
-            startBatchId: the first batch; the state before it has to be kept as well.
+            startBatchId: the first batch; the state before it must also be retained.
             endBatchId: the last batch, None for the newest.
-            operatorId: of the operator.
+            operatorId: number of the operator.
 
         Raises:
-            InvalidStreamError: a batch is not kept, or there is no such operator.
+            InvalidStreamError: a batch is not retained, or the operator does not exist.
         """
         last = self._last if endBatchId is None else endBatchId
         if last < startBatchId:
             raise InvalidStreamError(
-                f"changes go from batch {startBatchId} to {last}, which is backwards"
+                f"endBatchId of changes must be at least startBatchId, {startBatchId}, got {last}"
             )
         shown = self._shown(operatorId)
         found = []
         for number in range(startBatchId, last + 1):
             after = self._version(number, operatorId)
-            before = self._version(number - 1, operatorId) if number else _emptied(after)
+            empty = replace(after, version_ids=(EMPTY,) * len(after.version_ids))
+            before = self._version(number - 1, operatorId) if number else empty
+            if len(before.version_ids) != len(after.version_ids):
+                raise InvalidStreamError(
+                    f"batch {number} of {self._location} moved the state into other partitions: "
+                    f"use batches up to {number - 1}, or after {number}"
+                )
             task = _ReadChanges(self._store, before, after, number, shown)
             found.append(self._each_partition(after, task))
         return found[0] if len(found) == 1 else self._spark.union(found)
 
     def _each_partition(self, version: StateVersion, task: Any) -> RDD[Any]:
         count = len(version.version_ids)
-        numbers = self._spark.parallelize(range(count), count)
-        rows: RDD[Any] = PipelinedRDD(numbers, task)
+        rows: RDD[Any] = PipelinedRDD(self._spark.parallelize(range(count), count), task)
         return rows
 
     def _version(self, batch_id: int, operator: int) -> StateVersion:
@@ -210,7 +210,7 @@ class QueryStateReader:
         time_ms = time_of_batch(self._plan, batch_id)
         if time_ms is None:
             raise InvalidStreamError(
-                f"{self._location} keeps no state of batch {batch_id}; there are batches "
+                f"{self._location} has no state of batch {batch_id}; use a batch from "
                 f"{self._first} to {self._last}"
             )
         return self._commits.read(time_ms).stores
@@ -223,54 +223,47 @@ class QueryStateReader:
         known = self._newest.operators
         if not 0 <= operator < len(known):
             raise InvalidStreamError(
-                f"there is no stateful operator {operator}; the query has {len(known)}"
+                f"operatorId must be below {len(known)}, the number of stateful operators, got "
+                f"{operator}"
             )
         return known[operator]
 
 
-def _emptied(version: StateVersion) -> StateVersion:
-    """Return the state before the first batch."""
-    return replace(version, version_ids=(EMPTY,) * len(version.version_ids))
-
-
 _FOLDED = ("flatMapGroupsWithState", "stateStoreSave")
-"""Operators whose rows have a state and its timer, or a buffer alone."""
-
-
-def _users_key(key: tuple[int | None, Any]) -> Any:
-    return key[1]
+"""Operators whose rows begin with the state or buffer."""
 
 
 @dataclass(frozen=True)
 class ShownState:
-    """How keys and rows of an operator are told of, as they are stored in another form.
+    """Converts stored keys and rows of an operator for display.
 
-    Attributes:
-        key_of: makes the key that is told of the stored one; None where they are the same.
-        place: which part of a stored row is shown; None for all of it.
-        names: of the aggregates that have a buffer each in it, where there are several.
+    *stored_of* is the inverse of *key_of*, None if a key does not determine its stored key. *place*
+    is the index of the displayed part of a row, None for all of it; *names* are those of several
+    aggregates, whose buffers are in that part.
     """
 
     key_of: Callable[[Any], Any] | None
     place: int | None
     names: tuple[str, ...] = ()
+    stored_of: Callable[[Any], Any] | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], aggregation_format: int = 2) -> ShownState:
-        """Return that of an operator, by what begin records say of it."""
+        """Return the conversion for an operator, from its description in begin records."""
         grouping = str(facts.get("grouping", ""))
         key_of: Callable[[Any], Any] | None = None
+        stored_of: Callable[[Any], Any] | None = None
         if grouping == EVENT_TIME:
-            key_of = _users_key
+            key_of = itemgetter(1)
         elif grouping.startswith("windows of") or facts.get("withEventTime"):
-            key_of = split_time
+            key_of, stored_of = split_time, _joined
         names = tuple(facts.get("aggregates", ()))
         several = names if 1 < len(names) == len(set(names)) else ()
         operator = facts["operatorName"]
         place = 0 if operator in _FOLDED else None
         if operator == "stateStoreSave" and aggregation_format == 1:
             place = 1  # behind the key
-        return cls(key_of, place, several)
+        return cls(key_of, place, several, stored_of)
 
     def key(self, stored: Any) -> Any:
         return stored if self.key_of is None else self.key_of(stored)
@@ -280,6 +273,12 @@ class ShownState:
             return row
         shown = row[self.place]
         return dict(zip(self.names, shown, strict=True)) if self.names else shown
+
+
+def _joined(key: Any) -> Any:
+    """Return the stored key of a key that begins with a time; it may be the time alone."""
+    has_time = isinstance(key, tuple) and len(key) == 2 and type(key[0]) is int
+    return join_time(*key) if has_time else key
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -34,42 +35,39 @@ from dstreams.arrow.aggregates.functions import (
     may_change_records,
     private_records,
 )
+from dstreams.spark.blocks import Columns, PairColumns, columns_of
 from dstreams.spark.failures import failed
-from dstreams.spark.pair_columns import Columns, PairColumns, columns_of
 from dstreams.spark.shuffle import ROUTED_ROWS
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
+from dstreams.structured.named_rows import ResultRows, pairs_of
 from dstreams.structured.operators.aggregation_state import (
     MergeRows,
     Report,
     RestoreRows,
     SaveRows,
+    StreamingAggregationStateManager,
+    create_aggregation_state_manager,
     require_output_mode,
 )
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext, describe_state_info
 from dstreams.structured.operators.grouping import Grouping
-from dstreams.structured.operators.partitioning import (
+from dstreams.structured.operators.physical_operator import (
     BY_KEY,
     UNKNOWN,
     UNORDERED,
     UNSPECIFIED,
     Distribution,
+    NarrowExec,
     Ordering,
     Partitioning,
-    StatefulOpClusteredDistribution,
-)
-from dstreams.structured.operators.physical_operator import (
-    NarrowExec,
     PhysicalOperator,
+    StatefulOpClusteredDistribution,
     Task,
     UnaryExec,
 )
 from dstreams.structured.operators.stateful_operator import SavingOperator, StateStoreReader
-from dstreams.structured.operators.streaming_aggregation_state_manager import (
-    StreamingAggregationStateManager,
-    create_aggregation_state_manager,
-)
 
 _MOST_KEYS = 100_000
 """The most keys that are aggregated before the shuffle."""
@@ -92,12 +90,12 @@ class HashAggregateExec(NarrowExec):
     =============  ===========================  =================================================
     Partial        records or events            (key, buffer), nearly always one for each key
     PartialMerge   (key, buffer)                (key, buffer), one for each key of the partition
-    Final          (key, buffer)                (key as the result shows it, result)
+    Final          (key, buffer)                rows of results
     =============  ===========================  =================================================
 
     Without a grouping key, Partial emits one row for each partition, also for an empty one.
-    PartialMerge merges the buffers of a key in the order of the child, and emits keys in the order
-    of their first rows.
+    PartialMerge keeps the order of the child: of the buffers of a key, and of first rows of keys.
+    Rows of results have the fields of *result*; without it they are (key, result).
 
     Semantics: HashAggregateExec (Spark 4.3).
     """
@@ -108,6 +106,7 @@ class HashAggregateExec(NarrowExec):
     grouping: Grouping
     mode: AggregateMode
     where: str = "agg"
+    result: ResultRows | None = None
 
     @property
     def arguments(self) -> list[str]:
@@ -116,7 +115,9 @@ class HashAggregateExec(NarrowExec):
 
     @property
     def output(self) -> tuple[str, ...]:
-        return ("key", "result" if self.mode is AggregateMode.Final else "buffer")
+        if self.mode is not AggregateMode.Final:
+            return ("key", "buffer")
+        return ("key", "result") if self.result is None else self.result.names
 
     @property
     def outputPartitioning(self) -> Partitioning:
@@ -138,7 +139,7 @@ class HashAggregateExec(NarrowExec):
             are_events = self.child.hasEventTime
             return AggregateRecords(self.aggregate, self.grouping, are_events, self.where)
         if self.mode is AggregateMode.Final:
-            return FinishRows(self.aggregate, self.grouping)
+            return partial(finish_rows, self.aggregate, self.grouping, self.result)
         return MergeRows(self.aggregate, self.grouping, self.where, context.memory_mb)
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
@@ -211,20 +212,18 @@ def _columns(total: dict[Any, Any]) -> Iterator[Columns]:
         yield some, list(islice(buffers, ROUTED_ROWS))
 
 
-@dataclass(frozen=True)
-class FinishRows:
-    """Task: (key, buffer) -> (key as the result shows it, result)."""
-
-    aggregate: AggregateFunction
-    grouping: Grouping
-
-    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
-        settle_worker()
-        result_key = self.grouping.result_keys()
-        if is_finished(self.aggregate):
-            return ((result_key(key), buffer) for key, buffer in rows)
-        finish = self.aggregate.finish
-        return ((result_key(key), finish(buffer)) for key, buffer in rows)
+def finish_rows(
+    aggregate: AggregateFunction,
+    grouping: Grouping,
+    result: ResultRows | None,
+    _: int,
+    rows: Iterable[Any],
+) -> Iterator[Any]:
+    """Make rows of results, or (key of the result, result), of (key, buffer)."""
+    settle_worker()
+    finish = None if is_finished(aggregate) else aggregate.finish
+    rows_of = pairs_of if result is None else result.rows
+    return rows_of(rows, grouping.result_keys(), finish)
 
 
 @dataclass(frozen=True)
@@ -234,11 +233,6 @@ class StateStoreRestoreExec(StateStoreReader, UnaryExec):
     A partition without rows emits nothing or, without grouping keys, all stored rows: so a total
     over no records does not overwrite the stored one. Output, partitioning and order are the
     child's. ``numOutputRows`` counts the rows of the child.
-
-    Args:
-        keyExpressions: what the rows are grouped by.
-        stateFormatVersion: how rows are laid out in the store, 1 or 2
-            (``spark.sql.streaming.aggregation.stateFormatVersion``).
 
     Semantics: StateStoreRestoreExec (Spark 4.3), but for the metric, which counts stored rows too
     there.
@@ -251,7 +245,6 @@ class StateStoreRestoreExec(StateStoreReader, UnaryExec):
 
     @property
     def stateManager(self) -> StreamingAggregationStateManager:
-        """The manager that reads rows of the store."""
         return create_aggregation_state_manager(self.stateFormatVersion)
 
     @property
@@ -283,25 +276,18 @@ class StateStoreSaveExec(SavingOperator):
     Update    dropped       rows that the watermark has passed     the rows that were saved
     ========  ============  =====================================  ===========================
 
-    Args:
-        keyExpressions: what the rows are grouped by.
-        outputMode: None until it is known; required for execution.
-        stateFormatVersion: how rows are laid out in the store, 1 or 2
-            (``spark.sql.streaming.aggregation.stateFormatVersion``).
+    Execution requires the output mode.
 
     Semantics: StateStoreSaveExec (Spark 4.3).
     """
+
+    shortName: ClassVar[str] = "stateStoreSave"
 
     keyExpressions: Grouping
     stateFormatVersion: int = 2
 
     @property
-    def shortName(self) -> str:
-        return "stateStoreSave"
-
-    @property
     def stateManager(self) -> StreamingAggregationStateManager:
-        """The manager that writes rows to the store."""
         return create_aggregation_state_manager(self.stateFormatVersion)
 
     @property
@@ -327,8 +313,12 @@ def plan_aggregation(
     outputMode: OutputMode | None = None,
     stateFormatVersion: int = 2,
     where: str = "agg",
+    keepsState: bool = True,
+    result: ResultRows | None = None,
 ) -> PhysicalOperator:
-    """Return the operators of a streaming aggregation; without *aggregate* of a count.
+    """Return the operators of a streaming aggregation, by default a count.
+
+    Without *keepsState* they are those of a batch dataset, which merge the rows of each key once.
 
     Semantics: StatefulAggregationStrategy (Spark 4.3).
     """
@@ -337,8 +327,15 @@ def plan_aggregation(
     def part(below: PhysicalOperator, mode: AggregateMode) -> HashAggregateExec:
         return HashAggregateExec(below, function, grouping, mode, where)
 
+    def finished(below: PhysicalOperator) -> PhysicalOperator:
+        return ensure_requirements(
+            replace(part(below, AggregateMode.Final), result=result), numPartitions
+        )
+
     merged = part(part(child, AggregateMode.Partial), AggregateMode.PartialMerge)
+    if not keepsState:
+        return finished(merged)
     restored = StateStoreRestoreExec(merged, grouping, stateFormatVersion)
     both = part(restored, AggregateMode.PartialMerge)
     saved = StateStoreSaveExec(both, grouping, outputMode, stateFormatVersion)
-    return ensure_requirements(part(saved, AggregateMode.Final), numPartitions)
+    return finished(saved)

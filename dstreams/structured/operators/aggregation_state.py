@@ -1,29 +1,8 @@
-"""The functions of an aggregation in one partition, over its state store.
-
-All of it runs without Spark. Restoring, merging and saving by hand:
-
->>> from checkpoint.state_store import EMPTY
->>> from dstreams.spark.state_metrics import StateMetrics
->>> from dstreams.state.group_state import OutputMode
->>> from dstreams.arrow.aggregates.functions import Count
->>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
->>> from dstreams.structured.operators.grouping import Grouping
->>> from dstreams.structured.operators.streaming_aggregation_state_manager import (
-...     create_aggregation_state_manager,
-... )
->>> manager, by_word = create_aggregation_state_manager(2), Grouping(key=str)
->>> with store.writer(store_id, EMPTY) as writer:
-...     manager.put(writer, ("a", 4))
-...     rows = iter([("a", 1), ("b", 1)])
-...     restored = list(RestoreRows(manager, is_global=False)(0, writer, rows))
-...     merged = MergeRows(Count(), by_word)(0, restored)
-...     save = SaveRows(manager, by_word, OutputMode.Update)
-...     restored, list(save(writer, iter(()), merged, StateMetrics()))
-([('a', 4), ('a', 1), ('b', 1)], [('a', 5), ('b', 1)])
-"""
+"""The functions of an aggregation in one partition, over its state store."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -37,14 +16,12 @@ from checkpoint.state_store import StateReader, StateWriter
 from dstreams.arrow.aggregates.functions import AggregateFunction
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import failed
-from dstreams.spark.ordered_groups import reduce_by_key
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.spilling import reduce_by_key
+from dstreams.spark.state_version import StateMetrics
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
+from dstreams.state.state_manager import KeyedStore, StoredRows
 from dstreams.structured.operators.grouping import Grouping
-from dstreams.structured.operators.streaming_aggregation_state_manager import (
-    StreamingAggregationStateManager,
-)
 
 Row = tuple[Any, Any]
 Rows = Iterator[Row]
@@ -168,9 +145,11 @@ class SaveRows:
 
 
 def require_output_mode(mode: OutputMode | None, grouping: Grouping) -> OutputMode:
-    """Return the output mode of an aggregation, or raise InvalidStreamError if it has none."""
+    """Return the output mode of an aggregation, or raise InvalidStreamError if it is not valid."""
     if mode is None:
-        raise InvalidStreamError("StateStoreSave: outputMode is None; set it before execution")
+        raise InvalidStreamError(
+            "StateStoreSave: outputMode must be set before execution, got None"
+        )
     if mode is OutputMode.Append and not grouping.hasWatermark:
         raise InvalidStreamError(
             "append mode needs windows of an event time with a watermark, which makes rows final; "
@@ -244,7 +223,7 @@ class AggregateIntoState:
     def _write(
         self, store: StateWriter, keys: list[Any], buffers: list[Any], metrics: StateMetrics
     ) -> tuple[list[Any], list[Any]]:
-        """Merge rows that are not late into the state, and return them as they are there."""
+        """Merge rows that are not late into the state; return their keys and new buffers."""
         metrics.numRestoredRows += len(keys)
         keys, buffers = self._on_time(keys, buffers, metrics)
         store.update_many(keys, partial(self._merge_into, keys, buffers))
@@ -283,3 +262,87 @@ class AggregateIntoState:
         metrics.numRowsDroppedByWatermark += is_late.count(True)
         on_time = list(map(not_, is_late))
         return list(compress(keys, on_time)), list(compress(buffers, on_time))
+
+
+AGGREGATION_STATE_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
+
+
+class StreamingAggregationStateManager(ABC):
+    """Reads and writes rows (key, buffer) in a state store, under their keys.
+
+    =======  ===================  =================================================
+    version  value in the store   a stored row is read as
+    =======  ===================  =================================================
+    1        ``(key, buffer)``    the value, which is the whole row
+    2        ``(buffer,)``        the key, joined with the value, which lacks the key
+    =======  ===================  =================================================
+
+    Semantics: StreamingAggregationStateManager and its ImplV1 and ImplV2 (Spark 4.3).
+    """
+
+    @abstractmethod
+    def value_of(self, row: Row) -> Any:
+        """Return the value that the store has for a row."""
+
+    @abstractmethod
+    def row_of(self, key: Any, value: Any) -> Row:
+        """Return the row of a key and its value in the store."""
+
+    def get_key(self, row: Row) -> Any:
+        return row[0]
+
+    def get(self, store: StoredRows, key: Any) -> Row | None:
+        """Return the stored row of a key, None if it is missing."""
+        value = store.get(key)
+        return None if value is None else self.row_of(key, value)
+
+    def put(self, store: KeyedStore, row: Row) -> None:
+        """Store a row under its key."""
+        store.put(row[0], self.value_of(row))
+
+    def values(self, store: StoredRows) -> Iterator[Row]:
+        """Iterate over all rows, in the order of the store."""
+        return (self.row_of(key, value) for key, value in store.items())
+
+    def rows_of(self, keys: Iterable[Any], values: Iterable[Any]) -> list[Row]:
+        """Return the rows of some keys and values."""
+        return list(map(self.row_of, keys, values))
+
+
+class StreamingAggregationStateManagerImplV1(StreamingAggregationStateManager):
+    """The value is the whole row."""
+
+    def value_of(self, row: Row) -> Row:
+        return row[0], row[1]
+
+    def row_of(self, key: Any, value: Row) -> Row:
+        return value
+
+
+class StreamingAggregationStateManagerImplV2(StreamingAggregationStateManager):
+    """The value is the row without its key."""
+
+    def value_of(self, row: Row) -> tuple[Any]:
+        return (row[1],)
+
+    def row_of(self, key: Any, value: tuple[Any]) -> Row:
+        return key, value[0]
+
+    def rows_of(self, keys: Iterable[Any], values: Iterable[Any]) -> list[Row]:
+        return [(key, value[0]) for key, value in zip(keys, values, strict=True)]
+
+
+def create_aggregation_state_manager(state_format_version: int) -> StreamingAggregationStateManager:
+    """Return the state manager of a state format.
+
+    Raises:
+        InvalidStreamError: the format is neither 1 nor 2.
+    """
+    if state_format_version == 1:
+        return StreamingAggregationStateManagerImplV1()
+    if state_format_version == 2:
+        return StreamingAggregationStateManagerImplV2()
+    raise InvalidStreamError(
+        f"{AGGREGATION_STATE_FORMAT}: the state format must be 1 or 2, got "
+        f"{state_format_version!r}; use 2, or the format of the checkpoint"
+    )

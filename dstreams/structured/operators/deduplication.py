@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from operator import not_
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
 from dstreams.common.durations import ms_upto
-from dstreams.spark.failures import failed, mapped
-from dstreams.spark.pair_columns import Column, Columns, PairColumns, columns_of, two_columns
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.blocks import Column, Columns, PairColumns, columns_of, two_columns
+from dstreams.spark.state_version import StateMetrics
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.partitioning import Distribution
 from dstreams.structured.operators.physical_operator import (
+    Distribution,
     Event,
     NarrowExec,
     PhysicalOperator,
     Task,
     UnaryExec,
+    mapped_records,
 )
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
 from dstreams.structured.operators.time_windows import join_time, remove_passed
@@ -57,31 +58,24 @@ class DropDuplicates:
         metrics: StateMetrics,
     ) -> Iterator[Any]:
         for keys, events in columns_of(records):
-            chunk = _Chunk.of(keys, events).on_time(self.late_ms, metrics)
-            first = self._first_of_each(store, chunk)
+            chunk = _Chunk(keys, *two_columns(events)).on_time(self.late_ms, metrics)
+            first = chunk.distinct()
+            first = first.without(store.has_many(first.keys))
             metrics.numUpdatedStateRows += len(first.keys)
             metrics.numOutputRows += len(first.keys)
             metrics.numDroppedDuplicateRows += len(chunk.keys) - len(first.keys)
             if first.keys:
+                self._store(store, first)
                 yield from first.events() if self.are_events else first.records()
         started = perf_counter()
         if self.evict_ms is not None:
-            metrics.numRemovedStateRows += self._forget(store, self.evict_ms)
+            metrics.numRemovedStateRows += self._evict(store, self.evict_ms)
         metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
 
-    def _first_of_each(self, store: StateWriter, chunk: _Chunk) -> _Chunk:
-        """Return the first event of each new key, and store the key."""
-        found = chunk.distinct()
-        there = store.has_many(found.keys)
-        new = found.without(there)
-        if new.keys:
-            self._remember(store, new)
-        return new
-
-    def _remember(self, store: StateWriter, first: _Chunk) -> None:
+    def _store(self, store: StateWriter, first: _Chunk) -> None:
         store.put_many(dict.fromkeys(first.keys, _SEEN))
 
-    def _forget(self, store: StateWriter, watermark_ms: int) -> int:
+    def _evict(self, store: StateWriter, watermark_ms: int) -> int:
         """Evict the keys that the watermark has passed, and return their number."""
         return remove_passed(store, watermark_ms * 1000) if self.by_event_time else 0
 
@@ -95,14 +89,14 @@ class DropDuplicatesWithinWatermark(DropDuplicates):
 
     delay_ms: int = 0
 
-    def _remember(self, store: StateWriter, first: _Chunk) -> None:
+    def _store(self, store: StateWriter, first: _Chunk) -> None:
         delay_ms = self.delay_ms
         expires_ms = [ms_upto(time_us or 0) + delay_ms for time_us in first.times_us]
         if min(expires_ms) < 0:
             expires_ms = [max(time_ms, 0) for time_ms in expires_ms]
         store.put_many(dict(zip(first.keys, expires_ms, strict=True)), expires_ms)
 
-    def _forget(self, store: StateWriter, watermark_ms: int) -> int:
+    def _evict(self, store: StateWriter, watermark_ms: int) -> int:
         return store.remove_due(watermark_ms + 1)
 
 
@@ -112,10 +106,6 @@ class _Chunk(NamedTuple):
     keys: list[Any]
     times_us: list[int | None]
     column: Column
-
-    @classmethod
-    def of(cls, keys: list[Any], events: Column) -> _Chunk:
-        return cls(keys, *two_columns(events))
 
     def records(self) -> list[Any]:
         return rows_of_fields(self.column)
@@ -165,12 +155,12 @@ class _Chunk(NamedTuple):
 class KeyEventsExec(NarrowExec):
     """Puts a key before each event: ``(key, (event time, record))``, the time None without one.
 
-    Args:
-        key: ``record -> key``; None for the record itself.
-        withEventTime: whether the event time is a part of the key.
-        where: for error messages.
-        side: 0 or 1 for a side of a join, whose rows are ``(key, (side, event))``; else None.
+    Without *key* the record is the key. The rows of a *side* of a join, 0 or 1, are ``(key, (side,
+    event))``.
     """
+
+    nodeName: ClassVar[str] = "Project"
+    output: ClassVar[tuple[str, ...]] = ("key", "event")
 
     key: Callable[[Any], Any] | None = None
     withEventTime: bool = False
@@ -178,32 +168,16 @@ class KeyEventsExec(NarrowExec):
     side: int | None = None
 
     @property
-    def nodeName(self) -> str:
-        return "Project"
-
-    @property
     def arguments(self) -> list[str]:
         return [self.where]
 
-    @property
-    def output(self) -> tuple[str, ...]:
-        return ("key", "event")
-
     def task(self, context: ExecutionContext) -> Task:
         keys = KeyEvents(self.key, self.child.hasEventTime, self.withEventTime, self.where)
-        return keys if self.side is None else _OfSide(self.side, keys)
+        return keys if self.side is None else partial(_of_side, self.side, keys)
 
 
-@dataclass(frozen=True)
-class _OfSide:
-    """Task: rows -> (key, (side, event))."""
-
-    side: int
-    keys: KeyEvents
-
-    def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        side = self.side
-        return ((key, (side, event)) for key, event in self.keys(split, rows))
+def _of_side(side: int, keys: KeyEvents, split: int, rows: Iterable[Any]) -> Iterator[Any]:
+    return ((key, (side, event)) for key, event in keys(split, rows))
 
 
 @dataclass(frozen=True)
@@ -216,20 +190,15 @@ class StreamingDeduplicateExec(StateStoreWriter, UnaryExec):
     Semantics: StreamingDeduplicateExec (Spark 4.3).
     """
 
+    output: ClassVar[tuple[str, ...]] = ("value",)
+    shortName: ClassVar[str] = "dedupe"
+
     withEventTime: bool = False
     where: str = "dropDuplicates"
 
     @property
-    def shortName(self) -> str:
-        return "dedupe"
-
-    @property
     def arguments(self) -> list[str]:
         return [self.where, *self.watermarkArguments]
-
-    @property
-    def output(self) -> tuple[str, ...]:
-        return ("value",)
 
     @property
     def requiredChildDistribution(self) -> tuple[Distribution, ...]:
@@ -252,12 +221,10 @@ class StreamingDeduplicateWithinWatermarkExec(StreamingDeduplicateExec):
     Semantics: StreamingDeduplicateWithinWatermarkExec (Spark 4.3).
     """
 
+    shortName: ClassVar[str] = "dedupeWithinWatermark"
+
     delayMs: int = 0
     where: str = "dropDuplicatesWithinWatermark"
-
-    @property
-    def shortName(self) -> str:
-        return "dedupeWithinWatermark"
 
     def function(self, memory_mb: float = 512) -> DropDuplicates:
         return DropDuplicatesWithinWatermark(
@@ -279,7 +246,7 @@ def plan_deduplication(
 ) -> PhysicalOperator:
     """Return the operators that drop duplicates of records or events.
 
-    Keys are kept for *withinMs* milliseconds of event time; None for ever.
+    Keys are kept for *withinMs* milliseconds of event time; if None, without limit.
 
     Semantics: StreamingDeduplicationStrategy (Spark 4.3).
     """
@@ -310,23 +277,10 @@ class KeyEvents:
         events = columns_of(rows if self.are_events else ((None, row) for row in rows))
         for times_us, column in events:
             records = rows_of_fields(column)
-            keys = self._keys(records)
+            keys = records if self.key is None else mapped_records(self.key, records, self.where)
             if self.with_event_time:
                 keys = [
                     (None, key) if time_us is None else join_time(time_us, key)
                     for time_us, key in zip(times_us, keys, strict=True)
                 ]
             yield keys, (times_us, records)
-
-    def _keys(self, records: list[Any]) -> list[Any]:
-        if self.key is None:
-            return records
-        try:
-            return mapped(self.key, records)
-        except Exception:
-            for record in records:  # find the record that fails
-                try:
-                    self.key(record)
-                except Exception as error:
-                    raise failed(self.where, record, error, "record") from error
-            raise

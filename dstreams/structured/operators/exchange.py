@@ -1,4 +1,4 @@
-"""Exchange and local sort: they distribute and order rows as an operator requires.
+"""Exchange and local sort, which distribute and order rows as an operator requires.
 
 :func:`ensure_requirements` adds them to a plan.
 """
@@ -7,27 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar
 
 from pyspark import RDD
 
-from dstreams.spark.ordered_groups import GroupsInOrder
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.placed_pairs import PlacedPairsRDD
 from dstreams.spark.shuffle import shuffle_pairs
+from dstreams.spark.spilling import GroupsInOrder
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.partitioning import (
+from dstreams.structured.operators.physical_operator import (
     BY_KEY_AND_START,
     HashPartitioning,
+    NarrowExec,
     Ordering,
     Partitioning,
-    StatefulOpClusteredDistribution,
-)
-from dstreams.structured.operators.physical_operator import (
-    NarrowExec,
     PhysicalOperator,
+    StatefulOpClusteredDistribution,
     Task,
     UnaryExec,
 )
@@ -40,22 +39,16 @@ class ShuffleExchangeExec(UnaryExec):
     """Brings pairs to the partition of their key, in columnar blocks.
 
     A partition has its rows in the order in which the child has them, partition after partition.
-
-    Args:
-        numPartitions: number of partitions of the state that the key is looked up in.
-        keyName: what the pairs are keyed by, for people.
-        operation: what requires the exchange, for error messages.
+    *operation* is for error messages.
 
     Semantics: ShuffleExchangeExec (Spark 4.3).
     """
 
+    nodeName: ClassVar[str] = "Exchange"
+
     numPartitions: int
     keyName: str = "key"
     operation: str = "groupByKey"
-
-    @property
-    def nodeName(self) -> str:
-        return "Exchange"
 
     @property
     def arguments(self) -> list[str]:
@@ -82,13 +75,10 @@ class LocalSortExec(NarrowExec):
     Semantics: SortExec with ``global = false`` (Spark 4.3), as far as operators with state need it.
     """
 
+    nodeName: ClassVar[str] = "Sort"
     keepsPartitioning: ClassVar[bool] = True
 
     ordering: Ordering
-
-    @property
-    def nodeName(self) -> str:
-        return "Sort"
 
     @property
     def arguments(self) -> list[str]:
@@ -99,31 +89,22 @@ class LocalSortExec(NarrowExec):
         return self.ordering
 
     def task(self, context: ExecutionContext) -> Task:
-        return _SortPairs(context.memory_mb, self.ordering == BY_KEY_AND_START)
+        return partial(_sort_pairs, context.memory_mb, self.ordering == BY_KEY_AND_START)
 
 
-@dataclass(frozen=True)
-class _SortPairs:
-    """Task: pairs -> the same pairs, those of a key next to each other."""
-
-    memory_mb: float
-    by_value: bool
-
-    def __call__(self, _: int, pairs: Iterable[Any]) -> Iterator[Any]:
-        settle_worker()
-        groups = GroupsInOrder(self.memory_mb)
-        groups.add(pairs)
-        for key, values in groups.items():
-            for value in sorted(values, key=_first) if self.by_value else values:
-                yield key, value
+def _sort_pairs(memory_mb: float, by_value: bool, _: int, pairs: Iterable[Any]) -> Iterator[Any]:
+    settle_worker()
+    groups = GroupsInOrder(memory_mb)
+    groups.add(pairs)
+    for key, values in groups.items():
+        for value in sorted(values, key=_first) if by_value else values:
+            yield key, value
 
 
 def ensure_requirements(plan: PhysicalOperator, numPartitions: int) -> PhysicalOperator:
-    """Return the plan with an exchange and a sort wherever a child lacks what is required of it.
+    """Return the plan with an exchange and a sort below each operator that requires them.
 
-    Args:
-        plan: any plan.
-        numPartitions: partitions of each state whose operator does not know them yet.
+    *numPartitions* is the number of partitions of states without a state info.
 
     Semantics: EnsureRequirements (Spark 4.3).
     """

@@ -1,49 +1,25 @@
-"""The context of a batch: the environment of its operators, and their results.
-
-Two batches of a streaming count, by hand, with ``store`` a
-:class:`checkpoint.state_store.StateStore` of files that the workers reach:
-
->>> from dataclasses import replace
->>> from dstreams.state.state_versions import StateVersions
->>> from dstreams.state.group_state import OutputMode
->>> from dstreams.structured.operators.aggregation import plan_aggregation
->>> from dstreams.structured.operators.execution_context import ExecutionContext
->>> from dstreams.structured.operators.grouping import Grouping
->>> from dstreams.structured.operators.physical_operator import RDDScanExec
->>> from dstreams.structured.operators.execution_context import StatefulOperatorStateInfo
->>> states = StateVersions(spark, store)
->>> info = StatefulOperatorStateInfo.empty(numPartitions=2)
->>> for batch, words in enumerate((["a", "b", "a"], ["b", "c"])):
-...     scan = RDDScanExec(spark.parallelize(words))
-...     plan = plan_aggregation(
-...         scan, Grouping(key=str), numPartitions=2, outputMode=OutputMode.Update
-...     )
-...     context = ExecutionContext(spark, states, batch)
-...     rows = plan.filled([info]).execute(context)  # one job for each operator with state
-...     info = replace(info, before=context.versions[0])  # the next batch begins here
-...     print(sorted(rows.collect()))
-[('a', 2), ('b', 1)]
-[('b', 2), ('c', 1)]
->>> states.release()
-"""
+"""The context of a batch: the environment of its operators, and their results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pyspark import RDD, SparkContext
+from pyspark import RDD, SparkContext, StorageLevel
+from pyspark.rdd import PipelinedRDD
 
 from checkpoint.state_store import StoreId
 from dstreams.errors import InvalidStreamError
-from dstreams.spark.empty_partitions import no_records
 from dstreams.spark.job_labels import label_jobs
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.state_metrics import StateMetrics
-from dstreams.spark.state_version import StateVersion
-from dstreams.spark.task_reports import TaskReport, TaskReports
+from dstreams.spark.partitions import no_records
+from dstreams.spark.state_store_rdd import ScratchStoreTask
+from dstreams.spark.state_version import StateMetrics, StateVersion
+from dstreams.spark.task_reports import LeftOut, TaskReport, TaskReports
 from dstreams.state.state_versions import StateUpdate, StateVersions
+from dstreams.structured.sinks.sink import Sink
 
 
 @dataclass(frozen=True)
@@ -60,7 +36,7 @@ class EventTimeStats:
 
     @classmethod
     def of(cls, times_us: Iterable[int]) -> EventTimeStats | None:
-        """Return the stats of some times in microseconds, None for none."""
+        """Return the stats of times in microseconds, or None without times."""
         times = list(times_us)
         if not times:
             return None
@@ -78,17 +54,16 @@ class EventTimeStats:
 
     @classmethod
     def of_all(cls, parts: Iterable[EventTimeStats | None]) -> EventTimeStats | None:
-        """Return the stats of several parts, None for none."""
+        """Return the stats of several parts, or None without times."""
         total: EventTimeStats | None = None
         for stats in parts:
-            if stats is not None:
-                total = stats.merge(total)
+            total = total if stats is None else stats.merge(total)
         return total
 
 
 @dataclass(frozen=True)
 class StatefulOperatorStateInfo:
-    """The state that an operator begins a batch with; *checkpointLocation* is for people to read.
+    """The state that an operator begins a batch with; *checkpointLocation* is only shown.
 
     Semantics: StatefulOperatorStateInfo (Spark 4.3); the references in *before* are its
     ``stateStoreCkptIds``.
@@ -101,7 +76,7 @@ class StatefulOperatorStateInfo:
 
     @classmethod
     def empty(cls, numPartitions: int, operatorId: int = 0) -> StatefulOperatorStateInfo:
-        """Return the info of an operator before its first batch, by hand; its uid is its number."""
+        """Return the info of an operator before its first batch; its uid is *operatorId*."""
         store_id = StoreId("stream", str(operatorId), "default", 0, numPartitions)
         before = StateVersion.empty(store_id, StablePartitioner(numPartitions))
         return cls("", "", operatorId, before)
@@ -117,25 +92,15 @@ class StatefulOperatorStateInfo:
 
     @property
     def partitioner(self) -> StablePartitioner:
-        """The partitioner of the state."""
         return StablePartitioner(self.numPartitions)
-
-    def __str__(self) -> str:
-        return _shown(
-            self.checkpointLocation,
-            self.queryRunId,
-            str(self.operatorId),
-            str(self.storeVersion),
-            str(self.numPartitions),
-        )
 
 
 def describe_state_info(info: StatefulOperatorStateInfo | None) -> str:
     """Return the text of ``explain`` for a state, which is unknown before the first batch."""
-    return _shown(*["<unknown>"] * 5) if info is None else str(info)
-
-
-def _shown(location: str, run: str, operator: str, version: str, partitions: str) -> str:
+    location = run = operator = version = partitions = "<unknown>"
+    if info is not None:
+        location, run, operator = info.checkpointLocation, info.queryRunId, str(info.operatorId)
+        version, partitions = str(info.storeVersion), str(info.numPartitions)
     return (
         f"state info [ checkpoint = {location}, runId = {run}, opId = {operator}, "
         f"ver = {version}, numPartitions = {partitions}]"
@@ -143,6 +108,14 @@ def _shown(location: str, run: str, operator: str, version: str, partitions: str
 
 
 Counts = dict[str, int]
+
+
+class ObservedMetrics(Protocol):
+    """An observation, as far as the context is concerned."""
+
+    def finish(self, buffers: list[Any]) -> dict[str, Any]:
+        """Return the metrics of the buffers of all partitions."""
+        ...
 
 
 class HasState(Protocol):
@@ -158,19 +131,30 @@ class ExecutionContext:
         spark: the SparkContext of the plan.
         states: the states of the plan; None if no operator has state.
         batch: number of the batch, which increases.
+        time_ms: the batch time.
 
     Attributes:
         versions: the version that each operator made, by operator id.
+        rejected: the reports of skipped records of each operator that skips any.
     """
 
     def __init__(
-        self, spark: SparkContext, states: StateVersions | None = None, batch: int = 0
+        self,
+        spark: SparkContext,
+        states: StateVersions | None = None,
+        batch: int = 0,
+        time_ms: int = 0,
     ) -> None:
         self.spark = spark
+        self.time_ms = time_ms
         self.versions: dict[int, StateVersion] = {}
+        self.rejected: list[tuple[Any, TaskReports[LeftOut]]] = []
+        self._aside: list[tuple[Sink, RDD[Any]]] = []
+        self._kept: list[RDD[Any]] = []
         self._states = states
         self._batch = batch
         self._observed: dict[str, TaskReports[EventTimeStats]] = {}
+        self._metrics: dict[str, tuple[ObservedMetrics, TaskReports[Any]]] = {}
         # By identity: operators that are equal may be in one plan. They live as long as this does.
         self._counts: dict[int, tuple[object, TaskReports[Counts] | StateMetrics | Counts]] = {}
 
@@ -234,13 +218,64 @@ class ExecutionContext:
         assert isinstance(found, StateMetrics), f"{operator} has made no state"
         return found
 
+    def skipped(self, operator: object) -> TaskReport[LeftOut]:
+        """Return the report that the tasks of an operator send about records that they skip."""
+        reports: TaskReports[LeftOut] = TaskReports(self.spark)
+        self.rejected.append((operator, reports))
+        return reports.task
+
+    def set_aside(self, sink: Sink, rows: RDD[Any]) -> None:
+        """Add rows of the batch for a sink other than that of the query."""
+        self._aside.append((sink, rows))
+
+    def rows_for(self, sink: Sink) -> RDD[Any]:
+        """Return the rows of the batch for a sink other than that of the query."""
+        found = [rows for one, rows in self._aside if one == sink]
+        return self.spark.union(found) if found else no_records(self.spark, 1)
+
+    def keep(self, rows: RDD[Any]) -> None:
+        """Persist rows until the batch has ended."""
+        rows.persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept.append(rows)
+
+    def release(self) -> None:
+        """Unpersist the rows that were kept."""
+        while self._kept:
+            self._kept.pop().unpersist()
+
     def observe(self, name: str) -> TaskReport[EventTimeStats]:
         """Return the report of the event times of an operator, known by its unique name."""
         self._observed[name] = TaskReports(self.spark)
         return self._observed[name].task
+
+    def observe_metrics(self, name: str, metrics: ObservedMetrics) -> TaskReport[Any]:
+        """Return the report of the buffers of an observation, known by its unique name."""
+        reports: TaskReports[Any] = TaskReports(self.spark)
+        self._metrics[name] = metrics, reports
+        return reports.task
+
+    def observed_metrics(self) -> dict[str, dict[str, Any]]:
+        """Return the metrics of each observation; complete after the jobs."""
+        return {
+            name: metrics.finish(deepcopy(reports.facts()))
+            for name, (metrics, reports) in self._metrics.items()
+        }
 
     def event_times(self) -> dict[str, EventTimeStats | None]:
         """Return the event times of each operator that has a name; complete after the jobs."""
         return {
             name: EventTimeStats.of_all(reports.facts()) for name, reports in self._observed.items()
         }
+
+
+class BatchContext(ExecutionContext):
+    """The environment of a batch dataset, which is executed by its actions only.
+
+    A state lives as long as its task, and is computed with the rows; metrics stay empty.
+    """
+
+    def make(self, operator: HasState, update: StateUpdate) -> RDD[Any]:
+        self._counts[id(operator)] = operator, StateMetrics()
+        task = ScratchStoreTask(update.before.store_id, update.function)
+        rows: RDD[Any] = PipelinedRDD(update.data, task)
+        return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark import RDD
 
@@ -15,16 +15,64 @@ from dstreams.spark.selectors import show
 from dstreams.spark.shuffle import shuffle_pairs
 from dstreams.state.flat_map_groups import FlatMapGroups, OneRow
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
+from dstreams.state.transform_groups import TransformGroups
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.partitioning import BY_KEY, UNORDERED, Distribution, Ordering
-from dstreams.structured.operators.physical_operator import PhysicalOperator, UnaryExec
+from dstreams.structured.operators.physical_operator import (
+    BY_KEY,
+    UNORDERED,
+    Distribution,
+    Ordering,
+    PhysicalOperator,
+    UnaryExec,
+)
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
 
-_event_time = itemgetter(0)
+event_time_of = itemgetter(0)
+"""Return the event time of an event."""
 
 
 @dataclass(frozen=True)
-class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
+class GroupedFunctionExec(StateStoreWriter, UnaryExec):
+    """An operator that calls functions of the user with the records of each key, and timers.
+
+    Args:
+        groups: the functions, with the facts of a batch.
+        keyName: the key expression, for ``explain``.
+        outputMode: append or update; the mode of the function.
+        initialState: pairs of key and state; for the first batch only.
+    """
+
+    output: ClassVar[tuple[str, ...]] = ("value",)
+    keepsEventTime: ClassVar[bool] = False
+
+    groups: FlatMapGroups | TransformGroups
+    keyName: str = "key"
+    outputMode: OutputMode = OutputMode.Update
+    initialState: PhysicalOperator | None = None
+
+    @property
+    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
+        return (self.clustered(self.keyName, self.groups.where),) * len(self.children)
+
+    @property
+    def hasInitialState(self) -> bool:
+        """True if the batch starts from the initial state, which only the first one does."""
+        return self.initialState is not None and self.getStateInfo().storeVersion == 0
+
+    def data_of(self, child: PhysicalOperator, context: ExecutionContext) -> RDD[Any]:
+        rows = child.execute(context)
+        if self.initialState is None or not self.hasInitialState:
+            return rows
+        partitioner, where = self.getStateInfo().partitioner, self.groups.where
+        states = self.initialState.execute(context)
+        return state_inputs(
+            shuffle_pairs(states, partitioner, Side.STATE, f"initial state of {where}"),
+            shuffle_pairs(rows, partitioner, Side.BATCH, where),
+        )
+
+
+@dataclass(frozen=True)
+class FlatMapGroupsWithStateExec(GroupedFunctionExec):
     """Calls a function for each key with records, then for each key whose timer is due.
 
     The child has pairs ``(key, row)``, those of a key next to each other. With event-time timeouts
@@ -33,9 +81,7 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
     Args:
         groups: the function, its timeout and its state. Processing-time timeouts require its
             *batchTimestampMs*; event-time timeouts require both watermarks of the operator.
-        keyName: the expression of the key, for people.
-        outputMode: append or update; the mode of the function.
-        initialState: pairs of key and state; for the first batch only.
+        keyName, outputMode, initialState: as of :class:`GroupedFunctionExec`.
 
     Raises:
         InvalidStreamError: at execution, a time that the timeout requires is missing.
@@ -43,22 +89,9 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
     Semantics: FlatMapGroupsWithStateExec (Spark 4.3).
     """
 
+    shortName: ClassVar[str] = "flatMapGroupsWithState"
+
     groups: FlatMapGroups
-    keyName: str = "key"
-    outputMode: OutputMode = OutputMode.Update
-    initialState: PhysicalOperator | None = None
-
-    @property
-    def shortName(self) -> str:
-        return "flatMapGroupsWithState"
-
-    @property
-    def hasEventTime(self) -> bool:
-        return False
-
-    @property
-    def output(self) -> tuple[str, ...]:
-        return ("value",)
 
     @property
     def arguments(self) -> list[str]:
@@ -75,37 +108,15 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
         ]
 
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
-        """Return whether event-time timers may be due; the others are reported with their time."""
+        """Return whether event-time timers may be due; the store reports other timers."""
         if self.groups.timeoutConf is not GroupStateTimeout.EventTimeTimeout:
             return False
         return super().shouldRunAnotherBatch(newInputWatermark)
 
     @property
-    def requiredChildDistribution(self) -> tuple[Distribution, ...]:
-        """Both children have each key in the partition of its state."""
-        return (self.clustered(self.keyName, self.groups.where),) * len(self.children)
-
-    @property
     def requiredChildOrdering(self) -> tuple[Ordering, ...]:
         """Rows of a key come together; initial states are grouped with them in the task."""
         return (BY_KEY, UNORDERED)[: len(self.children)]
-
-    @property
-    def hasInitialState(self) -> bool:
-        """True if the batch starts from the initial state, which only the first one does."""
-        return self.initialState is not None and self.getStateInfo().storeVersion == 0
-
-    def data_of(self, child: PhysicalOperator, context: ExecutionContext) -> RDD[Any]:
-        """Return the input of each task, with the rows of *child* as those of the batch."""
-        rows = child.execute(context)
-        if self.initialState is None or not self.hasInitialState:
-            return rows
-        partitioner, where = self.getStateInfo().partitioner, self.groups.where
-        states = self.initialState.execute(context)
-        return state_inputs(
-            shuffle_pairs(states, partitioner, Side.STATE, f"initial state of {where}"),
-            shuffle_pairs(rows, partitioner, Side.BATCH, where),
-        )
 
     def function(self, memory_mb: float = 512, *, is_sorted: bool = True) -> FlatMapGroups:
         """Return the function of each task, for rows with adjacent keys (*is_sorted*) or any rows.
@@ -131,7 +142,7 @@ class FlatMapGroupsWithStateExec(StateStoreWriter, UnaryExec):
             groups,
             eventTimeWatermark=watermark_ms,
             lateWatermark=late_ms,
-            event_time=_event_time if are_events and by_watermark else None,
+            event_time=event_time_of if are_events and by_watermark else None,
             are_events=are_events,
             memory_mb=memory_mb,
             is_sorted=is_sorted,

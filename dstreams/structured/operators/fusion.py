@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark import RDD
 
@@ -39,11 +39,15 @@ from dstreams.structured.operators.aggregation_state import AggregateIntoState, 
 from dstreams.structured.operators.exchange import LocalSortExec
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
-from dstreams.structured.operators.partitioning import Partitioning
-from dstreams.structured.operators.physical_operator import PhysicalOperator, ShownOperator
-from dstreams.structured.operators.session_state import SessionsIntoState
+from dstreams.structured.operators.physical_operator import (
+    Partitioning,
+    PhysicalOperator,
+    ShownOperator,
+    UnaryExec,
+)
 from dstreams.structured.operators.sessions import (
     MergingSessionsExec,
+    SessionsIntoState,
     SessionWindowStateStoreRestoreExec,
     SessionWindowStateStoreSaveExec,
 )
@@ -53,16 +57,12 @@ Operators = Sequence[Any]
 """The operators of a stage, from the top."""
 
 
-class Fusion(NamedTuple):
-    """Which operators are fused, from the top, and the function of them and the memory in MiB."""
-
-    operators: tuple[type[PhysicalOperator], ...]
-    function: Callable[[Operators, float], StoreFunction]
-    applies: Callable[[Operators], bool]
+FusedFunction = Callable[[Operators, float], StoreFunction]
+"""Returns the function of a stage, given its operators and the memory in MiB."""
 
 
 @dataclass(frozen=True)
-class FusedExec(PhysicalOperator):
+class FusedExec(UnaryExec):
     """A stage: *child* and the operators below it, *size* in all, executed as one function.
 
     The metrics of its operators are those that they have when they are executed one by one.
@@ -71,19 +71,11 @@ class FusedExec(PhysicalOperator):
     child: StateStoreWriter
     size: int
     stage: int
-    fusion: Fusion
+    fused: FusedFunction
 
     @property
     def nodeName(self) -> str:
         return self.child.nodeName
-
-    @property
-    def hasEventTime(self) -> bool:
-        return self.child.hasEventTime
-
-    @property
-    def output(self) -> tuple[str, ...]:
-        return self.child.output
 
     @property
     def outputPartitioning(self) -> Partitioning:
@@ -94,7 +86,7 @@ class FusedExec(PhysicalOperator):
         info = self.child.getStateInfo()
         operators[-1].requireInput()
         (below,) = operators[-1].children[:1]
-        function = self.fusion.function(operators, context.memory_mb)
+        function = self.fused(operators, context.memory_mb)
         data = self.child.data_of(below, context)
         rows = context.make(self.child, StateUpdate(info.before, data, function))
         made = context.state_metrics(self.child)
@@ -121,14 +113,6 @@ def _aggregation(operators: Operators, memory_mb: float) -> AggregateIntoState:
     return AggregateIntoState(merged, save.function())
 
 
-def _aggregation_applies(operators: Operators) -> bool:
-    save, *rest = operators
-    merges = (step for step in rest if isinstance(step, HashAggregateExec))
-    return bool(save.stateFormatVersion == 2) and all(
-        step.mode is AggregateMode.PartialMerge for step in merges
-    )
-
-
 def _sessions(operators: Operators, memory_mb: float) -> SessionsIntoState:
     save, merging, restore, _ = operators
     return SessionsIntoState(
@@ -145,39 +129,44 @@ def _groups(operators: Operators, memory_mb: float) -> StoreFunction:
     return groups.function(memory_mb, is_sorted=False)
 
 
-FUSIONS: list[Fusion] = [
-    Fusion(
-        (StateStoreSaveExec, HashAggregateExec, StateStoreRestoreExec, HashAggregateExec),
-        _aggregation,
-        _aggregation_applies,
-    ),
-    Fusion(
-        (
-            SessionWindowStateStoreSaveExec,
-            MergingSessionsExec,
-            SessionWindowStateStoreRestoreExec,
-            LocalSortExec,
-        ),
-        _sessions,
-        lambda _: True,
-    ),
-    Fusion((FlatMapGroupsWithStateExec, LocalSortExec), _groups, lambda _: True),
-]
+_STAGES: dict[tuple[type[PhysicalOperator], ...], FusedFunction] = {
+    (
+        StateStoreSaveExec,
+        HashAggregateExec,
+        StateStoreRestoreExec,
+        HashAggregateExec,
+    ): _aggregation,
+    (
+        SessionWindowStateStoreSaveExec,
+        MergingSessionsExec,
+        SessionWindowStateStoreRestoreExec,
+        LocalSortExec,
+    ): _sessions,
+    (FlatMapGroupsWithStateExec, LocalSortExec): _groups,
+}
+"""The operators of each kind of stage, from the top, and its function."""
 
 
-def fuse_stateful_operators(
-    plan: PhysicalOperator, fusions: Sequence[Fusion] | None = None
-) -> PhysicalOperator:
+def _can_be_fused(operators: Operators) -> bool:
+    save, *rest = operators
+    if not isinstance(save, StateStoreSaveExec):
+        return True
+    merges = [step for step in rest if isinstance(step, HashAggregateExec)]
+    return save.stateFormatVersion == 2 and all(
+        step.mode is AggregateMode.PartialMerge for step in merges
+    )
+
+
+def fuse_stateful_operators(plan: PhysicalOperator) -> PhysicalOperator:
     """Return the plan with each stage that can be fused as a :class:`FusedExec`."""
     stages = count(1)
 
     def fuse(operator: PhysicalOperator) -> PhysicalOperator:
-        for fusion in FUSIONS if fusions is None else fusions:
-            operators = chain_of(operator, len(fusion.operators))
-            if tuple(map(type, operators)) == fusion.operators and fusion.applies(operators):
-                size = len(operators)
+        for types, fused in _STAGES.items():
+            operators = chain_of(operator, len(types))
+            if tuple(map(type, operators)) == types and _can_be_fused(operators):
                 assert isinstance(operator, StateStoreWriter)
-                return FusedExec(operator, size, next(stages), fusion)
+                return FusedExec(operator, len(types), next(stages), fused)
         return operator
 
     return plan.transform(fuse)

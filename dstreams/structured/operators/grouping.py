@@ -24,13 +24,14 @@ from typing import Any
 
 from checkpoint import rows_of_fields
 from checkpoint.state_store import StateWriter
+from dstreams.spark.blocks import columns_of
 from dstreams.spark.failures import failed, mapped
-from dstreams.spark.pair_columns import columns_of
+from dstreams.structured.named_rows import Window, same
+from dstreams.structured.operators.physical_operator import mapped_records
 from dstreams.structured.operators.time_windows import (
     TIME_CHARS,
     Taken,
     TimeWindows,
-    Window,
     are_all_after,
     join_time,
     passed_by,
@@ -41,6 +42,16 @@ from dstreams.structured.operators.time_windows import (
 )
 
 EVENT_TIME = "event time"
+
+
+def key_of(key: Callable[[Any], Any] | None, record: Any, name: str) -> Any:
+    """Return the key of a record, ``()`` without a key function."""
+    if key is None:
+        return ()
+    try:
+        return key(record)
+    except Exception as error:
+        raise failed(name, record, error, "record") from error
 
 
 @dataclass(frozen=True)
@@ -76,15 +87,15 @@ class Grouping:
     def assign(self, rows: Iterable[Any], are_events: bool) -> Iterator[tuple[Any, Any]]:
         """Iterate over (key, record): several for a record in several windows."""
         if isinstance(self.windows, TimeWindows):
-            yield from self._assign_windows(self.windows, self._timed(rows, are_events))
-            return
-        if self.windows is not None:
-            for time_us, record in rows:
-                yield (time_us, self.key_of(record)), record
+            if self.time is not None:
+                time, records = self.time, (row[1] for row in rows) if are_events else rows
+                rows = ((time(record), record) for record in records)
+            yield from self._assign_windows(self.windows, rows)
             return
         for row in rows:
             record = row[1] if are_events else row
-            yield self.key_of(record), record
+            key = self.key_of(record)
+            yield key if self.windows is None else (row[0], key), record
 
     def assign_columns(
         self, rows: Iterable[Any], are_events: bool
@@ -110,13 +121,15 @@ class Grouping:
         self, windows: TimeWindows, times_us: list[Any], records: list[Any]
     ) -> list[Any]:
         """Return the keys of records, each in one window."""
-        size_us = windows.size_ms * 1000
+        size_us, start_us = windows.size_ms * 1000, windows.start_ms * 1000
         first, last = min(times_us), max(times_us)
-        one_end_us = first - first % size_us + size_us
+        one_end_us = first - (first - start_us) % size_us + size_us
         if last < one_end_us:
             ends = [one_end_us // 1000] * len(times_us)
         else:
-            ends = [(time_us - time_us % size_us + size_us) // 1000 for time_us in times_us]
+            ends = [
+                (time_us - (time_us - start_us) % size_us + size_us) // 1000 for time_us in times_us
+            ]
         if self.key is None:
             return ends
         keys = self._keys_of(records)
@@ -133,21 +146,10 @@ class Grouping:
     def _keys_of(self, records: list[Any]) -> list[Any]:
         if self.key is None:
             return [()] * len(records)
-        try:
-            return mapped(self.key, records)
-        except Exception:
-            for record in records:  # find the record that fails
-                self.key_of(record)
-            raise
+        return mapped_records(self.key, records, self.name)
 
     def key_of(self, record: Any) -> Any:
-        """Return the user's key of a record, ``()`` without one."""
-        if self.key is None:
-            return ()
-        try:
-            return self.key(record)
-        except Exception as error:
-            raise failed(self.name, record, error, "record") from error
+        return key_of(self.key, record, self.name)
 
     def _assign_windows(
         self, windows: TimeWindows, events: Iterable[Any]
@@ -174,12 +176,6 @@ class Grouping:
                         continue
                 yield (end_ms, own), record
 
-    def _timed(self, rows: Iterable[Any], are_events: bool) -> Iterable[Any]:
-        if self.time is not None:
-            time, records = self.time, (row[1] for row in rows) if are_events else rows
-            return ((time(record), record) for record in records)
-        return rows
-
     def result_key(self, key: Any) -> Any:
         return self.result_keys()(key)
 
@@ -187,7 +183,7 @@ class Grouping:
         """Return the function from a key between operators to a key of the result."""
         windows, has_key = self.windows, self.key is not None
         if windows is None:
-            return _same
+            return same
         if not isinstance(windows, TimeWindows):
             return _own
         named: dict[int, Window] = {}
@@ -235,7 +231,3 @@ class Grouping:
 
 def _own(key: tuple[int | None, Any]) -> Any:
     return key[1]
-
-
-def _same(key: Any) -> Any:
-    return key

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Any
+from functools import partial
+from itertools import islice
+from typing import Any, ClassVar
 
 from pyspark import RDD
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_version import StateMetrics
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.partitioning import (
+from dstreams.structured.operators.physical_operator import (
     Distribution,
+    NarrowExec,
     Ordering,
     Partitioning,
-    SinglePartition,
-)
-from dstreams.structured.operators.physical_operator import (
-    NarrowExec,
     PhysicalOperator,
+    SinglePartition,
     Task,
     UnaryExec,
 )
@@ -72,7 +71,7 @@ class StreamingLocalLimitExec(NarrowExec):
         return ("key", *self.child.output)
 
     def task(self, context: ExecutionContext) -> Task:
-        return _LocalLimit(self.limit)
+        return partial(_local_limit, self.limit)
 
 
 @dataclass(frozen=True)
@@ -84,15 +83,13 @@ class StreamingGlobalLimitExec(StateStoreWriter, UnaryExec):
     Semantics: StreamingGlobalLimitExec (Spark 4.3).
     """
 
+    shortName: ClassVar[str] = "globalLimit"
+
     limit: int
 
     def __post_init__(self) -> None:
         if self.limit < 0:
             raise InvalidStreamError(f"limit of {self.limit} rows must not be negative")
-
-    @property
-    def shortName(self) -> str:
-        return "globalLimit"
 
     @property
     def arguments(self) -> list[str]:
@@ -122,23 +119,21 @@ def plan_limit(child: PhysicalOperator, limit: int, *, numPartitions: int) -> Ph
     return ensure_requirements(StreamingGlobalLimitExec(few, limit), numPartitions)
 
 
-@dataclass(frozen=True)
-class _LocalLimit:
-    """Task: rows -> as many as may be emitted, under one key."""
+def _local_limit(limit: int, _: int, rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    settle_worker()
+    return ((_COUNT, row) for row in _first(limit, rows))
 
-    limit: int
 
-    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        settle_worker()
-        for place, row in enumerate(rows):
-            # Read to the end: operators below may count rows.
-            if place < self.limit:
-                yield _COUNT, row
+def _first(limit: int, rows: Iterable[Any]) -> Iterator[Any]:
+    # Read to the end: operators below may count rows, and Spark reuses a worker only then.
+    return (row for place, row in enumerate(rows) if place < limit)
 
 
 @dataclass(frozen=True)
 class LimitExec(UnaryExec):
     """The first rows, in the order of the child."""
+
+    outputPartitioning: ClassVar[Partitioning] = SinglePartition()
 
     count: int
 
@@ -147,25 +142,9 @@ class LimitExec(UnaryExec):
         return [str(self.count)]
 
     @property
-    def outputPartitioning(self) -> Partitioning:
-        return SinglePartition()
-
-    @property
     def outputOrdering(self) -> Ordering:
         return self.child.outputOrdering
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
-        first = self.child.execute(context).mapPartitions(_First(self.count))
-        return first.coalesce(1).mapPartitions(_First(self.count))
-
-
-@dataclass(frozen=True)
-class _First:
-    count: int
-
-    def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
-        remaining = iter(rows)
-        first = [row for _, row in zip(range(self.count), remaining, strict=False)]
-        for _ in remaining:  # Spark reuses a worker only after it has read its input
-            pass
-        return chain(first)
+        first = partial(_first, self.count)
+        return self.child.execute(context).mapPartitions(first).coalesce(1).mapPartitions(first)

@@ -1,4 +1,4 @@
-"""Physical operators: the nodes of a plan, and the rows between them.
+"""Physical operators: the nodes of a plan, the rows between them, and their distribution.
 
 An operator is a frozen value with children, and makes an RDD of the RDDs of its children. The facts
 of a batch (state info, watermarks, batch time) are fields that ``dataclasses.replace`` fills in, so
@@ -8,10 +8,13 @@ one plan is copied for each batch. Each operator can be executed by itself, over
 - A **record** is any Python object.
 - From an ``EventTimeWatermarkExec`` on records travel as **events**, pairs ``(event time, record)``
   with the time in microseconds since the epoch, or None. Watermarks are in milliseconds, as in
-  Spark: a record is late up to the last microsecond of one. :attr:`PhysicalOperator.hasEventTime`
-  says which of the two the rows are. Maps and filters keep the time.
+  Spark: a record is late up to the last microsecond of one. Maps and filters
+  keep the time. :attr:`PhysicalOperator.hasEventTime` is true if rows are events.
 - **Keyed** rows, before an operator with state, are pairs ``(key, row)``. A
   :class:`ShuffleExchangeExec` brings them to the partition in which the state of their key is.
+- An operator requires a :class:`Distribution` and an :class:`Ordering` of its children, and has a
+  :class:`Partitioning` and an ordering of its own. Semantics:
+  org.apache.spark.sql.catalyst.plans.physical (Spark 4.3).
 - Between partial and final aggregation rows are pairs ``(key, buffer)``; with a time window the key
   has the window's end in front: :mod:`dstreams.structured.operators.grouping`.
 """
@@ -27,28 +30,126 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
+from dstreams.spark.failures import failed, mapped
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.structured.operators.execution_context import (
     ExecutionContext,
     StatefulOperatorStateInfo,
 )
-from dstreams.structured.operators.partitioning import (
-    UNKNOWN,
-    UNORDERED,
-    UNSPECIFIED,
-    Distribution,
-    HashPartitioning,
-    Ordering,
-    Partitioning,
-    SinglePartition,
-)
 from dstreams.structured.trees import tree_lines
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """The columns by which the rows of a partition are ordered; empty without order.
+
+    Rows in the order of their key have equal keys next to each other. Keys are any Python values,
+    which need not have an order among themselves: they come in the order of their first rows.
+    """
+
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"order by {', '.join(self.columns)}" if self.columns else "no order"
+
+    def satisfies(self, required: Ordering) -> bool:
+        """Return whether rows in this order are also in the *required* order."""
+        return self.columns[: len(required.columns)] == required.columns
+
+
+UNORDERED = Ordering()
+BY_KEY = Ordering(("key",))
+BY_KEY_AND_START = Ordering(("key", "session start"))
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution that an operator requires of a child; the base class requires nothing."""
+
+    def is_satisfied_by(self, partitioning: Partitioning) -> bool:
+        """Return whether rows with a partitioning are distributed like this."""
+        return True
+
+
+UNSPECIFIED = Distribution()
+
+
+@dataclass(frozen=True)
+class StatefulOpClusteredDistribution(Distribution):
+    """Each pair is in the partition in which the state of its key is.
+
+    The number of partitions may be unknown. *operation* is for error messages.
+    """
+
+    expressions: str = "key"
+    requiredNumPartitions: int | None = None
+    operation: str = "groupByKey"
+
+    def __str__(self) -> str:
+        count = self.requiredNumPartitions
+        return f"hashpartitioning({self.expressions}, {'any' if count is None else count})"
+
+    def is_satisfied_by(self, partitioning: Partitioning) -> bool:
+        wanted = self.requiredNumPartitions
+        return isinstance(partitioning, HashPartitioning) and wanted in (
+            None,
+            partitioning.numPartitions,
+        )
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The actual distribution of rows; the base class is an unknown one."""
+
+    def __str__(self) -> str:
+        return "UnknownPartitioning"
+
+
+UNKNOWN = Partitioning()
+
+
+@dataclass(frozen=True)
+class SinglePartition(Partitioning):
+    """All rows are in one partition."""
+
+    def __str__(self) -> str:
+        return "SinglePartition"
+
+
+@dataclass(frozen=True)
+class HashPartitioning(Partitioning):
+    """Each pair is in the partition that a ``StablePartitioner`` has for its key."""
+
+    expressions: str
+    numPartitions: int
+
+    def __str__(self) -> str:
+        return f"hashpartitioning({self.expressions}, {self.numPartitions})"
+
 
 Event = tuple["int | None", Any]
 Keyed = tuple[Any, Any]
 Task = Callable[[int, Iterable[Any]], Iterable[Any]]
 
 _O = TypeVar("_O", bound="PhysicalOperator")
+
+
+def mapped_records(
+    func: Callable[[Any], Any],
+    records: list[Any],
+    where: str,
+    map_all: Callable[[list[Any]], list[Any]] | None = None,
+) -> list[Any]:
+    """Return *func* of each record, by *map_all* if given; errors name the record."""
+    try:
+        return mapped(func, records) if map_all is None else map_all(records)
+    except Exception:
+        for record in records:  # find the record that fails
+            try:
+                func(record)
+            except Exception as error:
+                raise failed(where, record, error, "record") from error
+        raise
 
 
 @dataclass(frozen=True)
@@ -136,11 +237,17 @@ class PhysicalOperator:
         lateWatermark: int | None = None,
         evictionWatermark: int | None = None,
     ) -> _O:
-        """Return the operator with the facts of a batch filled in.
+        """Return the operator with the facts of a batch in those fields that it has for them.
 
         The state info is that of the operator, or of the one above it that saves the state.
         """
-        return self
+        facts = {
+            "stateInfo": stateInfo,
+            "eventTimeWatermarkForLateEvents": lateWatermark,
+            "eventTimeWatermarkForEviction": evictionWatermark,
+        }
+        own = {field.name for field in fields(self)}
+        return replace(self, **{name: fact for name, fact in facts.items() if name in own})
 
     def filled(
         self,
@@ -204,14 +311,9 @@ class ShownOperator(NamedTuple):
 
 @dataclass(frozen=True)
 class RDDScanExec(PhysicalOperator):
-    """The rows of an RDD: records, events or pairs.
+    """A scan of an RDD of records, events or pairs; None for an empty RDD.
 
-    Args:
-        rdd: the RDD; None for one without rows.
-        name: for ``explain``.
-        events: whether the rows are events, or keyed rows hold events.
-        ordering: the order of the rows of each partition.
-        columns: the names of the parts of a row.
+    With *events* the rows are events, or keyed rows with events. *columns* are the parts of a row.
     """
 
     rdd: RDD[Any] | None
@@ -253,6 +355,8 @@ class RDDScanExec(PhysicalOperator):
 class LocalTableScanExec(PhysicalOperator):
     """Rows that the program has in memory, in one partition."""
 
+    outputPartitioning: ClassVar[Partitioning] = SinglePartition()
+
     rows: tuple[Any, ...]
     columns: tuple[str, ...] = ("value",)
 
@@ -263,10 +367,6 @@ class LocalTableScanExec(PhysicalOperator):
     @property
     def output(self) -> tuple[str, ...]:
         return self.columns
-
-    @property
-    def outputPartitioning(self) -> Partitioning:
-        return SinglePartition()
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         return context.spark.parallelize(self.rows, 1)

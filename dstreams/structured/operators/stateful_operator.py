@@ -6,14 +6,14 @@ Semantics: StatefulOperator, StateStoreReader and StateStoreWriter (Spark 4.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.state_store_rdd import ReadFunction, ReadStateStoreRDD, StoreFunction
+from dstreams.spark.state_version import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.state.state_versions import StateUpdate
 from dstreams.structured.operators.exchange import ShuffleExchangeExec
@@ -22,17 +22,12 @@ from dstreams.structured.operators.execution_context import (
     StatefulOperatorStateInfo,
     describe_state_info,
 )
-from dstreams.structured.operators.partitioning import Partitioning, StatefulOpClusteredDistribution
-from dstreams.structured.operators.physical_operator import PhysicalOperator, UnaryExec
-
-_O = TypeVar("_O", bound="StatefulOperator")
-
-
-class Named(Protocol):
-    """The grouping of rows, with the name that ``explain`` prints."""
-
-    @property
-    def name(self) -> str: ...
+from dstreams.structured.operators.physical_operator import (
+    Partitioning,
+    PhysicalOperator,
+    StatefulOpClusteredDistribution,
+    UnaryExec,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +53,6 @@ class StatefulOperator(PhysicalOperator):
         return StatefulOpClusteredDistribution(
             expressions, None if info is None else info.numPartitions, operation
         )
-
-    def inBatch(
-        self: _O,
-        stateInfo: StatefulOperatorStateInfo,
-        lateWatermark: int | None = None,
-        evictionWatermark: int | None = None,
-    ) -> _O:
-        return replace(self, stateInfo=stateInfo)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,14 +91,11 @@ class StateStoreWriter(StatefulOperator):
     """
 
     writesState: ClassVar[bool] = True
+    shortName: ClassVar[str]
+    """The name of the operator in the progress of a query."""
 
     eventTimeWatermarkForLateEvents: int | None = None
     eventTimeWatermarkForEviction: int | None = None
-
-    @property
-    def shortName(self) -> str:
-        """The name of the operator in the progress of a query."""
-        raise NotImplementedError
 
     def data(self, context: ExecutionContext) -> RDD[Any]:
         """Return the input of each task."""
@@ -127,19 +111,16 @@ class StateStoreWriter(StatefulOperator):
 
     def update(self, context: ExecutionContext) -> StateUpdate:
         """Return the change of the state, without running the job that makes it."""
-        info = self.getStateInfo()
+        before = self.getStateInfo().before
         self.requireInput()
-        function = self.function(context.memory_mb)
-        return StateUpdate(info.before, self.data(context), function)
+        return StateUpdate(before, self.data(context), self.function(context.memory_mb))
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         rows = context.make(self, self.update(context))
-        dropped = [
-            context.metrics(reader).get("numRowsDroppedByWatermark", 0)
-            for reader in readers_below(self)
-        ]
         made = context.state_metrics(self)
-        made.numRowsDroppedByWatermark += sum(dropped)
+        for reader in readers_below(self):
+            dropped = context.metrics(reader).get("numRowsDroppedByWatermark", 0)
+            made.numRowsDroppedByWatermark += dropped
         return rows
 
     @property
@@ -153,19 +134,6 @@ class StateStoreWriter(StatefulOperator):
         """Return whether a batch without data would change anything at a new watermark."""
         before = self.eventTimeWatermarkForEviction
         return before is not None and newInputWatermark is not None and newInputWatermark > before
-
-    def inBatch(
-        self: _O,
-        stateInfo: StatefulOperatorStateInfo,
-        lateWatermark: int | None = None,
-        evictionWatermark: int | None = None,
-    ) -> _O:
-        return replace(
-            self,
-            stateInfo=stateInfo,
-            eventTimeWatermarkForLateEvents=lateWatermark,  # type: ignore[call-arg]
-            eventTimeWatermarkForEviction=evictionWatermark,
-        )
 
 
 def readers_below(operator: PhysicalOperator) -> Iterator[StateStoreReader]:
@@ -183,7 +151,7 @@ class SavingOperator(StateStoreWriter, UnaryExec):
 
     keepsEventTime: ClassVar[bool] = False
 
-    keyExpressions: Named
+    keyExpressions: Any
     outputMode: OutputMode | None = None
 
     @property

@@ -16,9 +16,9 @@
 
 A store keeps its keys in order, so keys that begin with a time are found without a scan when the
 watermark passes them. A text is prefixed with the time, as one text; other keys make a pair with
-it. The time of a key that no watermark passes is None. Times are integers of one unit in a store:
-milliseconds of the ends of windows, or microseconds of events, which from 2041 on do not fit into
-prefixes.
+it. A key that no watermark passes has the time None. Times are integers of one unit in a store:
+milliseconds for ends of windows, microseconds for events, which do not fit into prefixes from 2041
+on.
 
 >>> from dstreams.structured.operators.time_windows import join_time, split_time
 >>> join_time(1000, "spark"), join_time(1000, 7)
@@ -31,44 +31,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
-
-
-class Window(NamedTuple):
-    """A span of event time, without its end.
-
-    Args:
-        start_ms: milliseconds since the epoch.
-        end_ms: milliseconds since the epoch.
-    """
-
-    start_ms: int
-    end_ms: int
-
-    @property
-    def start(self) -> datetime:
-        """The start in UTC."""
-        return datetime.fromtimestamp(self.start_ms / 1000, timezone.utc)
-
-    @property
-    def end(self) -> datetime:
-        """The end in UTC."""
-        return datetime.fromtimestamp(self.end_ms / 1000, timezone.utc)
+from dstreams.state.flat_map_groups import EventTime
+from dstreams.structured.named_rows import Window  # older states refer to it here
 
 
 @dataclass(frozen=True)
 class TimeWindows:
-    """Windows of one size, each a slide after the one before.
+    """Windows of one size, each a slide after the one before; one of them starts at *start_ms*.
 
     Semantics: ``pyspark.sql.functions.window`` (4.3).
     """
 
     size_ms: int
     slide_ms: int | None = None
+    start_ms: int = 0
 
     def __post_init__(self) -> None:
         if self.size_ms <= 0:
@@ -87,11 +67,23 @@ class TimeWindows:
     def ends(self, time_ms: int) -> tuple[int, ...]:
         """Return the ends of the windows that contain a moment, the latest first."""
         step_ms = self.step_ms
-        latest_ms = time_ms - time_ms % step_ms + self.size_ms
+        latest_ms = time_ms - (time_ms - self.start_ms) % step_ms + self.size_ms
         return tuple(range(latest_ms, time_ms, -step_ms))
 
     def at(self, end_ms: int) -> Window:
         return Window(end_ms - self.size_ms, end_ms)
+
+
+@dataclass(frozen=True)
+class WindowOfRecord:
+    """Function: the window of a record, None without event time; windows must not overlap."""
+
+    windows: TimeWindows
+    time: EventTime
+
+    def __call__(self, record: Any) -> Window | None:
+        time_us = self.time(record)
+        return None if time_us is None else self.windows.at(*self.windows.ends(time_us // 1000))
 
 
 Taken = tuple[list[Any], Iterable[Any]]
@@ -102,7 +94,7 @@ _BIAS = 1 << (4 * TIME_CHARS - 1)
 
 
 def time_prefix(moment: int) -> str | None:
-    """Return the prefix for a text, None for a time that does not fit."""
+    """Return the prefix of a text key; None if the time does not fit."""
     return f"{moment + _BIAS:013x}" if -_BIAS <= moment < _BIAS else None
 
 

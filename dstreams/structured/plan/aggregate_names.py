@@ -1,13 +1,13 @@
-"""The names of aggregates and keys on disk, by which a restart notices another one.
+"""Names of aggregates and keys on disk; a restart compares them to notice a change.
 
 >>> from operator import itemgetter
 >>> from dstreams.structured.api.aggregates import Count, First, Sum
 >>> [name_of(one) for one in (Count(), Sum(itemgetter("price")), First(ignoreNulls=True))]
 ['Count()', "Sum(of=operator.itemgetter('price'))", 'First(ignoreNulls=True)']
 
-A function that can be imported, or that the program defines at its top, goes by its name: its code
-may be mended. A lambda or nested function goes by a digest of its code and of the plain values that
-it uses; digests are compared only where one version of Python made both.
+A function that can be imported, or that is defined at the top level of the program, is identified
+by its name, so its code may change. A lambda or nested function is identified by a digest of its
+code and of the plain values that it uses. Digests of different versions of Python are not compared.
 """
 
 from __future__ import annotations
@@ -24,42 +24,47 @@ from typing import Any
 from dstreams.arrow.aggregates.functions import Several, UserAggregator
 from dstreams.spark.function_fingerprint import digest_of
 from dstreams.spark.selectors import Field
+from dstreams.structured.operators.time_windows import WindowOfRecord
 
 _DIGEST = re.compile(r"#(\d+\.\d+)-[0-9a-f]+")
 
 
 def names_of(aggregate: Any) -> list[str]:
-    """Return the names of all functions in one."""
+    """Return the names of the functions of an aggregate."""
     functions = aggregate.functions if isinstance(aggregate, Several) else (aggregate,)
     return [name_of(function) for function in functions]
 
 
 def name_of(aggregate: Any) -> str:
-    """Return the name of an aggregate function: with parameters for those of this package."""
+    """Return the name of an aggregate function, with parameters if this package defines it."""
     kind = type(aggregate)
     if kind.__module__ != UserAggregator.__module__ or not is_dataclass(aggregate):
         return _qualified(kind)
-    # What becomes of a buffer at the end does not matter to the state.
-    left_out = ("finish",) if isinstance(aggregate, UserAggregator) else ()
+    # The state does not depend on how a buffer is finished.
+    ignored = ("finish",) if isinstance(aggregate, UserAggregator) else ()
     given = [
         f"{field.name}={value_name(getattr(aggregate, field.name))}"
         for field in fields(aggregate)
-        if field.name not in left_out and getattr(aggregate, field.name) != field.default
+        if field.name not in ignored and getattr(aggregate, field.name) != field.default
     ]
     return f"{kind.__name__}({', '.join(given)})"
 
 
 def are_same(before: str, now: str) -> bool:
-    """Whether two names are those of one aggregate function, as far as can be known."""
+    """Return whether two names denote the same aggregate function, as far as can be known."""
     if set(_DIGEST.findall(before)) == set(_DIGEST.findall(now)):
         return before == now
     return _DIGEST.sub("", before) == _DIGEST.sub("", now)
 
 
 def value_name(value: Any) -> str:
-    """Return the name of a parameter of an aggregate, or of a function that gives keys."""
+    """Return the name of a parameter of an aggregate, or of a key function."""
     if isinstance(value, Field):
         return repr(value.name)
+    if isinstance(value, WindowOfRecord):
+        windows = value.windows
+        of = value_name(value.time.func)
+        return f"window({of}, {windows.size_ms} ms from {windows.start_ms} ms)"
     if isinstance(value, (itemgetter, attrgetter, methodcaller)) or not callable(value):
         return repr(value)
     if isinstance(value, partial):

@@ -1,7 +1,7 @@
-"""What cannot be run as a stream, said before anything starts, with what to write instead.
+"""Rejects queries that cannot run as a stream before they start; errors suggest an alternative.
 
-Semantics: UnsupportedOperationChecker (Spark 4.3). Where a query breaks several rules, the order of
-the checks decides which of them is named.
+Semantics: UnsupportedOperationChecker (Spark 4.3). If a query breaks several rules, the error names
+the one that is checked first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NoReturn
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.selectors import show
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
+from dstreams.state.stateful_processor import TimeMode
 from dstreams.structured.plan.logical import (
     Aggregate,
     Deduplicate,
@@ -19,37 +20,51 @@ from dstreams.structured.plan.logical import (
     Join,
     Limit,
     LogicalPlan,
+    Observe,
     Sort,
     StreamingRelation,
+    TransformWithState,
+    Union,
 )
 
 _WATERMARK = "call withWatermark(eventTime, delay) before it"
+_WATERMARKS_OF_JOINS = {
+    "left_outer": ("right",),
+    "right_outer": ("left",),
+    "full_outer": ("left", "right"),
+    "left_semi": ("right",),
+}
+"""The sides whose watermark decides that a row of the other side has no match."""
+
+_STATIC_JOINS = (("inner", "left_outer", "left_semi", "left_anti"), ("inner", "right_outer"))
+"""The joins with static data, by the side of the stream."""
 
 
 class UnsupportedOperationError(InvalidStreamError):
-    """A query that cannot be run as a stream.
+    """A query that cannot run as a stream.
 
     Args:
-        message: why, and what to write instead.
-        rule: number of the rule that it breaks, as in the table below.
+        message: the reason, and what to write instead.
+        rule: the number of the broken rule:
 
     ==== =========================================================================
-    1    there is no streaming source
+    1    no streaming source
     2    two mapGroupsWithState
     3    mapGroupsWithState with flatMapGroupsWithState
     4    two flatMapGroupsWithState that are not all of append mode
-    6    mapGroupsWithState in another mode than update
-    7    flatMapGroupsWithState in another mode than its query
-    8    flatMapGroupsWithState of update mode with an aggregation
-    10   event-time timeout without a watermark
-    13   append mode, and an aggregation whose keys no watermark ends
+    6    mapGroupsWithState in a mode other than update
+    7    flatMapGroupsWithState in a mode other than that of its query
+    8    flatMapGroupsWithState or transformWithState of update mode with an aggregation
+    10   event-time timeout, or time mode ``eventTime``, without a watermark
+    13   append mode with an aggregation whose keys no watermark ends
     14   complete mode without an aggregation
     16   session windows in update mode, or without another key
-    17   state after a step whose rows may be behind the watermark
-    18   a join in a mode, or without a watermark, in which it has no result
-    19   order on what is no complete result, or limit in update mode
+    17   an operator that may drop the late rows of the step below it
+    18   a join of an unsupported type or mode, or without a required watermark
+    19   orderBy on an incomplete result, or limit in update mode
     20   dropDuplicatesWithinWatermark without a watermark
-    21   withWatermark on records that have an event time already
+    21   withWatermark on records that already have an event time
+    22   a batch dataset where a stream is needed, or a stream where a batch dataset is needed
     ==== =========================================================================
     """
 
@@ -67,20 +82,67 @@ def check_supported(plan: LogicalPlan, mode: OutputMode) -> None:
     Raises:
         UnsupportedOperationError: for the first broken rule.
     """
-    steps = list(plan.walk())
+    steps = [step for step in plan.walk() if step.is_streaming]
     if not any(isinstance(step, StreamingRelation) for step in steps):
-        _refuse(1, "the query has no streaming source; begin it with readStream")
+        _refuse(1, "the query has no streaming source; start it with readStream")
     groups = [step for step in steps if isinstance(step, FlatMapGroupsWithState)]
     aggregates = [step for step in steps if isinstance(step, Aggregate)]
     _check_groups_together(groups, mode)
     _check_mode(aggregates, mode)
     for step in steps:
         _check_step(step, mode, aggregates)
-        if isinstance(step, EventTimeWatermark):
-            _check_redefinition(step)
+    _check_batches(plan)
     behind = _state_behind_watermark(steps, mode)
     if behind is not None:
         _refuse(17, behind)
+
+
+def require_batch(plan: LogicalPlan, action: str) -> None:
+    """Raise UnsupportedOperationError for an action on a stream, or a step that only streams have.
+
+    Semantics: UnsupportedOperationChecker.checkForBatch (Spark 4.3).
+    """
+    if plan.is_streaming:
+        _refuse(
+            22,
+            f"{action} needs a batch dataset, and the records of this one come from a stream, "
+            "which has no end; send its rows to a sink with writeStream, for example to the "
+            "memory sink for session.table",
+        )
+    _check_batches(plan)
+
+
+def require_stream(plan: LogicalPlan) -> None:
+    """Raise UnsupportedOperationError for writeStream on a batch dataset."""
+    if not plan.is_streaming:
+        _refuse(
+            22,
+            "writeStream needs records from a stream, and this is a batch dataset; use collect, "
+            "show or rdd, or read the records with readStream",
+        )
+
+
+def _check_batches(plan: LogicalPlan) -> None:
+    """Check the steps that are not of a stream."""
+    for step in plan.walk():
+        if isinstance(step, Union) and step.left.is_streaming is not step.right.is_streaming:
+            _refuse(
+                22,
+                "union of a stream and a batch dataset is not supported, because a batch dataset "
+                "has no offsets; union two streams, for example with the rows in a memoryStream",
+            )
+        if isinstance(step, Observe) and not step.is_streaming:
+            _refuse(
+                22,
+                f"observe({step.name!r}) is not supported on a batch dataset, which has no "
+                "progress; use groupByKey().agg(...)",
+            )
+        if isinstance(step, Deduplicate) and step.within_watermark and not step.is_streaming:
+            _refuse(
+                22,
+                "dropDuplicatesWithinWatermark is not supported on a batch dataset, which has no "
+                "watermark; use dropDuplicates",
+            )
 
 
 def _refuse(rule: int, message: str) -> NoReturn:
@@ -115,7 +177,7 @@ def _check_mode(aggregates: list[Aggregate], mode: OutputMode) -> None:
     if mode is OutputMode.Complete and not aggregates:
         _refuse(
             14,
-            "output mode complete is not supported without an aggregation: there is no result "
+            "output mode complete is not supported without an aggregation, which makes the result "
             "table; use append or update",
         )
     endless = [step for step in aggregates if not step.has_event_time_key]
@@ -131,7 +193,7 @@ def _check_mode(aggregates: list[Aggregate], mode: OutputMode) -> None:
         _refuse(
             13,
             "output mode append is not supported for an aggregation without a window of the event "
-            "time with a watermark, because a result would never be final; call "
+            "time with a watermark, because its results are never final; call "
             "withWatermark(eventTime, delay) and group by window(eventTime, ...), or use output "
             "mode update or complete",
         )
@@ -140,10 +202,16 @@ def _check_mode(aggregates: list[Aggregate], mode: OutputMode) -> None:
 def _check_step(step: LogicalPlan, mode: OutputMode, aggregates: list[Aggregate]) -> None:
     if isinstance(step, FlatMapGroupsWithState):
         _check_groups(step, mode, has_aggregate=bool(aggregates))
+    elif isinstance(step, TransformWithState):
+        _check_processor(step, has_aggregate=bool(aggregates))
+    elif isinstance(step, EventTimeWatermark):
+        _check_redefinition(step)
     elif isinstance(step, Aggregate) and step.session is not None:
         _check_session(step, mode)
     elif isinstance(step, Deduplicate) and step.within_watermark and step.event_time is None:
         _refuse(20, f"dropDuplicatesWithinWatermark needs a watermark; {_WATERMARK}")
+    elif isinstance(step, Join) and step.stream is not None:
+        _check_static_join(step, step.stream)
     elif isinstance(step, Join):
         _check_join(step, mode)
     elif isinstance(step, (Sort, Limit)):
@@ -155,8 +223,8 @@ def _check_redefinition(step: EventTimeWatermark) -> None:
     if before is not None:
         _refuse(
             21,
-            f"withWatermark({show(step.spec)}) on records whose event time is {show(before)} "
-            "already: operators below and above it would go by two watermarks; call it once",
+            f"withWatermark({show(step.spec)}): records already have the event time "
+            f"{show(before)}, and the operators below use its watermark; call it once",
         )
 
 
@@ -165,14 +233,14 @@ def _check_groups(step: FlatMapGroupsWithState, mode: OutputMode, *, has_aggrega
     if step.is_map and mode is not OutputMode.Update:
         _refuse(
             6,
-            f"mapGroupsWithState is not supported in output mode {mode.value}: a key's row "
-            "replaces the one before; use outputMode('update')",
+            f"mapGroupsWithState is not supported in output mode {mode.value}, because a key's row "
+            "replaces its previous row; use outputMode('update')",
         )
     if has_aggregate and step.mode is OutputMode.Update and not step.is_map:
         _refuse(
             8,
-            "flatMapGroupsWithState in update mode is not supported with aggregation: changed "
-            "rows would be counted twice; give it OutputMode.Append",
+            "flatMapGroupsWithState in update mode is not supported with aggregation, which would "
+            "count changed rows twice; give it OutputMode.Append",
         )
     if not has_aggregate and step.mode is not mode:
         _refuse(
@@ -184,21 +252,39 @@ def _check_groups(step: FlatMapGroupsWithState, mode: OutputMode, *, has_aggrega
         _refuse(10, f"event-time timeout of {name} needs a watermark; {_WATERMARK}")
 
 
+def _check_processor(step: TransformWithState, *, has_aggregate: bool) -> None:
+    if has_aggregate and step.mode is OutputMode.Update:
+        _refuse(
+            8,
+            "transformWithState in update mode is not supported with aggregation, which would "
+            "count changed rows twice; give it output mode append",
+        )
+    needs = "time mode 'eventTime'" if step.time_mode is TimeMode.EventTime else step.time_column
+    if needs is not None and step.child.event_time is None:
+        _refuse(10, f"{needs} of transformWithState needs a watermark; {_WATERMARK}")
+
+
 def _check_session(step: Aggregate, mode: OutputMode) -> None:
     if mode is OutputMode.Update:
         _refuse(
             16,
-            "output mode update is not supported for session windows: a session that grows is "
-            "another window; use append, with a watermark, or complete",
+            "output mode update is not supported for session windows, because a session that grows "
+            "becomes another window; use append, with a watermark, or complete",
         )
     if len(step.keys) < 2:
         _refuse(
             16,
-            "session windows of all records together are not supported; group by another key too",
+            "session windows without another key are not supported; group by another key as well",
         )
 
 
 def _check_join(step: Join, mode: OutputMode) -> None:
+    if step.how == "left_anti":
+        _refuse(
+            18,
+            "a left_anti join of streams is not supported; use left_outer, and filter the pairs "
+            "whose right record is None",
+        )
     if mode is OutputMode.Complete:
         _refuse(18, "a join of streams is not supported in output mode complete; use append")
     if step.how == "inner":
@@ -206,15 +292,29 @@ def _check_join(step: Join, mode: OutputMode) -> None:
     if mode is not OutputMode.Append:
         _refuse(
             18,
-            f"a {step.how} join of streams is supported in output mode append only: that a row "
-            "has no match is known in the end; use append",
+            f"a {step.how} join of streams is not supported in output mode {mode.value}, because "
+            "only the watermark decides that a row has no match; use append",
         )
-    if step.within_ms is None or None in (step.left.event_time, step.right.event_time):
+    sides = {"left": step.left, "right": step.right}
+    needed = _WATERMARKS_OF_JOINS[step.how]
+    if step.within_ms is None or any(sides[name].event_time is None for name in needed):
+        where = f"on the {' and the '.join(needed)} side"
         _refuse(
             18,
-            f"a {step.how} join of streams needs watermarks on both sides and a range of event "
-            f"times (within), or it would never know that a row has no match; {_WATERMARK} on "
-            "both sides",
+            f"a {step.how} join of streams needs a watermark {where} and a range of event times "
+            f"(within), which decide that a row has no match; {_WATERMARK} {where}",
+        )
+
+
+def _check_static_join(step: Join, stream: int) -> None:
+    allowed = _STATIC_JOINS[stream]
+    if step.how not in allowed:
+        side, other = ("left", "right")[:: -1 if stream else 1]
+        _refuse(
+            18,
+            f"a {step.how} join with a stream on the {side} and static data on the {other} is not "
+            "supported, because only the end of the stream decides which static rows have no "
+            f"match; use {', '.join(allowed)}, or swap the sides",
         )
 
 
@@ -224,13 +324,15 @@ def _check_order(step: Sort | Limit, mode: OutputMode) -> None:
         if mode is OutputMode.Update:
             _refuse(
                 19,
-                "limit is not supported in output mode update: rows change that went out before; "
+                "limit is not supported in output mode update, because emitted rows change later; "
                 "use append or complete, or do it in foreachBatch",
             )
-    elif not is_complete or not any(isinstance(below, Aggregate) for below in step.walk()):
+    elif not is_complete or not any(
+        isinstance(below, Aggregate) and below.is_streaming for below in step.walk()
+    ):
         _refuse(
             19,
-            "orderBy is supported on the complete result of an aggregation only, got output mode "
+            "orderBy is supported only on the complete result of an aggregation, got output mode "
             f"{mode.value}; use outputMode('complete') after an aggregation, or do it in "
             "foreachBatch",
         )
@@ -241,11 +343,11 @@ def _state_behind_watermark(steps: list[LogicalPlan], mode: OutputMode) -> str |
         if not _may_be_dropped_late(step):
             continue
         for below in step.walk():
-            if below is not step and _may_be_behind_watermark(below, mode):
+            if below is not step and below.is_streaming and _may_be_behind_watermark(below, mode):
                 return (
-                    f"{step.label} after {below.label} may lose rows: those are behind the "
-                    "watermark, and would count as late; use append mode, write the first result "
-                    "to a topic or directory and start another query from there"
+                    f"{step.label} after {below.label} may lose rows: rows behind the watermark "
+                    "count as late; use append mode, or write the first result to a topic or "
+                    "directory and start another query from there"
                 )
     return None
 
@@ -253,10 +355,15 @@ def _state_behind_watermark(steps: list[LogicalPlan], mode: OutputMode) -> str |
 def _may_be_dropped_late(step: LogicalPlan) -> bool:
     if isinstance(step, Deduplicate):
         return step.within_watermark or step.has_event_time_key
-    return isinstance(step, (Aggregate, Join, FlatMapGroupsWithState))
+    return step.keeps_state and isinstance(
+        step, (Aggregate, Join, FlatMapGroupsWithState, TransformWithState)
+    )
 
 
 def _may_be_behind_watermark(step: LogicalPlan, mode: OutputMode) -> bool:
     if isinstance(step, FlatMapGroupsWithState):
         return step.timeout is GroupStateTimeout.EventTimeTimeout
+    if isinstance(step, TransformWithState):
+        # With a time column, rows behind the watermark are refused.
+        return step.time_mode is TimeMode.EventTime and step.time_column is None
     return isinstance(step, Aggregate) and mode is not OutputMode.Append

@@ -1,1 +1,1 @@
-"""Sinks of structured queries: what becomes of the rows of a batch."""
+"""Sinks of structured queries."""

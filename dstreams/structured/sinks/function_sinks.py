@@ -1,4 +1,4 @@
-"""What a user's function does with the rows: one by one, or a batch at a time; or nothing."""
+"""Sinks that call a user's function with each row or batch."""
 
 from __future__ import annotations
 
@@ -15,26 +15,12 @@ from dstreams.errors import InvalidStreamError
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
+from dstreams.structured.named_rows import with_times
 from dstreams.structured.sinks.sink import Sink
 
 
-@dataclass(frozen=True)
-class NoopSink(Sink):
-    """Computes the rows and lets them go."""
-
-    name = "NoopSink"
-
-    def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
-        counts: list[int] = rows.context.runJob(rows, _count)
-        return sum(counts)
-
-
-def _count(rows: Iterable[Any]) -> list[int]:
-    return [sum(1 for _ in rows)]
-
-
 def require_row_writer(writer: Any) -> None:
-    """Refuse a writer that :class:`ForeachSink` could not call or send to workers."""
+    """Refuse a writer that :class:`ForeachSink` could not call or pickle."""
     if isinstance(writer, type) or not (callable(writer) or hasattr(writer, "process")):
         raise InvalidStreamError(
             f"foreach takes a function of a row, or an object with process(row), got {writer!r}"
@@ -56,9 +42,9 @@ _WRITER_METHODS = (
 
 @dataclass(frozen=True)
 class ForeachSink(Sink):
-    """Gives each row to a function or a writer, where the row is.
+    """Passes each row to a function or a writer, on the workers.
 
-    Semantics: DataStreamWriter.foreach of PySpark: a writer has ``process(row)``, and may have
+    Semantics: DataStreamWriter.foreach of PySpark. A writer has ``process(row)``, and optionally
     ``open(partition_id, epoch_id) -> bool`` and ``close(error)``.
     """
 
@@ -103,9 +89,9 @@ class _ForeachTask:
 
 @dataclass(frozen=True)
 class ForeachBatchSink(Sink):
-    """Gives each batch to a function on the driver, as an RDD or, with its schema, as a DataFrame.
+    """Passes each batch to a function on the driver, as an RDD or a DataFrame.
 
-    A DataFrame without rows has no columns where its schema is to be found out.
+    Without a schema, a DataFrame without rows has no columns.
     """
 
     func: Callable[[Any, int], Any]
@@ -117,17 +103,17 @@ class ForeachBatchSink(Sink):
         return f"ForeachBatchSink[{describe(self.func)}]"
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Call the function; how many rows it read is its own affair."""
-        self.func(self._as_wanted(rows), batch.batch_id)
+        """Call the function, which may read any number of the rows."""
+        self.func(self._converted(rows), batch.batch_id)
         return None
 
-    def _as_wanted(self, rows: RDD[Any]) -> Any:
+    def _converted(self, rows: RDD[Any]) -> Any:
         if not self.as_dataframe:
             return rows
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded where it is asked for
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded only if needed
         from pyspark.sql.types import StructType  # noqa: PLC0415
 
         schema = self.schema
-        if schema is None and rows.isEmpty():  # nothing to find a schema out from
+        if schema is None and rows.isEmpty():  # Spark cannot infer a schema without rows
             schema = StructType()
-        return SparkSession(rows.context).createDataFrame(rows, schema)
+        return SparkSession(rows.context).createDataFrame(rows.map(with_times), schema)

@@ -1,4 +1,4 @@
-"""The sink ``kafka`` of queries: each batch as records of topics, exactly once."""
+"""The sink ``kafka`` of queries, which writes each batch to topics exactly once."""
 
 from __future__ import annotations
 
@@ -17,22 +17,19 @@ from dstreams.state.group_state import OutputMode
 from dstreams.structured.sinks.sink import Sink
 
 _PREFIX = "kafka."
-_NAME = "query"
-"""Distinguishes the sink of a query from those of streams in the same topic of commits."""
-
 _SERIALIZERS = ("key.serializer", "value.serializer")
 
 
 class KafkaTopicSink(Sink):
-    """Writes rows by their fields key, value, topic, headers and partition, in transactions.
+    """Writes the fields key, value, topic, headers and partition of rows, in transactions.
 
-    Args:
-        given: the options of the writer; those of Kafka's producers begin with ``kafka.``.
+    *output* distinguishes the sink from those of streams, and of the same query, in a topic of
+    commits.
     """
 
     is_for_trials = False
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, given: Mapping[str, Any], output: str = "query") -> None:
         topic = given.get("topic")
         self._where = f"KafkaSink[{topic or 'topics of rows'}]"
         clients = {
@@ -44,12 +41,12 @@ class KafkaTopicSink(Sink):
             if name in clients:
                 raise InvalidStreamError(
                     f"{self._where} has no option 'kafka.{name}': keys and values must be bytes "
-                    "or str, which is written as UTF-8; serialize them by map(f)"
+                    "or str, which is written as UTF-8; serialize them with map(f)"
                 )
         self._records = RowsToRecords(topic, self._where)
         self._output = KafkaOutput(
             ProducerParameters.of(clients, self._where),
-            _NAME,
+            output,
             exactly_once=given.get("exactlyOnce", True),
             commit_topic=given.get("commitTopic", DEFAULT_TOPIC),
         )
@@ -60,11 +57,6 @@ class KafkaTopicSink(Sink):
         return self._where
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Write a batch; return its number of rows, None if an earlier run has written some.
-
-        Raises:
-            OutputConflictError: the topics have the batch from another history of the checkpoint.
-            StreamError: the brokers refuse or do not answer.
-        """
+        """Write a batch; return its number of rows, None if an earlier run has written some."""
         written = self._output.write(batch, rows.mapPartitions(self._records))
         return None if written.found else written.records

@@ -1,7 +1,7 @@
-"""What a sink is.
+"""The interface of sinks of queries.
 
-A batch that was not committed runs again, with the same number and the same input, so a sink gets a
-number twice only with the same rows; what it does then decides whether the output is exactly once.
+A batch that was not committed runs again with the same number and the same input, so a sink that
+receives a number twice receives the same rows. An exactly-once sink skips them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from typing import Any, ClassVar
 
 from pyspark import RDD
 
-from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sinks.promise import AT_LEAST_ONCE, DeliveryGuarantee
+from dstreams.sinks.output_batch import AT_LEAST_ONCE, DeliveryGuarantee, OutputBatch
 from dstreams.state.group_state import OutputMode
 
 
 class Sink(ABC):
-    """Takes the rows of each batch.
+    """Base class of sinks, which write the rows of each batch.
 
     Attributes:
-        modes: output modes that it can take.
-        is_for_trials: whether a query may do without a checkpoint of its own.
-        promise: how often a batch is in it.
+        modes: supported output modes.
+        is_for_trials: whether a query may run without a checkpoint location.
+        promise: delivery guarantee.
     """
 
     modes: ClassVar[tuple[OutputMode, ...]] = tuple(OutputMode)
@@ -32,14 +31,14 @@ class Sink(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What progress calls it."""
+        """The name in progress reports."""
 
     def begin(self, query_id: str) -> None:  # noqa: B027 - most need nothing
-        """Get ready, before the first batch of a run; ``start`` raises what cannot be."""
+        """Prepare for the first batch of a run; ``start`` raises the errors."""
 
     @abstractmethod
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Take the rows of a batch, and return how many; None where counting costs a job."""
+        """Write the rows of a batch, and return their number; None if counting costs a job."""
 
     def close(self) -> None:  # noqa: B027
-        """Give up what is open; once, at the end of a run."""
+        """Release resources; called once, at the end of a run."""

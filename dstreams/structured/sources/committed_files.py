@@ -1,15 +1,15 @@
-"""Which files of a directory count: a file sink says so, batch by batch, and readers follow it.
+"""The committed files of a directory, which a file sink records and readers follow.
 
 The mechanism is :mod:`dstreams.sinks.committed_directory`, with one directory for all batches::
 
-    <directory>/_committed/query            who writes here, since its first start
-    <directory>/_committed/0000000003       the manifest of the batch 3
+    <directory>/_committed/query            the query that writes here, since its first start
+    <directory>/_committed/0000000003       the manifest of batch 3
     <directory>/part-0000000003-00001-<attempt>.txt
 
-Now and then the manifest of a batch also lists all batches before it, so that readers open few. If
-several manifests list a batch, the newest of them counts, so a manifest that a replaced run adds
-late changes nothing. A manifest is deleted only when a second manifest lists its batch: a reader
-that lists the directory at that moment finds the first.
+At intervals, the manifest of a batch also lists all earlier batches, so that readers open few
+files. If several manifests list a batch, the newest one counts, so a late manifest of a replaced
+run has no effect. A manifest is deleted only when a second manifest lists its batch: a reader that
+lists the directory at that moment finds the first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from pyspark import SparkContext
 
@@ -32,17 +32,13 @@ from checkpoint import (
     unsigned,
 )
 from dstreams.errors import RestartError
-from dstreams.sinks.committed_directory import CommittedDirectory
-from dstreams.sinks.manifest import Manifest
+from dstreams.sinks.committed_directory import CommittedDirectory, Manifest
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.file_listing import FileStamp, open_listing
 
-LineFormat = Literal["text", "json"]
-"""What a line of a file is: a text, or a value as JSON."""
-
 COMMITTED = "_committed"
 _QUERY = f"{COMMITTED}/query"
-_PART = re.compile(r"part-(\d{10})-\d{5}-[0-9a-f]{16}\.(?:txt|json)")
+_PART = re.compile(r"part-(\d{10})-\d{5}-[0-9a-f]{16}\.(?:txt|json|csv|parquet)")
 
 _FEW, _MANY = 10, 100
 _READ_AGAIN = 5
@@ -51,12 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class CommittedFiles:
-    """The manifests of a directory, as the query that writes there keeps them.
-
-    Raises:
-        StorageRefusedError: the directory cannot hold files.
-        RestartError: another query writes there.
-    """
+    """The manifests of a directory, for the query that writes there."""
 
     def __init__(self, directory: str, query_id: str) -> None:
         self.directory = CommittedDirectory(open_output(directory), "write to a new directory")
@@ -66,7 +57,7 @@ class CommittedFiles:
         self._delete_unnamed(self._known)
 
     def _claim(self, directory: str, query_id: str) -> None:
-        """Make the query the one that writes here, or find that it is."""
+        """Record that the query writes here, or raise RestartError if another one does."""
         files = self.directory.files
         try:
             files.create(_QUERY, [json.dumps({"queryId": query_id}).encode()])
@@ -74,17 +65,12 @@ class CommittedFiles:
             writer = json.loads(files.read(_QUERY))["queryId"]
             if writer != query_id:
                 raise RestartError(
-                    f"{directory} is written by query {writer}, not by {query_id}; write to "
-                    "another directory, or restart with the checkpoint of that query"
+                    f"directory {directory} is written by query {writer}, not by {query_id}; write "
+                    "to another directory, or restart with the checkpoint of that query"
                 ) from None
 
     def has(self, batch: OutputBatch) -> bool:
-        """Whether a batch is written.
-
-        Raises:
-            OutputConflictError: the batch, or one that this checkpoint has not begun, is of another
-                history of the checkpoint.
-        """
+        """Return whether a batch is written; raise OutputConflictError for another history."""
         if self.directory.find(_name_of(batch.batch_id), batch) is not None:
             return True
         found = self._known.get(batch.batch_id) or self._later(batch).get(batch.batch_id)
@@ -93,11 +79,7 @@ class CommittedFiles:
         return found is not None
 
     def add(self, batch: OutputBatch, names: list[str]) -> None:
-        """Write the manifest of a batch, unless there is one.
-
-        Raises:
-            OutputConflictError: as in :meth:`has`, of a batch that was written meanwhile.
-        """
+        """Write the manifest of a batch, unless it exists; raises as :meth:`has`."""
         manifest = Manifest.of(batch, names)
         superfluous: list[str] = []
         if self._is_due(batch.batch_id):
@@ -106,11 +88,11 @@ class CommittedFiles:
                 manifest, superfluous = self._with_others(manifest, manifests)
                 self._delete_unnamed(manifests)
             except (CheckpointError, FileNotFoundError) as error:
-                _log.warning("%s: manifests stay as they are: %s", self.directory.files.url, error)
+                _log.warning("%s: could not merge manifests: %s", self.directory.files.url, error)
         is_new = self.directory.commit(_name_of(batch.batch_id), batch, manifest)
         if is_new and manifest.before:
             self._newest_whole = batch.batch_id
-        # Late, where newer manifests tell of the batch already: then it is they that count.
+        # If newer manifests already list the batch, this one is too late, and they count.
         self.directory.require_of(batch, self._later(batch).get(batch.batch_id, manifest))
         self.directory.delete(superfluous)
 
@@ -128,22 +110,18 @@ class CommittedFiles:
     def _with_others(
         self, manifest: Manifest, manifests: dict[int, Manifest]
     ) -> tuple[Manifest, list[str]]:
-        """Return the manifest that lists all batches, and those that it makes superfluous."""
+        """Return the manifest that lists all batches, and the manifests it makes superfluous."""
         self._newest_whole = newest = _newest_whole(manifests)
         batch_id = manifest.batch_id
         if not self._is_due(batch_id):  # another run of the query has written such a manifest
             return manifest, []
         others = (replace(one, before=()) for one in manifests.values() if one.batch_id < batch_id)
-        told = {one.batch_id for one in manifests[newest].before} if newest >= 0 else set()
-        superfluous = sorted(told.intersection(_numbers(self.directory.files)))
+        listed = {one.batch_id for one in manifests[newest].before} if newest >= 0 else set()
+        superfluous = sorted(listed.intersection(_numbers(self.directory.files)))
         return replace(manifest, before=tuple(others)), list(map(_name_of, superfluous))
 
     def _later(self, batch: OutputBatch) -> dict[int, Manifest]:
-        """Return the manifests of all batches, if there are any later than this one's.
-
-        Raises:
-            OutputConflictError: one is of a batch that this checkpoint has not begun.
-        """
+        """Return all manifests if some are later than this batch; raises as :meth:`has`."""
         files = self.directory.files
         if max(_numbers(files), default=-1) <= batch.batch_id:
             return {}
@@ -155,34 +133,40 @@ class CommittedFiles:
 
 
 class VisibleFiles:
-    """The files of a directory that a reader may see, while more of them appear.
+    """The visible files of a growing directory.
 
-    These are the files that a file sink committed, if one writes there; else all but hidden ones. A
-    pattern of Hadoop's stands for several directories, whose files are those of no sink.
+    If a file sink writes there, these are the committed files, otherwise all but hidden files. A
+    Hadoop glob pattern selects several directories, whose manifests are not read.
 
     Semantics: FileStreamSource with ``_spark_metadata`` (Spark 4.3).
+
+    Attributes:
+        listing: the listing of the directory.
+        are_of_sink: whether the files listed last are those of a file sink.
     """
 
-    def __init__(self, directory: str, spark: SparkContext) -> None:
-        self._listing = open_listing(directory, spark)
-        self._records = self._listing.inside(COMMITTED)
+    def __init__(self, directory: str, spark: SparkContext, *, is_recursive: bool = False) -> None:
+        self.listing = open_listing(directory, spark, is_recursive=is_recursive)
+        self.are_of_sink = False
+        self._records = self.listing.inside(COMMITTED)
         self._read: dict[str, Manifest] = {}
 
     def files(self) -> list[FileStamp] | None:
-        """List the files in the order of their batches or times; None without the directory."""
-        committed = _settled(self._committed)  # before the files, which are there before it
-        found = self._listing.files()
+        """List the files in the order of batches or times; None if the directory is missing."""
+        committed = _settled(self._committed)  # first, because files precede their manifest
+        self.are_of_sink = committed is not None
+        found = self.listing.files()
         if found is None:
             return None
         if committed is None and _settled(self._committed) is not None:
-            return self.files()  # a sink has begun meanwhile, and its files are among those found
+            return self.files()  # a sink started in the meantime, and its files were found
         if committed is None:
             return [stamp for stamp in sorted(found.values(), key=_age) if _is_visible(stamp)]
         by_name = {_last_part(path): stamp for path, stamp in found.items()}
         return [by_name[name] for name in committed if name in by_name]
 
     def _committed(self) -> list[str] | None:
-        """Return the names of committed files, None where no sink writes."""
+        """Return the names of committed files, None if no sink writes here."""
         listing = self._records
         records = None if listing is None else listing.files()
         if listing is None or not records:
@@ -201,20 +185,20 @@ class VisibleFiles:
 
 
 def committed_files(directory: str) -> dict[int, list[str]]:
-    """Return the names of the files of a file sink that count, by the number of their batch.
+    """Return the names of a file sink's committed files, by batch id.
 
     Raises:
-        FileNotFoundError: there is no such directory.
+        FileNotFoundError: the directory does not exist.
     """
     manifests = _manifests(unsigned(open_existing(directory)))
     return {number: list(manifest.files) for number, manifest in manifests.items()}
 
 
 def committed_lines(directory: str) -> dict[int, list[str]]:
-    """Return what a file sink has written, line by line, by the number of the batch.
+    """Return the lines of a file sink's committed files, by batch id.
 
     Raises:
-        FileNotFoundError: there is no such directory.
+        FileNotFoundError: the directory does not exist.
     """
     files = unsigned(open_existing(directory))
     return {
@@ -236,7 +220,7 @@ def _manifests(files: Files) -> dict[int, Manifest]:
 def _newest_first(
     numbers: Iterable[int], read_one: Callable[[int], Manifest]
 ) -> dict[int, Manifest]:
-    """Read manifests from the newest on, without those that a newer one lists."""
+    """Read manifests from the newest to the oldest, except those that a newer one lists."""
     found: dict[int, Manifest] = {}
     for number in sorted(numbers, reverse=True):
         if number not in found:
@@ -247,12 +231,12 @@ def _newest_first(
 
 
 def _newest_whole(manifests: dict[int, Manifest]) -> int:
-    """Return the newest batch whose manifest lists those before it; -1 where none does."""
+    """Return the newest batch whose manifest lists the earlier ones, or -1."""
     return max((number for number, manifest in manifests.items() if manifest.before), default=-1)
 
 
 def _settled(read: Callable[[], _T]) -> _T:
-    """Read, and again where a manifest was deleted meanwhile: a newer one lists its batch."""
+    """Read, and retry if a manifest was deleted in the meantime: a newer one lists its batch."""
     for _ in range(_READ_AGAIN - 1):
         try:
             return read()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.common.configuration import (
+from dstreams.common.settings import (
     COUNT,
     FLAG,
     TEXT,
@@ -18,7 +18,7 @@ from dstreams.common.configuration import (
     read_options,
     similar,
 )
-from dstreams.common.configuration import whole_number as at_least
+from dstreams.common.settings import whole_number as at_least
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.kafka.offsets import Offsets, TopicPartition, offsets_of_json
 from dstreams.kafka.parameters import BROKERS, COMMIT, GROUP, RESET, KafkaParameters
@@ -99,12 +99,12 @@ _OF_BATCHES: dict[str, Kind] = {
 
 _REFUSED = {
     RESET: "use startingOffsets=earliest or latest; partitions that are added later are read from "
-    "their beginning, so that none of their records is lost",
+    "their beginning, so that no records are lost",
     "key.deserializer": "keys are bytes; decode them by map(f)",
     "value.deserializer": "values are bytes; decode them by map(f)",
     "key.serializer": "this is a source",
     "value.serializer": "this is a source",
-    COMMIT: "the offsets of a query are in its checkpoint, and committed to no group",
+    COMMIT: "the offsets of a query are in its checkpoint, not committed to a group",
     "interceptor.classes": "transform the rows by map(f)",
 }
 """Settings of consumers that a query rejects, as Spark does."""
@@ -116,16 +116,10 @@ DataLoss = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Bound:
-    """The offsets of an option, in one of four forms.
+    """The offsets of an option, in one of four forms: one or several offsets or times.
 
-    Args:
-        option: its name, for messages.
-        everywhere: :data:`EARLIEST` or :data:`LATEST` for all partitions.
-        offsets: an offset of each partition, or one of these two.
-        time_ms: the first record of this time or later, in all partitions.
-        times_ms: such a time for each partition.
-        falls_back: whether partitions without a record of that time are used at their end instead
-            of being an error.
+    *everywhere* is :data:`EARLIEST` or :data:`LATEST`. Partitions without a record at a time or
+    later are used at their end if *falls_back*; otherwise this is an error.
     """
 
     option: str
@@ -138,11 +132,7 @@ class Bound:
     def resolve(
         self, topics: Topics, state: TopicState, lost: DataLoss
     ) -> dict[TopicPartition, int]:
-        """Return the offset of each partition.
-
-        Raises:
-            SourceError: the option does not match the partitions of the brokers.
-        """
+        """Return the offset of each partition, or raise SourceError if some do not exist."""
         if self.everywhere == LATEST:
             return dict(state.ends)
         if self.everywhere is not None:
@@ -203,20 +193,9 @@ def _names(partitions: Mapping[TopicPartition, int]) -> str:
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """The checked options of a source ``kafka``.
+    """The checked options of a source ``kafka``; None means that an option is not set.
 
-    Args:
-        parameters: parameters of the clients.
-        selection: the partitions.
-        starting: where a query without a checkpoint begins, or a batch read.
-        ending: where a batch read ends.
-        most: maximal number of offsets in a batch, None for no limit.
-        least: number of new offsets that a batch waits for, or None.
-        delay_ms: maximal time to wait for them.
-        least_partitions: minimal number of partitions of a batch's RDD, or None.
-        fails_on_data_loss: whether records that were deleted unread are an error.
-        has_headers: whether rows have headers.
-        wait_ms: how long a task waits for a record, None for the setting.
+    A batch has at most *most* offsets, and waits up to *delay_ms* for *least* new ones.
     """
 
     parameters: KafkaParameters
@@ -233,11 +212,7 @@ class KafkaOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, is_stream: bool) -> KafkaOptions:
-        """Read the options of a stream, or of a batch read.
-
-        Raises:
-            InvalidStreamError: one is unknown, missing or wrong.
-        """
+        """Check the options of a stream, or of a batch read."""
         what = "source kafka"
         clients, own = _split(given)
         options = read_options(own, {**_COMMON, **_OF_STREAMS, **_OF_BATCHES}, what)

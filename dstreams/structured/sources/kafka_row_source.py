@@ -10,20 +10,18 @@ from pyspark import SparkContext
 from dstreams.common.clock import SystemClock
 from dstreams.common.settings import Settings
 from dstreams.errors import SourceError
-from dstreams.kafka.decoding import AsRows
-from dstreams.kafka.fetch import FetchConfig
-from dstreams.kafka.kafka_rdd import KafkaRDD, split
-from dstreams.kafka.kafka_source import KafkaReader, KafkaSource, lags_of
+from dstreams.kafka.decoding import AsRows, KafkaRow, KafkaRowWithHeaders
+from dstreams.kafka.fetch import FetchConfig, KafkaRDD, split
+from dstreams.kafka.kafka_source import KafkaReader, KafkaSource, planned_lags
 from dstreams.kafka.offsets import (
     Offsets,
     Position,
     TopicPartition,
+    TriggerLimits,
     offsets_to_json,
     ranges_between,
 )
 from dstreams.kafka.parameters import GROUP
-from dstreams.kafka.rates import TriggerLimits
-from dstreams.kafka.records import KafkaRow, KafkaRowWithHeaders
 from dstreams.kafka.topics import Topics, TopicSelection
 from dstreams.monitoring.events import OffsetProgress
 from dstreams.sources.source import InputDescription, PlannedInput, Source, SourceEnvironment
@@ -113,7 +111,7 @@ class KafkaRowReader(KafkaReader):
     def describe(self, planned: PlannedInput) -> InputDescription:
         """Describe a batch as Spark does, with the offsets and lag of its partitions."""
         start, end = Position.of_json(planned.start).offsets, Position.of_json(planned.end).offsets
-        lags = lags_of(planned)
+        lags = planned_lags(planned)
         latest = {one: at + lags.get(one, 0) for one, at in end.items()}
         behind = [lags.get(one, 0) for one in end]
         metrics = (
@@ -132,11 +130,7 @@ class KafkaRowReader(KafkaReader):
 
 
 def kafka_rows(spark: SparkContext, settings: Settings, options: KafkaOptions) -> KafkaRDD:
-    """Return the current rows of a part of topics.
-
-    Raises:
-        SourceError: the brokers do not answer, or do not have the offsets of the options.
-    """
+    """Return the current rows of a part of topics, or raise SourceError if they are missing."""
 
     def report_loss(loss: str) -> None:
         if options.fails_on_data_loss:

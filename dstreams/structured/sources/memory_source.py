@@ -1,4 +1,4 @@
-"""Records that the program itself adds: for tests and notebooks."""
+"""The source of records that the program adds, for tests and notebooks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,10 @@ from dstreams.sources.source import PlannedInput, Source, SourceEnvironment, Sou
 
 
 class MemoryStream(Source):
-    """Records added by hand; each addition is one offset.
+    """Records that a program adds; each addition is one offset.
 
-    It holds what was added, and each query reads it for itself: one that is restarted in the same
-    process finds what the one before had read. Another process finds nothing of it.
-
-    Args:
-        name: for ``explain`` and progress.
-        partitions: of each addition's RDD; None for one for each core, as far as there are records.
-        fields: names of the fields of a record, None where only the records know.
+    Each query reads all additions. A query that is restarted in the same process can read them
+    again, another process cannot.
     """
 
     def __init__(
@@ -50,11 +45,7 @@ class MemoryStream(Source):
         return self._fields
 
     def add_data(self, records: Iterable[Any] | RDD[Any]) -> int:
-        """Add records, and return the offset after them.
-
-        Args:
-            records: any records, or an RDD of such, or a DataFrame, of which each row is one.
-        """
+        """Add records, an RDD or the rows of a DataFrame, and return the offset after them."""
         if hasattr(records, "rdd"):
             records = records.rdd
         addition = records if isinstance(records, RDD) else list(records)
@@ -64,33 +55,28 @@ class MemoryStream(Source):
 
     @property
     def count(self) -> int:
-        """How many additions there have been."""
+        """The number of additions."""
         with self._lock:
             return len(self._additions)
 
     def between(self, first: int, last: int) -> list[list[Any] | RDD[Any]]:
-        """Return the additions after *first*, up to *last*.
-
-        Raises:
-            RestartError: there are fewer.
-        """
+        """Return the additions after *first*, up to *last*; raise RestartError if missing."""
         with self._lock:
             if last > len(self._additions):
                 raise RestartError(
                     f"{self.name} has {len(self._additions)} additions, but a batch of the "
-                    f"checkpoint reads up to {last}; a memory stream can be read again in the "
-                    "process that filled it only"
+                    f"checkpoint reads up to {last}; restart only in the process that added them"
                 )
             return self._additions[first:last]
 
     def open(self, environment: SourceEnvironment) -> MemoryReader:
         newest = environment.newest
-        self.between(0, 0 if newest is None else int(newest.end or 0))  # must be there
+        self.between(0, 0 if newest is None else int(newest.end or 0))  # raises if missing
         return MemoryReader(self, environment.spark, self._partitions)
 
 
 class MemoryReader(SourceReader):
-    """One query's reading of a memory stream."""
+    """Reads a memory stream for one query."""
 
     def __init__(self, source: MemoryStream, spark: SparkContext, partitions: int | None) -> None:
         self._source = source

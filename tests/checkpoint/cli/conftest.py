@@ -1,4 +1,4 @@
-"""What the tests of the tools share: checkpoints that were really made, and the command."""
+"""Fixtures of the tests of the commands: real checkpoints, and a way to run a command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from checkpoint import (
     write_graph,
 )
 from checkpoint.cli.main import main
-from checkpoint.log.version_records import StoreCommit
+from checkpoint.log.batch_records import StoreCommit
 from checkpoint.state_store import EMPTY, DataValues, LmdbBackend, SnapshotRule, StateStore, StoreId
 from checkpoint.state_store.maintenance import snapshot_if_due
 from tests.support.stream_model import STREAM, Driver, World
@@ -33,7 +33,7 @@ Run = Callable[..., tuple[int, Any, str]]
 
 @pytest.fixture(autouse=True)
 def _no_sync(no_sync: None) -> None:
-    """Do not wait for the disk."""
+    """Do not sync files to the disk."""
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def url(tmp_path: Path, world: World) -> Path:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    """A stream with a store, a file input and a receiver, that ended in the middle of a batch."""
+    """A stream with a store, a file input and a receiver, which ended in the middle of a batch."""
     root = tmp_path / "stored"
     files = open_files(root)
     (tmp_path / "local").mkdir(mode=0o700)
@@ -61,7 +61,7 @@ def stored(tmp_path: Path) -> Path:
     owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
     write_graph(owned.lease, GraphSnapshot(STREAM, 0, 1, {"operators": {}}, b""))
     received = ReceivedBlocks(files, STREAM, "socket", 1)
-    inputs = InputSnapshots(owned.lease, STREAM, owned.plan)
+    inputs = InputSnapshots(owned, STREAM)
     inputs.write(0, {"lines": {"files": []}, "socket": {"blocks": []}})
     version_ids = [EMPTY, EMPTY]
     begins, commits = owned.begins, owned.commits
@@ -95,7 +95,7 @@ def stored(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; returns its status, its JSON or lines, and what it complains of."""
+    """Run the command; return its status, its JSON or lines, and standard error."""
 
     def call(*arguments: object, as_json: bool = True) -> tuple[int, Any, str]:
         words = [str(argument) for argument in arguments]

@@ -1,4 +1,4 @@
-"""batches: what a stream can be rewound to, and whether a restart can begin there."""
+"""batches: the batches that a stream can be rewound to, and whether a restart is possible there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.stream_model import STREAM
 
 
 def test_all_that_a_rewind_would_take(run: Run, url: Path) -> None:
-    """The newest first; and it is as the list says, for each of them."""
+    """Batches are listed newest first, and a rewind accepts exactly the sound ones."""
     status, data, _ = run("batches", url)
     assert status == 0
     assert [(each["time_ms"], each["epoch"], each["sound"]) for each in data["batches"]] == [
@@ -30,7 +30,7 @@ def test_all_that_a_rewind_would_take(run: Run, url: Path) -> None:
 
 
 def test_the_table(run: Run, url: Path) -> None:
-    """A row for each batch, and why one is not sound."""
+    """The table has a row for each batch, and the reason if one is not sound."""
     flip(0.5)(one(url / STREAM, FILES["state"]))
     status, lines, _ = run("batches", url, as_json=False)
     assert status == 0
@@ -45,14 +45,14 @@ def test_the_table(run: Run, url: Path) -> None:
 
 
 def test_without_looking_into_it(run: Run, url: Path) -> None:
-    """With --no-verify nobody says whether a batch is sound."""
+    """With --no-verify, the column does not say whether a batch is sound."""
     flip(0.5)(one(url / STREAM, FILES["state"]))
     _, data, _ = run("batches", url, "--no-verify")
     assert {each["sound"] for each in data["batches"]} == {None}
 
 
 def test_what_was_taken_back(run: Run, url: Path) -> None:
-    """It is listed, and said not to count."""
+    """Rewound batches are listed, and marked as not counting."""
     assert run("rewind", url, "--to", 5000)[0] == 0
     _, data, _ = run("batches", url)
     assert [(each["time_ms"], each["counts"]) for each in data["batches"]] == [
@@ -60,7 +60,7 @@ def test_what_was_taken_back(run: Run, url: Path) -> None:
     ]  # fmt: skip
     _, lines, _ = run("batches", url, as_json=False)
     assert "   (2) " in lines[1]
-    assert lines[-1].startswith("(epoch): taken back, and does not count")
+    assert lines[-1].startswith("(epoch): superseded or rewound; a rewind can make it count again")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_was_taken_back(run: Run, url: Path) -> None:
     ],
 )
 def test_what_was_read(run: Run, tmp_path: Path, said: dict[str, object], read: str) -> None:
-    """By records where the input says it, else by offsets or files; the newest first."""
+    """The amount read is in records if the input has them, otherwise in offsets or files."""
     owned = take_over(open_files(tmp_path), STREAM, DriverProcess.of_this_process(0))
     for number in range(20):
         time_ms = 500 * (number + 1)
@@ -90,14 +90,14 @@ def test_what_was_read(run: Run, tmp_path: Path, said: dict[str, object], read: 
 
 
 def test_no_batches(run: Run, tmp_path: Path) -> None:
-    """Of a stream that has only begun."""
+    """A stream without a committed batch has no batches to list."""
     take_over(open_files(tmp_path), STREAM, DriverProcess.of_this_process(0))
-    lines = ["no batch can be rewound to: none is committed"]
+    lines = ["no batch to rewind to"]
     assert run("batches", tmp_path, as_json=False) == (0, lines, "")
 
 
 def test_the_newest_that_is_good(run: Run, url: Path) -> None:
-    """It is found, and gone to; what is damaged after it is void."""
+    """newest-good finds the newest sound batch; the damaged later ones become void."""
     flip(0.5)(one(url / STREAM, FILES["state"]))
     status, data, _ = run("rewind", url, "--to", "newest-good")
     assert (status, data["to_ms"], data["from_ms"]) == (0, 5000, 7000)
@@ -107,20 +107,20 @@ def test_the_newest_that_is_good(run: Run, url: Path) -> None:
 
 
 def test_none_is_good(run: Run, url: Path) -> None:
-    """Then nothing is changed."""
+    """Without a sound batch nothing is changed."""
     one(url / STREAM, "graph/*").unlink()
     epochs = sorted((url / STREAM / "epochs").iterdir())
     status, _, error = run("rewind", url, "--to", "newest-good")
     assert status == 1
-    assert "has no batch after which a restart can begin; verify says what is wrong" in error
+    assert "has no batch after which a restart is possible; verify lists the problems" in error
     assert sorted((url / STREAM / "epochs").iterdir()) == epochs
     status, _, error = run("rewind", url, "--to", "newest-good", "--epoch", 1)
     assert status == 2
-    assert "--epoch is for the time of a batch" in error
+    assert "--epoch needs the time of a batch" in error
 
 
 def test_no_such_destination(url: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error names both that can be given."""
+    """The error names both kinds of destination."""
     with pytest.raises(SystemExit):
         main(["rewind", str(url), "--to", "newest"])
     error = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Parsers of commands: examples in their help, and errors that say what may have been meant."""
+"""Argument parsers: examples in the help, and errors with suggestions."""
 
 from __future__ import annotations
 
@@ -26,22 +26,32 @@ def parser() -> CommandParser:
 
 
 def test_examples(parser: CommandParser) -> None:
-    """Examples name the command as it was called, and stand before what is told besides."""
+    """Examples name the command as it was called, and precede the epilog."""
     help_pages = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr, index]
     make, run = help_pages["make"].format_help(), help_pages["run"].format_help()  # type: ignore[index]
     assert make.endswith("examples:\n  tool make --size 3\n  tool make here\n\nMore.\n")
     assert run.endswith("example:\n  tool run it\n")
 
 
+def test_arguments_of_a_program() -> None:
+    """They follow two dashes, wherever the options of the command are."""
+    parser = CommandParser(prog="tool")
+    parser.add_argument("--app")
+    parser.add_argument("url")
+    parser.add_argument("arguments", nargs="*")
+    found = parser.parse_args(["here", "--app", "a.py", "--", "--app", "b"])
+    assert (found.url, found.app, found.arguments) == ("here", "a.py", ["--app", "b"])
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("mak", "tool: error: there is no command 'mak'; did you mean 'make'?"),
-        ("dance", "tool: error: there is no command 'dance'; there are make, run"),
-        ("--versoin", "tool: error: there is no option '--versoin'; see tool --help"),
-        ("make --sise 3", "tool make: error: there is no option '--sise'; did you mean '--size'?"),
-        ("make --sp=3", "tool make: error: there is no option '--sp'; did you mean '--speed'?"),
-        ("make --where a b", "tool make: error: 'b' is an argument too many; see tool make --help"),
+        ("mak", "tool: error: unknown command 'mak'; did you mean 'make'?"),
+        ("dance", "tool: error: unknown command 'dance'; the commands are make, run"),
+        ("--versoin", "tool: error: unknown option '--versoin'; see tool --help"),
+        ("make --sise 3", "tool make: error: unknown option '--sise'; did you mean '--size'?"),
+        ("make --sp=3", "tool make: error: unknown option '--sp'; did you mean '--speed'?"),
+        ("make --where a b", "tool make: error: unexpected argument 'b'; see tool make --help"),
         ("make -w a", "tool make: error: the following arguments are required: --where"),
         (
             "make --where a --kind sqare",
@@ -54,14 +64,14 @@ def test_examples(parser: CommandParser) -> None:
         ),
         (
             "run --quite it",
-            "tool run: error: there is no option '--quite'; did you mean '--quiet'?",
+            "tool run: error: unknown option '--quite'; did you mean '--quiet'?",
         ),
     ],
 )
 def test_what_was_meant(
     words: str, error: str, parser: CommandParser, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A word that nobody knows is named, with those that are near, before what is missing."""
+    """An unknown word is reported with similar ones, before missing arguments are."""
     with pytest.raises(SystemExit) as end:
         parser.parse_args(words.split())
     assert end.value.code == 2
@@ -69,13 +79,13 @@ def test_what_was_meant(
 
 
 def test_options_of_a_program(parser: CommandParser) -> None:
-    """What follows a program is its own, whatever it looks like."""
+    """Options after a program belong to the program."""
     options = parser.parse_args(["run", "--quiet", "it", "--quite", "--", "-x"])
     assert (options.quiet, options.arguments) == (True, ["--quite", "--", "-x"])
 
 
 def test_after_two_dashes(parser: CommandParser) -> None:
-    """After ``--`` a word is no option."""
+    """After ``--`` no word is an option."""
     assert parser.parse_args(["run", "--", "--it"]).program == "--it"
 
 
@@ -90,5 +100,5 @@ def test_after_two_dashes(parser: CommandParser) -> None:
     ],
 )
 def test_closest(word: str, near: list[str]) -> None:
-    """What a word begins comes first, then what differs by a letter; not more than two."""
+    """Words that begin with the text come first, then similar ones, at most two."""
     assert closest(word, ["verify", "export", "state", "extend", "exit"]) == near

@@ -1,4 +1,4 @@
-"""Which stream and which batch are meant, and what an answer says where neither is there."""
+"""Finding the stream and the batch, and the errors if they do not exist."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ AUTUMN_MS = 1_795_477_500_000
 def test_checkpoints_of_queries_below_a_directory_are_named(
     run: Run, url: Path, command: str
 ) -> None:
-    """A program keeps the checkpoints of its queries below one directory, and gives that."""
+    """The error for a directory of checkpoints of queries lists them."""
     (url / STREAM).rename(url / "visits")
     arguments = ["--to", "5000"] if command == "rewind" else []
     status, _, error = run(command, url, *arguments)
     assert status == 2
-    assert f"{url} is no checkpoint, but has those of queries below it: visits; give" in error
+    assert f"{url} is not a checkpoint, but contains those of the queries visits; give" in error
     assert error.rstrip().endswith(f"such as {url}/visits")
     assert run("show", url / "visits")[0] == 0
 
 
 def test_an_empty_directory_is_no_checkpoint(run: Run, tmp_path: Path) -> None:
-    """It may be the wrong one."""
+    """The error for an empty directory asks whether it is a checkpoint."""
     status, _, error = run("show", tmp_path)
     assert status == 2
     assert "holds no commit record and no stream; is it a checkpoint?" in error
@@ -38,12 +38,12 @@ def test_an_empty_directory_is_no_checkpoint(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("times", "asked_ms", "says"),
     [
-        ([], 60, "there are none"),
-        ([AUTUMN_MS], 60, f"near it are 2026-11-23T23:45:00Z{HINT}"),
-        ([AUTUMN_MS], AUTUMN_MS + 1, "near it are 2026-11-23T23:45:00Z"),
-        ([1000], 60, "near it are 1970-01-01T00:00:01Z"),
+        ([], 60, "no batch is"),
+        ([AUTUMN_MS], 60, f"the nearest are 2026-11-23T23:45:00Z{HINT}"),
+        ([AUTUMN_MS], AUTUMN_MS + 1, "the nearest are 2026-11-23T23:45:00Z"),
+        ([1000], 60, "the nearest are 1970-01-01T00:00:01Z"),
     ],
 )
 def test_the_number_of_a_batch_is_no_time(times: list[int], asked_ms: int, says: str) -> None:
-    """Who gives the number that is beside a batch is told what a number means."""
+    """The error for a batch number given as a time explains that numbers are times."""
     assert nearest(times, asked_ms) == says

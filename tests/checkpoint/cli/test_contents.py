@@ -1,4 +1,4 @@
-"""read and diff: state as JSON lines, and nothing of a pickle runs."""
+"""read and diff: state as JSON lines, without running anything in a pickle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from checkpoint import (
     take_over,
     write_state_file,
 )
-from checkpoint.log.version_records import StoreCommit
+from checkpoint.log.batch_records import StoreCommit
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
@@ -45,7 +45,7 @@ class Tripwire:
 
 
 class Point:
-    """A class of a user."""
+    """A class of a program."""
 
     def __init__(self, x: int) -> None:
         self.x = x
@@ -75,7 +75,7 @@ def rows(run: Run, *arguments: object) -> list[Any]:
 
 
 def test_state_is_read_as_json_lines(run: Run, tmp_path: Path) -> None:
-    """All keys of the last batch, or one of them, or those of an earlier batch."""
+    """read prints all keys of the last batch, one key, or the keys of an earlier batch."""
     shared = [1]
     root = commit(tmp_path, {"a": 1}, {"a": shared, ("u", 2): shared, 3: {"x": None}, "3": 1.5})
     assert rows(run, "read", root) == [
@@ -91,8 +91,25 @@ def test_state_is_read_as_json_lines(run: Run, tmp_path: Path) -> None:
     assert len(rows(run, "read", root, "--limit", 2)) == 2
 
 
+def test_a_range_of_keys_is_read(run: Run, tmp_path: Path, stored: Path) -> None:
+    """Keys from --start to before --stop, of a snapshot or a store; others are of no kind there."""
+    root = commit(tmp_path / "snapshot", {"a": 1, "b": 2, "c": 3, 5: 4})
+    assert rows(run, "read", root, "--start", "b") == [
+        {"key": "b", "value": 2},
+        {"key": "c", "value": 3},
+    ]
+    assert rows(run, "read", root, "--stop", "b") == [{"key": "a", "value": 1}]
+    assert rows(run, "read", root, "--start", "3", "--stop", "6") == [{"key": 5, "value": 4}]
+    found = rows(run, "read", stored, "--start", "(0, 2)", "--stop", "(1, 1)")
+    assert [row["key"] for row in found] == [[0, 2], [0, 3], [1, 0]]
+    status, _, error = run("read", stored, "--start", "1", "--stop", "a")
+    assert (status, "must be between two" in error) == (1, True)
+    status, _, error = run("read", root, "--start", "b", "--key", "a")
+    assert (status, "--key is one key" in error) == (2, True)
+
+
 def test_states_that_are_tuples_are_read(run: Run, tmp_path: Path) -> None:
-    """Such columns are written field by field."""
+    """Columns that were written field by field are read as tuples."""
     root = commit(tmp_path, {"a": (1, (2, "x")), "b": (3, (4, "y"))})
     assert rows(run, "read", root) == [
         {"key": "a", "value": [1, [2, "x"]]},
@@ -101,7 +118,7 @@ def test_states_that_are_tuples_are_read(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_store_is_read(run: Run, stored: Path) -> None:
-    """With the same command."""
+    """read also prints the state in a store."""
     found = rows(run, "read", stored, "--operator", "sessions", "--key", "(1, 2)")
     assert found == [{"key": [1, 2], "value": {"n": 2}}]
     assert len(rows(run, "read", stored)) == 10
@@ -109,7 +126,7 @@ def test_a_store_is_read(run: Run, stored: Path) -> None:
 
 
 def test_nothing_that_a_pickle_names_is_run(run: Run, tmp_path: Path) -> None:
-    """Objects are shown by their class and parts, unless they are asked for."""
+    """Objects are shown as class and parts, unless --unpickle is given."""
     wire = tmp_path / "wire"
     root = commit(tmp_path / "c", {"point": Point(7), "wire": Tripwire(wire)})
     point, trip = rows(run, "read", root)
@@ -129,7 +146,7 @@ def test_nothing_that_a_pickle_names_is_run(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_state_is_an_error(run: Run, tmp_path: Path, content: bytes, said: str) -> None:
-    """Also a pickle that asks for more memory than there is."""
+    """Damaged payloads are errors, also a pickle that asks for too much memory."""
     files = open_files(tmp_path)
     owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
     file_id = StateFileId(STREAM, "counts", 1000, 0, 1, "stable", 1, "a")
@@ -161,23 +178,23 @@ HOSTILE = b"\x80\x05Nr\xff\xff\xff\x0f0]."
 
 
 def test_rows_after_one_that_cannot_be_shown_are_shown(run: Run, tmp_path: Path) -> None:
-    """It is shown as such, and the exit status tells; a large int is no reason."""
+    """One row that cannot be shown sets the exit status; the other rows are shown."""
     root = blocks(
         tmp_path,
         [pickle.dumps([("a", 10**5000)]), HOSTILE, pickle.dumps([("b", 2)])],
     )
     status, found, error = run("read", root)
     assert status == 1
-    assert "of 1 rows not everything could be shown; the first: it cannot be shown" in error
+    assert "1 rows could not be shown completely; the first: it cannot be shown" in error
     assert [row["key"] for row in found][::2] == ["a", "b"]
     assert found[0]["value"] == {"int": hex(10**5000)}
-    assert "more than it has room for" in found[1]["key"]["not shown"]
+    assert "more than its size allows" in found[1]["key"]["not shown"]
     assert run("read", root, "--limit", 1)[0] == 0
     assert run("read", root, "--limit", 2)[0] == 1
 
 
 def test_what_cannot_be_shown_cannot_be_compared(run: Run, tmp_path: Path) -> None:
-    """Then nobody can tell whether it has changed; the rest is compared."""
+    """diff marks values that cannot be shown with a question mark, and compares the rest."""
     good = pickle.dumps([("a", 1), ("b", 2)])
     root = blocks(tmp_path, [good, HOSTILE], [pickle.dumps([("a", 1), ("b", 3)]), HOSTILE])
     status, found, _ = run("diff", root, "--from", 1000)
@@ -187,7 +204,7 @@ def test_what_cannot_be_shown_cannot_be_compared(run: Run, tmp_path: Path) -> No
 
 
 class RawData(DataValues):
-    """Takes bytes for what they are the pickle of."""
+    """A codec whose values are bytes that are already encoded."""
 
     def encoder(self, shapes: Shapes) -> Any:
         encode = super().encoder(shapes)
@@ -195,7 +212,7 @@ class RawData(DataValues):
 
 
 class RawPickles(PickleValues):
-    """Takes bytes for what they are the pickle of."""
+    """A codec whose values are bytes that are already pickled."""
 
     def encoder(self, shapes: Shapes) -> Any:
         encode = super().encoder(shapes)
@@ -206,7 +223,7 @@ class RawPickles(PickleValues):
 def test_values_of_a_store_beside_one_that_cannot_be_shown_are_shown(
     run: Run, tmp_path: Path, codec: ValueCodec
 ) -> None:
-    """As those of a file of state."""
+    """One value of a store that cannot be shown does not hide the others."""
     (tmp_path / "local").mkdir(mode=0o700)
     files = open_files(tmp_path / "stream")
     owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
@@ -222,12 +239,12 @@ def test_values_of_a_store_beside_one_that_cannot_be_shown_are_shown(
     status, found, _ = run("read", tmp_path / "stream")
     assert status == 1
     values = {row["key"]: row["value"] for row in found}
-    assert "more than it has room for" in values.pop("bad")["not shown"]
+    assert "more than its size allows" in values.pop("bad")["not shown"]
     assert values == {"a": [1], "c": [3]}
 
 
 def test_objects_are_made_only_of_what_others_cannot_write(run: Run, tmp_path: Path) -> None:
-    """Also where they are asked for."""
+    """--unpickle refuses a checkpoint that others can write."""
     root = commit(tmp_path / "c", {"point": Point(7)})
     assert run("read", root, "--unpickle")[0] == 0
     root.chmod(0o777)
@@ -238,7 +255,7 @@ def test_objects_are_made_only_of_what_others_cannot_write(run: Run, tmp_path: P
 
 
 def test_two_versions_are_compared(run: Run, tmp_path: Path) -> None:
-    """What came, went and changed; keys of other types are other keys."""
+    """diff lists added, removed and changed keys; keys of different types differ."""
     root = commit(tmp_path, {"a": 1, "b": [2], 1: 0}, {"a": 1, "b": [3], "1": 0})
     assert rows(run, "diff", root, "--from", 1000) == [
         {"change": "~", "key": "b", "old": [2], "new": [3]},
@@ -250,20 +267,20 @@ def test_two_versions_are_compared(run: Run, tmp_path: Path) -> None:
 
 
 def test_versions_of_a_store_are_compared(run: Run, stored: Path) -> None:
-    """With the same command."""
+    """diff also compares versions of a store."""
     found = rows(run, "diff", stored, "--from", 3000, "--to", 4000)
     assert sorted(each["change"] for each in found) == ["+", "+", "~", "~"]
     assert {"change": "~", "key": ["last", 1], "old": 3000, "new": 4000} in found
 
 
 def test_what_is_not_there_is_a_usage_error(run: Run, url: Path) -> None:
-    """With what there is."""
+    """Errors for missing objects list the existing ones."""
     for arguments, said in (
         (["read", url], "several operators have state; give --operator"),
         (["read", url, "--operator", "x"], "counts and sums"),
         (
             ["read", url, "--at", "1"],
-            "no batch at 1970-01-01T00:00:00.001Z (1 ms) is committed; near it are 1970",
+            "no batch at 1970-01-01T00:00:00.001Z (1 ms) is committed; the nearest are 1970",
         ),
     ):
         status, _, error = run(*arguments)
@@ -272,7 +289,7 @@ def test_what_is_not_there_is_a_usage_error(run: Run, url: Path) -> None:
 
 
 def test_a_batch_before_the_first_snapshot_has_no_state(run: Run, tmp_path: Path) -> None:
-    """It is said when there is one, and what a restart does until then."""
+    """The error explains when snapshots of state are written."""
     files = open_files(tmp_path)
     owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
     owned.begins.begin(BeginRecord(STREAM, 0, 1000, 1, {}))
@@ -285,7 +302,7 @@ def test_a_batch_before_the_first_snapshot_has_no_state(run: Run, tmp_path: Path
 
 
 def test_a_snapshot_that_is_older_than_the_batch_says_so(run: Run, url: Path) -> None:
-    """Beside the rows: they are those of the batch that the snapshot is of."""
+    """A note names the batch of the snapshot if it is older than the requested one."""
     status, shown, note = run("read", url, "--operator", "sums")
     assert (status, len(shown)) == (0, 2)
     assert (

@@ -1,17 +1,21 @@
-"""gc: what nobody needs goes, and nothing else."""
+"""gc: obsolete files are deleted, and no others."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+import pytest
+
 from checkpoint import open_files
+from checkpoint.storage import hdfs_files
 from tests.checkpoint.cli.conftest import Run
+from tests.support.hdfs import Hdfs
 from tests.support.stream_model import STREAM, Driver, World, require_right
 
 
 def leave_orphans(root: Path) -> list[Path]:
-    """Put there what dead attempts leave behind."""
+    """Create files as dead attempts leave them behind."""
     state = next(root.glob("state/sums/0000000000006000-p00000-*"))
     orphan = state.with_name(f"{state.name[:-6]}-dead.state")
     shutil.copy(state, orphan)
@@ -21,7 +25,7 @@ def leave_orphans(root: Path) -> list[Path]:
 
 
 def test_orphans_are_deleted_and_nothing_else(run: Run, url: Path, world: World) -> None:
-    """The stream goes on as if they had never been."""
+    """The stream resumes as if the orphans had never existed."""
     before = {path for path in url.rglob("*") if path.is_file()}
     orphans = leave_orphans(url / STREAM)
     status, data, _ = run("gc", url, "--dry-run")
@@ -35,8 +39,24 @@ def test_orphans_are_deleted_and_nothing_else(run: Run, url: Path, world: World)
     require_right(world, driver)
 
 
+@pytest.mark.deep
+def test_temporary_files_on_hdfs_are_deleted(hdfs: Hdfs, run: Run, world: World) -> None:
+    """A killed writer leaves a hidden file, which is deleted as on a local disk."""
+    url = hdfs.new_url()
+    files = open_files(f"{url}/{STREAM}")
+    assert isinstance(files, hdfs_files.HdfsFiles)
+    Driver(files, world).run(3000)
+    before = files.list("")
+    temporary = f"{files._root}/commits/.0123456789abcdef.tmp"
+    files._write(temporary, [b"half"], "")
+    assert run("gc", url, "--dry-run")[1]["files"] == [f"{hdfs.uri}{temporary}"]
+    assert files.temporary() == ["commits/.0123456789abcdef.tmp"]
+    assert run("gc", url)[0] == 0
+    assert (files.temporary(), files.list("")) == ([], before)
+
+
 def test_void_records_go_on_demand(run: Run, url: Path) -> None:
-    """With what only they name; then the rewind cannot be undone any more."""
+    """--void deletes void records and their files; then the rewind cannot be undone."""
     assert run("rewind", url, "--to", 5000)[0] == 0
     assert run("gc", url)[1]["files"] == []
     deleted = run("gc", url, "--void")[1]["files"]
@@ -50,7 +70,7 @@ def test_void_records_go_on_demand(run: Run, url: Path) -> None:
 
 
 def test_rdds_of_no_graph_are_deleted(run: Run, url: Path) -> None:
-    """Of starts that failed; of those that count only when their graphs go."""
+    """RDDs of failed starts are deleted, other RDDs only together with their graphs."""
     state = next((url / STREAM).glob("state/sums/*"))
     rdds = {epoch: url / STREAM / f"rdds/state/rdd-0/{0:016d}-p00000-e{epoch}-x.state"
             for epoch in (1, 2, 3)}  # fmt: skip
@@ -64,7 +84,7 @@ def test_rdds_of_no_graph_are_deleted(run: Run, url: Path) -> None:
 
 
 def test_orphans_of_stores_are_deleted(run: Run, stored: Path) -> None:
-    """A changelog of an attempt that does not count; those before the oldest record stay."""
+    """Changelogs of uncommitted attempts are deleted, except before the oldest record."""
     named = next(stored.glob("stores/sessions/default/p00000/0000000000000003-*.changes"))
     orphan = named.with_name("0000000000000003-00000001" + "ab" * 8 + ".changes")
     shutil.copy(named, orphan)
@@ -76,7 +96,7 @@ def test_orphans_of_stores_are_deleted(run: Run, stored: Path) -> None:
 
 
 def test_abandoned_streams_go_on_demand(run: Run, url: Path) -> None:
-    """All but the newest one that can be gone on with."""
+    """--other-streams deletes all streams but the newest one that can resume."""
     newer = "stream-9000-00000002"
     driver = Driver(open_files(url / newer), World())
     driver.owned.lease.release()
@@ -87,7 +107,7 @@ def test_abandoned_streams_go_on_demand(run: Run, url: Path) -> None:
 
 
 def test_of_a_damaged_stream_nothing_is_deleted(run: Run, url: Path) -> None:
-    """It might be what is needed to mend it."""
+    """Nothing is deleted of a damaged stream, as a repair might need it."""
     leave_orphans(url / STREAM)
     (url / STREAM / "commits" / "0000000000007000-e2.commit").write_bytes(b"")
     before = sorted(url.rglob("*"))

@@ -1,4 +1,4 @@
-"""Help pages fit the terminal, and keep the form of what stands in them."""
+"""Help pages fit the terminal, and keep paragraphs and rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ COMMANDS = [add.__name__.removeprefix("add_") for add in _COMMANDS]
     ],
 )
 def test_texts(columns: str, page: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paragraphs are wrapped, rows have their further lines below their text."""
+    """Paragraphs are wrapped, and rows continue below their text."""
     monkeypatch.setenv("COLUMNS", columns)
     parser = argparse.ArgumentParser("x", epilog=TEXT, formatter_class=HelpPage)
     assert parser.format_help().partition("gc:")[2].splitlines() == [
@@ -74,7 +74,7 @@ def test_texts(columns: str, page: list[str], monkeypatch: pytest.MonkeyPatch) -
 def test_every_page_fits(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No line of a help page is longer than the terminal is wide."""
+    """No line of a help page is wider than the terminal."""
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as end:
         main([*command.split(), "--help"], prog="dstreams checkpoint")

@@ -1,4 +1,4 @@
-"""list and show: which streams there are, and what is known of one."""
+"""list and show: the streams of a checkpoint, and the contents of one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.stream_model import STREAM, Driver, World
 
 
 def test_streams_are_listed_oldest_first(run: Run, url: Path) -> None:
-    """With their last batch, and what their driver does."""
+    """Each stream is listed with its last batch and the state of its driver."""
     Driver(open_files(url / "stream-9000-00000002"), World())
     status, data, _ = run("list", url)
     assert status == 0
@@ -38,7 +38,7 @@ def test_streams_are_listed_oldest_first(run: Run, url: Path) -> None:
 
 
 def test_an_empty_place_has_no_streams(run: Run, tmp_path: Path) -> None:
-    """And a place that is not there is none at all, and is not made."""
+    """An empty directory has no streams; a missing one is an error, and is not created."""
     assert run("list", tmp_path, as_json=False) == (0, [f"{tmp_path} has no streams"], "")
     status, _, error = run("list", tmp_path / "missing", as_json=False)
     assert status == 2
@@ -48,7 +48,7 @@ def test_an_empty_place_has_no_streams(run: Run, tmp_path: Path) -> None:
 
 
 def test_one_stream_is_listed_alone(run: Run, url: Path) -> None:
-    """Where the location is that of one stream, as it is of a query."""
+    """The location of a single stream, as of a query, lists that stream."""
     status, data, _ = run("list", url / STREAM)
     assert status == 0
     assert [(each["stream"], each["last"]) for each in data["streams"]] == [
@@ -58,7 +58,7 @@ def test_one_stream_is_listed_alone(run: Run, url: Path) -> None:
 
 
 def test_directories_of_any_name_are_listed(run: Run, url: Path) -> None:
-    """After the streams of the location itself; they began when they were first taken over."""
+    """Directories of queries are listed after the streams, with their first start."""
     for name in ("queries/counts", "sums"):
         take_over(
             open_files(url / name), "an id", DriverProcess.of_this_process(5000)
@@ -71,7 +71,7 @@ def test_directories_of_any_name_are_listed(run: Run, url: Path) -> None:
 
 
 def test_a_stream_is_shown(run: Run, url: Path) -> None:
-    """Its epochs, operators, progress, and graph."""
+    """show prints epochs, operators, progress and the graph."""
     status, data, _ = run("show", url)
     assert status == 0
     assert data["last_batch"] == {
@@ -93,7 +93,7 @@ def test_a_stream_is_shown(run: Run, url: Path) -> None:
 
 
 def test_stores_are_shown(run: Run, stored: Path) -> None:
-    """With version and keys; and the batch that was in flight."""
+    """show prints version and keys of stores, and the batch in flight."""
     _, data, _ = run("show", stored)
     assert [(each["store"], each["version"], each["keys"]) for each in data["stores"]] == [
         ("default", 4, 10)
@@ -104,7 +104,7 @@ def test_stores_are_shown(run: Run, stored: Path) -> None:
 
 
 def test_a_stream_is_chosen_by_its_id(run: Run, url: Path) -> None:
-    """By default it is the newest one that can be gone on with."""
+    """The default is the newest stream that can resume."""
     newer = "stream-9000-00000002"
     take_over(open_files(url / newer), newer, DriverProcess.of_this_process(0))
     assert run("show", url)[1]["stream"] == STREAM
@@ -115,7 +115,7 @@ def test_a_stream_is_chosen_by_its_id(run: Run, url: Path) -> None:
 
 
 def test_names_cannot_change_what_the_terminal_shows(run: Run, tmp_path: Path) -> None:
-    """Control characters in what a program has chosen are written out."""
+    """Control characters in names that a program chose are escaped."""
     files = open_files(tmp_path)
     owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
     description = {"name": "a\x1b[2J\u202eb"}
@@ -125,7 +125,7 @@ def test_names_cannot_change_what_the_terminal_shows(run: Run, tmp_path: Path) -
 
 
 def test_a_damaged_stream_is_an_error_that_names_the_file(run: Run, url: Path) -> None:
-    """Not a crash."""
+    """A damaged stream is reported, without a traceback."""
     path = url / STREAM / "epochs" / "0000000002.takeover"
     path.write_bytes(b"")
     status, _, error = run("show", url)
@@ -134,16 +134,16 @@ def test_a_damaged_stream_is_an_error_that_names_the_file(run: Run, url: Path) -
 
 
 def test_help_documents_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also under another name."""
+    """The help lists exit statuses, whatever the command is called."""
     with pytest.raises(SystemExit):
         main(["--help"], prog="dstreams checkpoint")
     shown = capsys.readouterr().out
     assert "usage: dstreams checkpoint" in shown
-    assert "4  refused, because a driver may be at work" in shown
+    assert "4  refused, because a driver of the stream may be running" in shown
 
 
 def test_looking_changes_nothing(run: Run, url: Path) -> None:
-    """Also where nothing may be written."""
+    """Reading commands change nothing, and work on a read-only directory."""
     before = {path: path.stat().st_mtime_ns for path in url.rglob("*")}
     for command in (["list", url], ["show", url], ["verify", url]):
         assert run(*command)[0] == 0
@@ -152,7 +152,7 @@ def test_looking_changes_nothing(run: Run, url: Path) -> None:
 
 
 def test_an_object_store_is_looked_at_without_a_probe(run: Run) -> None:
-    """Who looks needs no permission to write."""
+    """Reading commands need no permission to write."""
     files = open_files("memory://tools-look/checkpoint")
     Driver(open_files(f"{files.url}/{STREAM}"), World()).run(3000)
     names = files.list("")
@@ -165,7 +165,7 @@ def test_an_object_store_is_looked_at_without_a_probe(run: Run) -> None:
 def test_a_stream_of_many_parts_fits_a_screen(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each kind of thing is begun, and says how much there is; --all shows all of it."""
+    """Long sections are cut with the number of omitted lines; --all shows all lines."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "24")
     files = open_files(tmp_path / ("deep" * 30))

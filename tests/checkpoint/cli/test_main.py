@@ -1,4 +1,4 @@
-"""The command shows what commit records name, reads keys, and says what is wrong."""
+"""The commands on stores: verify, read keys, and report errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from checkpoint import CommitLog, CommitRecord, open_files
 from checkpoint.cli.main import main
 from checkpoint.cli.verify import Verification, verify_stores
-from checkpoint.log.version_records import PartitionCommit, StoreCommit
+from checkpoint.log.batch_records import PartitionCommit, StoreCommit
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
@@ -79,7 +79,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 
 
 def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that are whole have to lead to the content that their writers had."""
+    """Intact files must lead to the content that their writers had."""
     stream = Stream(tmp_path, DataValues())
     stream.batch(0, {"a": 1})
     monkeypatch.setattr("checkpoint.state_store.write_buffer.moved_checksum", lambda *_: 7)
@@ -115,7 +115,7 @@ def read(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> list[
 def test_a_key_is_read(
     url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], row: dict[str, Any]
 ) -> None:
-    """A key is read from whichever partition has it, after any batch, and with its timeout."""
+    """A key is read from its partition, after any batch, with its timeout."""
     assert read(capsys, url, "--key", *arguments) == [row]
 
 
@@ -128,7 +128,7 @@ def test_a_missing_key(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_one_partition(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Keys with their values, of all partitions or of one."""
+    """read prints the keys and values of all partitions or of one."""
     assert len(read(capsys, url)) == 3
     assert len(read(capsys, url, "--limit", "2")) == 2
     parts = [read(capsys, url, "--partition", partition) for partition in "01"]
@@ -139,7 +139,7 @@ def test_one_partition(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["read", "--at", "1500"], "(1500 ms) is committed; near it are "),
+        (["read", "--at", "1500"], "(1500 ms) is committed; the nearest are "),
         (["read", "--key", "a"], "several operators have state; give --operator: counts, other"),
         (["read", "--operator", "x"], "no operator 'x'; this stream has counts and other"),
         (["read", "--operator", "counts", "--store", "x"], "no store 'x'; there are default"),
@@ -150,14 +150,14 @@ def test_one_partition(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_not_there(
     url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
-    """What cannot be shown is said with what could be."""
+    """Errors for missing objects list the existing ones."""
     command, *rest = arguments
     assert main([command, url, *rest]) == 2
     assert says in capsys.readouterr().err
 
 
 def test_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A place that is no checkpoint is not made one."""
+    """A directory that is not a checkpoint is reported, and nothing is created in it."""
     missing = tmp_path / "missing"
     assert main(["show", str(missing)]) == 2
     assert "is not a directory" in capsys.readouterr().err
@@ -167,7 +167,7 @@ def test_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_damaged_file(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A damaged changelog is refused by name."""
+    """The error for a damaged changelog names the file."""
     for path in Path(url).rglob("*"):
         if path.is_file() and "commits" not in path.parts:
             path.write_bytes(path.read_bytes()[:-1])
@@ -176,7 +176,7 @@ def test_damaged_file(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_pickles_are_not_read_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Values that could run code are made only for who says so; others see their parts."""
+    """Objects are created only with --unpickle; otherwise their parts are shown."""
     Stream(tmp_path, PickleValues()).batch(0, {"a": Path("x")})
     arguments = ["read", str(tmp_path / "files"), "--key", "a", "--operator", "counts"]
     assert main(arguments) == 0
@@ -187,7 +187,7 @@ def test_pickles_are_not_read_unasked(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_as_a_program(url: str) -> None:
-    """``python -m checkpoint`` is the command; nothing is left behind, nothing is changed."""
+    """``python -m checkpoint`` runs the command, changes nothing and leaves no files behind."""
     before = sorted(os.listdir(url))
     done = subprocess.run(
         [sys.executable, "-m", "checkpoint", "read", url, "--operator", "counts"],
@@ -203,7 +203,7 @@ def test_as_a_program(url: str) -> None:
 def test_names_in_errors_change_nothing_of_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Names of streams and files come from whoever can write to the storage."""
+    """Control characters in names of files are escaped in errors."""
     assert main(["show", str(tmp_path / "\x1b[2J")]) == 2
     error = capsys.readouterr().err
     assert "\\x1b[2J" in error

@@ -1,6 +1,6 @@
-"""What the runbook says of the errors of verify is so: a checkpoint is damaged, and mended by it.
+"""The runbook of verify errors is correct: each damage is repaired by its commands.
 
-Each case makes what an error tells of, and runs the very commands that stand in the runbook.
+Each case causes a kind of damage, and runs the commands of the runbook as they are written there.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ UNTRIED = {
 
 @dataclass
 class Case:
-    """A damage, and what mends it.
+    """A kind of damage, and its repair.
 
     Args:
-        damage: what verify calls it.
-        make: damages the checkpoint, whose directory and stream it gets.
-        ways: headings of the runbook below which the commands are, in turn.
+        damage: its name in the output of verify.
+        make: damages a checkpoint, given its directory and stream.
+        ways: headings of the runbook whose commands repair it, in order.
     """
 
     damage: Damage
@@ -90,7 +90,7 @@ def misplace(_: Path, stream: Path) -> None:
 
 
 def write_again(_: Path, stream: Path) -> None:
-    """Write a file of the newest state anew, as another attempt would have."""
+    """Write a file of the newest state as another attempt would have."""
     path = one(stream, "state/sums/0000000000006000-p00001-*.state")
     attempt = path.stem.rpartition("-")[2]
     path.unlink()
@@ -99,7 +99,7 @@ def write_again(_: Path, stream: Path) -> None:
 
 
 def mix_copies(top: Path, stream: Path) -> None:
-    """Let a copy go on by itself, and put a file of it into the original, which went on as well."""
+    """Let a copy of the stream run, and put one of its files into the original."""
     copied = top.parent / "copied"
     shutil.copytree(top, copied)
     for root in (copied / STREAM, stream):
@@ -109,7 +109,7 @@ def mix_copies(top: Path, stream: Path) -> None:
 
 
 def contradict(_: Path, stream: Path) -> None:
-    """Let the newest record name one that has no such snapshot."""
+    """Let the newest record name a record without that snapshot."""
     files = open_files(stream)
     last = CommitLog(files).latest()
     assert last is not None
@@ -162,7 +162,7 @@ CASES = {
 
 
 def blocks_below(heading: str) -> list[str]:
-    """Return the commands that stand below a heading of the runbook."""
+    """Return the commands below a heading of the runbook."""
     parts = re.split(r"^#+ (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     blocks = [block for block in read_page(sections[heading]).blocks if block.language == "console"]
@@ -170,7 +170,7 @@ def blocks_below(heading: str) -> list[str]:
 
 
 class Shell:
-    """Runs the commands of the runbook, those of dstreams in this process."""
+    """A shell for the commands of the runbook; those of dstreams run in this process."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -194,7 +194,7 @@ class Shell:
 
 
 def verified(run: Run, url: Path) -> tuple[list[str], Path | None]:
-    """Return the kinds of what is wrong, and the first file of it."""
+    """Return the kinds of problems that verify finds, and the first file."""
     status, data, _ = run("verify", url)
     problems = data["problems"]
     assert status == (3 if problems else 0)
@@ -210,11 +210,11 @@ def begin_restart(url: Path) -> None:
 
 @dataclass
 class Site:
-    """A checkpoint, and the shell of who is on call.
+    """A checkpoint, and a shell.
 
     Args:
-        url: of the checkpoint.
-        shell: has the variables that the runbook names.
+        url: location of the checkpoint.
+        shell: has the variables of the runbook.
     """
 
     url: Path
@@ -223,14 +223,14 @@ class Site:
     capsys: pytest.CaptureFixture[str]
 
     def follow(self, way: str) -> None:
-        """Run what stands below a heading of the runbook."""
+        """Run the commands below a heading of the runbook."""
         self.shell.set(FILE=verified(self.run_command, self.url)[1] or "")
         for command in blocks_below(way):
             self.shell.run(command)
         self.capsys.readouterr()
 
     def kinds(self) -> list[str]:
-        """Return what verify finds wrong."""
+        """Return the kinds of problems that verify finds."""
         return verified(self.run_command, self.url)[0]
 
 
@@ -242,7 +242,7 @@ def site(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Site:
-    """A checkpoint that is whole, with a copy of it, an export, and a key that is not set yet."""
+    """An intact checkpoint, with a copy, an export, and a key that is not set yet."""
     shutil.copytree(url, tmp_path / "backup")
     (tmp_path / "keys").mkdir(mode=0o700)
     (tmp_path / "exports").mkdir()
@@ -263,15 +263,16 @@ def site(
 
 
 def sign(site: Site) -> None:
-    """Make the checkpoint of the site one that is signed."""
+    """Sign the checkpoint of the site."""
     os.environ["CHECKPOINT_KEY_FILE"] = os.environ["KEY"]
     shutil.rmtree(site.url)
     Driver(open_files(site.url / STREAM), World()).run(7000)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", CASES)
 def test_the_runbook_mends(site: Site, name: str) -> None:
-    """After its commands nothing is wrong any more, and a restart begins."""
+    """After the commands of the runbook verify finds no problem, and a restart is possible."""
     case = CASES[name]
     case.make(site.url, site.url / STREAM)
     assert case.damage.value in site.kinds()
@@ -282,7 +283,7 @@ def test_the_runbook_mends(site: Site, name: str) -> None:
 
 
 def test_an_export_goes_on_elsewhere(site: Site) -> None:
-    """Where a checkpoint is lost as a whole, its last export is a checkpoint."""
+    """If a checkpoint is lost, its last export can be resumed."""
     shutil.rmtree(site.url)
     for command in blocks_below("Take the last export"):
         assert site.shell.run(command) == 0
@@ -290,7 +291,7 @@ def test_an_export_goes_on_elsewhere(site: Site) -> None:
 
 
 def test_a_key_that_was_forgotten(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signed checkpoint without a key, or with another one, is whole with its own."""
+    """A signed checkpoint is intact with its own key, and rejected without it."""
     monkeypatch.setenv("CHECKPOINT_KEY_FILE", "")
     sign(site)
     assert site.kinds() == []
@@ -306,7 +307,7 @@ def test_a_key_that_was_forgotten(site: Site, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_checkpoint_that_is_not_signed_yet(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a key everything of it is refused; the runbook makes one of it that is signed."""
+    """With a key, an unsigned checkpoint is rejected until the runbook signs it."""
     monkeypatch.setenv("CHECKPOINT_KEY_FILE", os.environ["KEY"])
     assert set(site.kinds()) == {Damage.UNSIGNED.value}
     site.follow("unsigned")
@@ -315,7 +316,7 @@ def test_a_checkpoint_that_is_not_signed_yet(site: Site, monkeypatch: pytest.Mon
 
 
 def test_a_file_that_was_forged(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is put back from a copy that is trusted."""
+    """A forged file is restored from a trusted copy."""
     monkeypatch.setenv("CHECKPOINT_KEY_FILE", "")
     sign(site)
     shutil.rmtree(os.environ["BACKUP"])
@@ -327,7 +328,7 @@ def test_a_file_that_was_forged(site: Site, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_format_of_a_newer_release(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read by that release, and by no older one."""
+    """A newer format is rejected; the newer release reads it."""
     shutil.rmtree(site.url)
     with monkeypatch.context() as newer:
         newer.setattr("checkpoint.storage.framing.FORMAT", 1000)
@@ -340,7 +341,7 @@ def test_the_format_of_a_newer_release(site: Site, monkeypatch: pytest.MonkeyPat
 def test_a_state_that_nobody_had(
     run: Run, stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer worked on a damaged replica: the stream goes back to the batch before it."""
+    """After a writer used a damaged replica, the stream returns to the batch before it."""
     files = open_files(stored)
     backend = LmdbBackend(files, str(tmp_path / "local"), 1)
     store = StateStore(backend, DataValues(), checksums=True)
@@ -365,7 +366,7 @@ def test_a_state_that_nobody_had(
 
 
 def test_who_else_can_write(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The note of verify goes when nobody else can."""
+    """The note of verify disappears when others can no longer write."""
     said = Note.UNTRUSTED.value.partition("{")[0]
     site.url.chmod(0o777)
     (note,) = site.run_command("verify", site.url)[1]["notes"]
@@ -377,7 +378,7 @@ def test_who_else_can_write(site: Site, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_each_kind_of_damage_is_tried() -> None:
-    """Or there is a reason why not."""
+    """Each kind of damage has a case, or a reason for not having one."""
     by_itself = {
         *(Damage.UNSIGNED, Damage.NO_KEY, Damage.OTHER_KEY, Damage.FORGED),
         *(Damage.FORMAT, Damage.WRONG_CONTENT),

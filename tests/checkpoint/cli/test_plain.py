@@ -1,4 +1,4 @@
-"""Pickles shown without running anything."""
+"""Display of pickles and stored values without running anything."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.cli import plain
-from checkpoint.cli.plain import Shower, printed, shown
-from checkpoint.cli.unpickling import ShownClasses, ShownData, plain_loads
+from checkpoint.cli.plain import Shower, ShownClasses, ShownData, plain_loads
 from checkpoint.state_store import Classes, DataValues, Shapes
-from checkpoint.state_store.key_decoding import decode_key
-from checkpoint.state_store.keys import encode_key
+from checkpoint.state_store.keys import decode_key, encode_key
 from checkpoint.state_store.values import UndecodableValueError
 
 
 class Money:
-    """Says itself how it is made again."""
+    """A class that defines how it is pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Money, (1,))
@@ -69,8 +67,8 @@ FRACTION = [1, 2] if sys.version_info >= (3, 11) else ["1/2"]  # as Python itsel
     ],
 )
 def test_values_are_shown(value: Any, wanted: Any) -> None:
-    """Plain data as JSON, the rest by class and parts."""
-    found = shown(plain_loads(pickle.dumps(value, 5)))
+    """Plain data is shown as JSON, other objects as class and parts."""
+    found = Shower().shown(plain_loads(pickle.dumps(value, 5)))
     assert found == wanted
     json.dumps(found)
 
@@ -88,8 +86,8 @@ LISTS = b"]\x94" + b"".join(b"]\x94h" + bytes([n]) + b"ah" + bytes([n]) + b"a" f
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (START + b"Nr\xff\xff\xff\x7f.", "object 2147483647, more than it has room for"),
-        (START + b"Np2147483647\n.", "more than it has room for"),
+        (START + b"Nr\xff\xff\xff\x7f.", "object 2147483647, more than its size allows"),
+        (START + b"Np2147483647\n.", "more than its size allows"),
         (START + b"\x96" + b"\xff" * 5 + b"\0\0\0.", "only 1 remain"),
         (START + b"}" + TUPLES + b"K\x01s.", "too many parts"),
         (START + b"}(" + TUPLES + b"K\x01u.", "too many parts"),
@@ -104,7 +102,7 @@ LISTS = b"]\x94" + b"".join(b"]\x94h" + bytes([n]) + b"ah" + bytes([n]) + b"a" f
     ],
 )
 def test_few_bytes_take_neither_all_memory_nor_all_time(data: bytes, said: str) -> None:
-    """Nor do they change what others use: they are refused, before any of it happens."""
+    """Pickles that would take too much memory or change classes are rejected first."""
     with pytest.raises(ValueError, match=said):
         plain_loads(data)
     with pytest.raises(UndecodableValueError, match=said):
@@ -113,7 +111,7 @@ def test_few_bytes_take_neither_all_memory_nor_all_time(data: bytes, said: str) 
 
 
 def test_what_has_too_many_parts_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor printed; and after many such values, each takes less time. Others are as ever."""
+    """After many such values, each takes less time; other values are shown as before."""
     monkeypatch.setattr(plain, "_MOST_PARTS", 100_000)
     value: list[Any] = []
     for _ in range(40):
@@ -122,13 +120,11 @@ def test_what_has_too_many_parts_is_not_shown(monkeypatch: pytest.MonkeyPatch) -
     reason = {"not shown": "it has too many parts, most of them repeated"}
     assert [shower.shown(value) for _ in range(20)] == [reason] * 20
     assert shower.shown(list(range(900))) == list(range(900))
-    assert printed(value) == f"<not shown: {reason['not shown']}>"
-    assert shown(["x" * 10_000_000]) == reason
-    assert printed([1, "a"]) == "[1, 'a']"
+    assert Shower().shown(["x" * 10_000_000]) == reason
 
 
 def test_shared_parts_are_shown() -> None:
-    """Data that a program has pickled may share parts, also in a circle."""
+    """Pickled data may share parts, also in a cycle."""
     shared = [("x", n) for n in range(1000)]
     value: Any = [shared] * 100
     assert plain_loads(pickle.dumps(value, 5)) == value
@@ -139,21 +135,21 @@ def test_shared_parts_are_shown() -> None:
 
 
 def test_large_ints_are_shown_in_hexadecimal() -> None:
-    """Python prints none of more than 4300 digits, and JSON none either."""
-    assert shown([10**3000, -(16**5000)]) == [10**3000, {"int": f"-0x1{'0' * 5000}"}]
+    """Python refuses to print ints of more than 4300 digits."""
+    assert Shower().shown([10**3000, -(16**5000)]) == [10**3000, {"int": f"-0x1{'0' * 5000}"}]
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_shown_or_refused(data: bytes) -> None:
-    """With a ValueError, or as what is not shown."""
+    """Arbitrary bytes are shown, or raise ValueError."""
     with contextlib.suppress(ValueError):
-        shown(plain_loads(b"\x80\x05" + data))
+        Shower().shown(plain_loads(b"\x80\x05" + data))
 
 
 def test_a_call_is_shown_and_not_made() -> None:
-    """A pickle that wants to run a command."""
+    """A pickle that would run a command is shown, and the command does not run."""
     data = b"cposix\nsystem\n(S'exit 3'\ntR."
-    assert shown(plain_loads(data)) == {"class": "posix.system", "arguments": ["exit 3"]}
+    assert Shower().shown(plain_loads(data)) == {"class": "posix.system", "arguments": ["exit 3"]}
 
 
 @dataclass
@@ -163,17 +159,17 @@ class Visit:
 
 
 def test_instances_are_shown_by_their_fields() -> None:
-    """An instance is shown by the name of its class and its fields; the class is not looked for."""
+    """Instances are shown with class name and fields; the class is not imported."""
     codec = DataValues(Classes(frozenset({__name__})))
     shapes = Shapes()
     shape, inside = map(codec.encoder(shapes), (Visit(1, "red"), [{"a": Visit(2, None)}]))
     reading = ShownData().decoder(shapes)
     first = {"class": f"{__name__}.Visit", "fields": {"count": 1, "colour": "red"}}
-    assert shown(reading(shape)) == first
-    assert shown(reading(inside)[0]["a"])["fields"] == {"count": 2, "colour": None}
-    assert printed(reading(shape)) == f"{__name__}.Visit(count=1, colour='red')"
+    assert Shower().shown(reading(shape)) == first
+    assert Shower().shown(reading(inside)[0]["a"])["fields"] == {"count": 2, "colour": None}
+    assert repr(reading(shape)) == f"{__name__}.Visit(count=1, colour='red')"
     key = decode_key(encode_key(Frozen(7)), ShownClasses())
-    assert shown(key) == {"class": f"{__name__}.Frozen", "fields": [7]}
+    assert Shower().shown(key) == {"class": f"{__name__}.Frozen", "fields": [7]}
 
 
 @dataclass(frozen=True)

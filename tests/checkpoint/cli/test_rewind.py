@@ -1,4 +1,4 @@
-"""rewind: back to an earlier batch and forth again, safely."""
+"""rewind: return to an earlier batch, and undo that, safely."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from checkpoint import (
 )
 from checkpoint.cli.common import UsageError
 from checkpoint.cli.rewind import _require_snapshots, plan_rewind, rewind
-from checkpoint.log.inputs import blocks_of
+from checkpoint.log.input_offsets import blocks_of
 from checkpoint.log.lineage import Lineage, read_lineage
 from tests.checkpoint.cli.conftest import Run
 from tests.support.faults import SimulatedCrash
@@ -32,12 +32,12 @@ from tests.support.stream_model import STREAM, Driver, World, require_right
 
 
 def forget_after(world: World, time_ms: int) -> None:
-    """Let the world expect the later batches once more."""
+    """Reset the expected outputs to those up to a batch."""
     world.committed = {known for known in world.committed if known <= time_ms}
 
 
 def test_a_stream_goes_back_and_on_from_there(run: Run, url: Path, world: World) -> None:
-    """Later batches run again with the same input, and come out the same."""
+    """Later batches run again with the same input, and have the same result."""
     status, data, _ = run("rewind", url, "--to", 4000)
     assert status == 0
     assert (data["from_ms"], data["to_ms"]) == (7000, 4000)
@@ -55,7 +55,7 @@ def test_a_stream_goes_back_and_on_from_there(run: Run, url: Path, world: World)
 
 
 def test_a_rewind_is_undone_by_another(run: Run, url: Path, world: World) -> None:
-    """Nothing was deleted."""
+    """A rewind can be undone, since it deletes nothing."""
     before = {path for path in (url / STREAM).rglob("*.*") if "epochs" not in str(path)}
     _, lines, _ = run("rewind", url, "--to", 5000, as_json=False)
     undo = (
@@ -72,7 +72,7 @@ def test_a_rewind_is_undone_by_another(run: Run, url: Path, world: World) -> Non
 
 
 def undo_of(lines: list[str]) -> list[str]:
-    """Return the words of the command that a rewind names to undo it."""
+    """Return the words of the command that undoes a rewind."""
     before, _, command = lines[-1].partition("to undo this, before the stream runs again: ")
     assert before == ""
     return shlex.split(command.removeprefix("python -m checkpoint "))
@@ -81,7 +81,7 @@ def undo_of(lines: list[str]) -> list[str]:
 def test_a_rewind_forth_is_undone_by_the_command_that_it_names(
     run: Run, url: Path, world: World
 ) -> None:
-    """Where another batch of the same time is on the way to where it went, too."""
+    """The printed command also works if two epochs have a batch of that time."""
     assert run("rewind", url, "--to", 5000)[0] == 0
     forget_after(world, 5000)
     files = open_files(url / STREAM)
@@ -99,21 +99,21 @@ def test_a_rewind_forth_is_undone_by_the_command_that_it_names(
         assert CommitLog(files).latest() == here
     status, _, error = run("rewind", url, "--to", 7000, "--epoch", 3)
     assert status == 2
-    assert "(7000 ms) is committed in epoch 3; near it are" in error
+    assert "(7000 ms) is committed in epoch 3; the nearest are" in error
 
 
 def test_a_rewind_to_the_last_batch_has_nothing_to_undo(run: Run, url: Path) -> None:
-    """Also where it was not the last one before a takeover record was lost."""
+    """Also if it became the last batch by the loss of a takeover record."""
     lines = run("rewind", url, "--to", 7000, as_json=False)[1]
-    assert lines[-1] == "it was the last batch before, too: there is nothing to undo"
+    assert lines[-1] == "it is the last batch already; there is nothing to undo"
     for epoch in (2, 3):
         (url / STREAM / f"epochs/{epoch:010d}.takeover").unlink()
     lines = run("rewind", url, "--to", 5000, as_json=False)[1]
-    assert lines[-1] == "it was the last batch before, too: there is nothing to undo"
+    assert lines[-1] == "it is the last batch already; there is nothing to undo"
 
 
 def test_a_dry_run_changes_nothing(run: Run, url: Path) -> None:
-    """It says what would happen."""
+    """--dry-run only shows what would happen."""
     before = sorted(url.rglob("*"))
     status, data, _ = run("rewind", url, "--to", 5000, "--dry-run")
     assert (status, data["done"], data["runs_again_ms"]) == (0, False, [6000, 7000])
@@ -121,7 +121,7 @@ def test_a_dry_run_changes_nothing(run: Run, url: Path) -> None:
 
 
 def test_a_stream_in_use_is_refused(run: Run, url: Path) -> None:
-    """Its driver is named; the same for gc."""
+    """rewind and gc name the running driver."""
     take_over(open_files(url / STREAM), STREAM, DriverProcess.of_this_process(0))
     for command in (["rewind", url, "--to", 5000], ["gc", url]):
         status, _, error = run(*command)
@@ -132,7 +132,7 @@ def test_a_stream_in_use_is_refused(run: Run, url: Path) -> None:
 
 
 def test_a_driver_on_another_host_may_be_running(run: Run, url: Path) -> None:
-    """Nobody here can see it, so it is not assumed to be dead; one that has died here is."""
+    """A driver on another host counts as running, a dead one on this host does not."""
     files = open_files(url / STREAM)
     take_over(files, STREAM, DriverProcess("elsewhere", 1, "", 0, {}))
     status, _, error = run("rewind", url, "--to", 5000)
@@ -147,14 +147,14 @@ def test_a_driver_on_another_host_may_be_running(run: Run, url: Path) -> None:
 
 
 def test_a_batch_that_cannot_be_gone_back_to_is_refused(run: Run, url: Path) -> None:
-    """What a restart there needs must be there, and whole; else nothing is changed."""
+    """A rewind is refused if a restart there is not possible; nothing is changed."""
     status, _, error = run("rewind", url, "--to", 1000)
     assert status == 2
-    assert "(1000 ms) is committed; near it are 1970-01-01T00:00:03Z, 1970-" in error
+    assert "(1000 ms) is committed; the nearest are 1970-01-01T00:00:03Z, 1970-" in error
     before = sorted(url.rglob("*"))
     status, _, error = run("rewind", url, "--to", 3000)
     assert status == 2
-    assert "a restart cannot begin at 1970-01-01T00:00:03Z (3000 ms)" in error
+    assert "a restart is not possible at 1970-01-01T00:00:03Z (3000 ms)" in error
     (path,) = (url / STREAM).glob("state/sums/0000000000004000-p00000-*")
     content = path.read_bytes()
     path.write_bytes(content[:-1])
@@ -165,7 +165,7 @@ def test_a_batch_that_cannot_be_gone_back_to_is_refused(run: Run, url: Path) -> 
 
 
 def test_a_stream_with_a_store_goes_back(run: Run, stored: Path) -> None:
-    """To an earlier version of it."""
+    """A rewind returns to an earlier version of a store."""
     assert run("rewind", stored, "--to", 2000)[0] == 0
     _, data, _ = run("show", stored)
     assert data["stores"][0]["version"] == 2
@@ -175,7 +175,7 @@ def test_a_stream_with_a_store_goes_back(run: Run, stored: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["3000", "4000"])
 def test_a_begin_record_is_missing(run: Run, stored: Path, lost: str) -> None:
-    """A stream goes back to the batch before it, and none after the hole runs as it was begun."""
+    """The stream returns to the batch before the missing record, and no later one runs as begun."""
     (path,) = stored.glob(f"batches/*{lost}-*")
     path.unlink()
     assert run("rewind", stored, "--to", 2000)[0] == 0
@@ -188,7 +188,7 @@ def test_a_begin_record_is_missing(run: Run, stored: Path, lost: str) -> None:
 def test_a_store_needs_no_snapshot_in_records(
     run: Run, stored: Path, states: tuple[str, ...], is_there: bool
 ) -> None:
-    """Where the newest record is damaged, and the first batches are gone, a store is in each."""
+    """With a damaged newest record and lost first batches, stores do not prevent a rewind."""
     owned = take_over(open_files(stored), STREAM, DriverProcess.of_this_process(0))
     graph = GraphSnapshot(STREAM, 4000, owned.epoch, {"operators": {}}, b"", states)
     write_graph(owned.lease, graph)
@@ -205,23 +205,23 @@ def test_a_store_needs_no_snapshot_in_records(
 
 
 def test_received_blocks_that_were_released(run: Run, stored: Path) -> None:
-    """A rewind whose restart would read them again is refused; one that does without is not."""
+    """A rewind is refused only if its restart would read deleted blocks."""
     owned = take_over(open_files(stored), STREAM, DriverProcess.of_this_process(0))
     blocks = ReceivedBlocks(owned.lease.files, STREAM, "socket", owned.epoch)
     released = blocks.names()[:4]
-    inputs = InputSnapshots(owned.lease, STREAM, owned.plan)
+    inputs = InputSnapshots(owned, STREAM)
     inputs.write(4000, {"lines": {"files": []}, "socket": {"blocks": released}})
     blocks.delete(released)
     owned.lease.release()
     status, _, error = run("rewind", stored, "--to", 3000)
     assert status == 2
-    assert "(4000 ms), of whose 1 blocks that socket received 0 are there" in error
+    assert "(4000 ms) again, and 0 of its 1 blocks received by socket exist" in error
     assert run("rewind", stored, "--to", 4000)[0] == 0
     assert run("verify", stored)[1]["problems"] == []
 
 
 def test_received_blocks_that_are_there_again(run: Run, stored: Path) -> None:
-    """After a rewind each batch has the blocks that it had, and none of them is free."""
+    """After a rewind each batch has its blocks, and none of them is unassigned."""
     files = open_files(stored)
     before = list(blocks_of(files, read_plan(files)))
     assert run("rewind", stored, "--to", 3000)[0] == 0
@@ -233,7 +233,7 @@ def test_received_blocks_that_are_there_again(run: Run, stored: Path) -> None:
 def test_what_was_taken_back_does_not_count(
     run: Run, url: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And would, were it not for the rule of what is void."""
+    """Void records would count without the rule of lineages."""
     assert run("rewind", url, "--to", 5000)[0] == 0
     log = CommitLog(open_files(url / STREAM))
     assert log.times()[-1] == 5000
@@ -243,7 +243,7 @@ def test_what_was_taken_back_does_not_count(
 
 
 def test_a_rewind_that_was_cut_off_is_done_or_not(world: World) -> None:
-    """At whatever step it ended, or the power did."""
+    """A rewind is atomic under crashes and power loss at every step."""
     found = set()
     for at in range(1, 40):
         disk = SimulatedDisk()

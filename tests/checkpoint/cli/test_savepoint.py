@@ -1,4 +1,4 @@
-"""export and import: a stream in one file, that goes on somewhere else."""
+"""export and import: a stream in one file, which resumes elsewhere."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def import_from(directory: Path, files: Files) -> RecoveryPlan:
 
 
 def test_a_stream_goes_on_from_a_file(run: Run, url: Path, tmp_path: Path, world: World) -> None:
-    """In another place, with all that it knew; the original is as it was."""
+    """The imported stream resumes with its state; the original is unchanged."""
     before = {path: path.read_bytes() for path in url.rglob("*.*") if path.is_file()}
     status, data, _ = run("export", url, tmp_path / "save")
     assert status == 0
@@ -53,7 +53,7 @@ def test_a_stream_goes_on_from_a_file(run: Run, url: Path, tmp_path: Path, world
 
 
 def test_a_stream_with_stores_and_inputs_goes_on(run: Run, stored: Path, tmp_path: Path) -> None:
-    """The logs of its inputs and the batch in flight are in the file, too."""
+    """The archive includes inputs and the batch in flight."""
     assert run("export", stored, tmp_path / "save")[0] == 0
     assert run("import", tmp_path / "save", tmp_path / "other")[0] == 0
     plan, other = read_plan(open_files(stored)), tmp_path / "other" / STREAM
@@ -65,7 +65,7 @@ def test_a_stream_with_stores_and_inputs_goes_on(run: Run, stored: Path, tmp_pat
 
 
 def test_a_file_is_written_once(run: Run, url: Path, tmp_path: Path) -> None:
-    """And only under a name that can be read again."""
+    """An existing file is not replaced, and the name must be valid."""
     assert run("export", url, tmp_path / "save")[0] == 0
     status, _, error = run("export", url, tmp_path / "save")
     assert status == 1
@@ -75,18 +75,18 @@ def test_a_file_is_written_once(run: Run, url: Path, tmp_path: Path) -> None:
 
 
 def test_a_stream_that_is_there_is_left_alone(run: Run, url: Path, tmp_path: Path) -> None:
-    """Importing into the place of the same stream is refused."""
+    """Importing into a location of the same stream is refused."""
     assert run("export", url, tmp_path / "save")[0] == 0
     status, _, error = run("import", tmp_path / "save", url)
     assert status == 2
-    assert "has a stream already" in error
+    assert "has another stream; import into an empty location" in error
 
 
 @pytest.mark.parametrize("at", [0, 30, 0.1, 0.2, 0.3, 0.4, 0.5])
 def test_a_damaged_file_is_refused_before_anything_is_written(
     run: Run, url: Path, tmp_path: Path, at: float
 ) -> None:
-    """Damage in the content of a file, or in the names of the archive."""
+    """Damaged content or damaged names of an archive are detected first."""
     save = tmp_path / "save"
     assert run("export", url, save)[0] == 0
     content = bytearray(save.read_bytes())
@@ -129,7 +129,7 @@ def test_an_archive_can_be_read_by_other_programs(run: Run, url: Path, tmp_path:
 def test_of_a_damaged_stream_there_is_no_export(
     run: Run, url: Path, tmp_path: Path, pattern: str, is_lost: bool
 ) -> None:
-    """A copy that nobody can import is no copy: the file is named, and nothing is written."""
+    """Exporting a damaged stream names the file, and writes nothing."""
     (path,) = (url / STREAM).glob(pattern)
     if is_lost:
         path.unlink()
@@ -144,7 +144,7 @@ def test_of_a_damaged_stream_there_is_no_export(
 def test_an_export_of_a_damaged_stream_is_refused(
     run: Run, url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An archive that was not verified: the damage is named, and nothing is written."""
+    """Importing an archive of a damaged stream names the damage, and writes nothing."""
     (path,) = (url / STREAM).glob("state/sums/0000000000006000-p00001-*")
     os.truncate(path, path.stat().st_size - 1)
     with monkeypatch.context() as patch:
@@ -160,7 +160,7 @@ def test_an_export_of_a_damaged_stream_is_refused(
 def test_what_is_damaged_while_it_is_exported(
     run: Run, url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:
-    """What is verified is what was written: the export fails, and no file is left."""
+    """The written archive is verified: the export fails, and no file is left."""
     (path,) = (url / STREAM).glob(pattern)
     needed = savepoint.needed_files
 
@@ -181,7 +181,7 @@ def test_what_is_damaged_while_it_is_exported(
 def test_a_failed_import_leaves_nothing(
     run: Run, url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, error: Any
 ) -> None:
-    """Whatever it failed at; what was there before stays."""
+    """After any error the files of the import are deleted, and older ones are kept."""
     assert run("export", url, tmp_path / "save")[0] == 0
     (tmp_path / "other").mkdir(mode=0o700)
     real = savepoint.open_files
@@ -197,9 +197,10 @@ def test_a_failed_import_leaves_nothing(
     assert run("import", tmp_path / "save", tmp_path / "other")[0] == 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("at", range(1, 160, 3))
 def test_an_export_beside_a_driver_is_one_that_can_be_imported(tmp_path: Path, at: int) -> None:
-    """Whatever a driver writes and deletes meanwhile: it is of one moment, or made again."""
+    """An export alongside a running driver is consistent, or is repeated."""
     stream = open_files(tmp_path / "checkpoint" / STREAM)
     world = World()
     driver = Driver(stream, world)
@@ -212,7 +213,7 @@ def test_an_export_beside_a_driver_is_one_that_can_be_imported(tmp_path: Path, a
 
 
 def test_an_export_that_a_driver_is_always_ahead_of(tmp_path: Path) -> None:
-    """It fails with an error that says what to do, and leaves no file."""
+    """The export fails with a remedy, and leaves no file."""
     stream = open_files(tmp_path / "checkpoint" / STREAM)
     driver = Driver(stream, World())
     driver.run(7000)
@@ -229,7 +230,7 @@ def test_an_export_that_a_driver_is_always_ahead_of(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", range(1, 120, 7))
 def test_an_import_that_was_cut_off_goes_on(run: Run, url: Path, tmp_path: Path, at: int) -> None:
-    """The second one finishes what the first one began."""
+    """A second import completes an interrupted one."""
     assert run("export", url, tmp_path / "save")[0] == 0
     files = open_files(tmp_path / "other" / STREAM)
     try:
@@ -246,7 +247,7 @@ def test_an_import_that_was_cut_off_goes_on(run: Run, url: Path, tmp_path: Path,
 def test_a_file_that_others_can_write_is_imported_only_when_asked_to(
     run: Run, url: Path, tmp_path: Path
 ) -> None:
-    """A restart would run the code in it: its mode, its owner and the way to it have to be good."""
+    """Mode, owner and directories of the archive are checked, as its code will run."""
     save = tmp_path / "save"
     assert run("export", url, save)[0] == 0
     for path, mode in ((save, 0o666), (save, 0o660), (tmp_path, 0o777)):
@@ -266,7 +267,7 @@ def test_a_file_that_others_can_write_is_imported_only_when_asked_to(
 def test_a_file_of_another_user_is_imported_only_when_asked_to(
     run: Run, url: Path, tmp_path: Path
 ) -> None:
-    """He can write it whenever he likes, whatever its mode."""
+    """The owner can write the file, whatever its mode."""
     save = tmp_path / "save"
     assert run("export", url, save)[0] == 0
     os.chown(save, 12345, -1)
@@ -279,7 +280,7 @@ def test_a_file_of_another_user_is_imported_only_when_asked_to(
 def test_a_signed_file_is_imported_under_any_name(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever could write it: nobody can forge it, not even of another file that is signed."""
+    """A signed archive is trusted whoever can write it, and may be renamed."""
     monkeypatch.setenv("CHECKPOINT_KEY", "a key of more than sixteen bytes")
     Driver(open_files(tmp_path / "signed" / STREAM), World()).run(4000)
     assert run("export", tmp_path / "signed", tmp_path / "save")[0] == 0
@@ -299,7 +300,7 @@ def test_a_signed_file_is_imported_under_any_name(
 def test_an_unsigned_file_is_imported_into_a_signed_checkpoint_only_when_asked_to(
     run: Run, url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From then on it is signed; and a signature that is there is looked at in any case."""
+    """It is signed on import; an existing signature is always verified."""
     save = tmp_path / "save"
     assert run("export", url, save)[0] == 0
     monkeypatch.setenv("CHECKPOINT_KEY", "a key of more than sixteen bytes")

@@ -1,4 +1,4 @@
-"""sign: a checkpoint gets a key, another key, or no key; an interrupted run can be completed."""
+"""sign: add, change or remove the key of a checkpoint; interrupted runs can be completed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from checkpoint import (
 from checkpoint.cli import sign
 from checkpoint.cli.sign import KeyChange, sign_streams
 from checkpoint.cli.verify import verify_stream
-from checkpoint.storage.signing import signed_with
+from checkpoint.storage.trust import signed_with
 from tests.checkpoint.cli.conftest import Run
 from tests.support.faults import SimulatedCrash
 from tests.support.simulated_disk import SimulatedDisk
@@ -57,7 +57,7 @@ def seen_by(disk: Files, key: SigningKey | None) -> Files:
 
 
 def is_whole(disk: Files, key: SigningKey | None) -> bool:
-    """Whether all that there is can be read with a key, or without one."""
+    """Return whether all files can be read with a key, or without one."""
     try:
         return verify_stream(seen_by(disk, key)).problems == []
     except CheckpointError:
@@ -72,7 +72,7 @@ def a_disk(world: World, key: SigningKey | None) -> SimulatedDisk:
 
 
 def crashes(change: KeyChange, stride: int) -> Iterator[tuple[int, SimulatedDisk, World]]:
-    """Yield what a crash at each step leaves behind, by itself and with the power."""
+    """Yield the files after a crash and after a power loss at each step."""
     for at in range(1, 10_000, stride):
         world = World()
         disk = a_disk(world, change.old)
@@ -85,9 +85,10 @@ def crashes(change: KeyChange, stride: int) -> Iterator[tuple[int, SimulatedDisk
             return
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("change", CHANGES, ids=["on", "another", "off"])
 def test_interruption(change: KeyChange) -> None:
-    """Wherever it ends, the next run completes it, and the stream resumes with the new key."""
+    """After a crash at any step the next run completes the change, and the stream resumes."""
     found: set[tuple[bool, bool]] = set()
     for _, disk, world in crashes(change, 11):
         found.add((is_whole(disk, change.old), is_whole(disk, change.new)))
@@ -107,7 +108,7 @@ def test_interruption(change: KeyChange) -> None:
 )
 @given(st.lists(st.tuples(st.sampled_from([None, FIRST, SECOND]), st.integers(1, 400)), max_size=5))
 def test_changes_of_mind(steps: list[tuple[SigningKey | None, int]]) -> None:
-    """Any changes, each cut off anywhere and run again, leave a stream that the last key reads."""
+    """Any sequence of interrupted and repeated changes ends with the last key."""
     world = World()
     disk, key = a_disk(world, None), None
     for new, at in steps:
@@ -129,7 +130,7 @@ def test_changes_of_mind(steps: list[tuple[SigningKey | None, int]]) -> None:
 def test_the_command(
     run: Run, url: Path, keys: dict[str, str], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On, to another key, and off; each time the stream goes on with what the environment says."""
+    """Signing, changing the key and unsigning each leave a stream that resumes."""
     modes = {path: path.stat().st_mode for path in url.rglob("*.*")}
     monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["FIRST"])
     status, data, _ = run("sign", url, "--dry-run")
@@ -169,7 +170,7 @@ def test_the_command(
 def test_all_streams_of_a_checkpoint(
     run: Run, url: Path, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or one of them."""
+    """All streams are signed, or the one given by --stream."""
     Driver(open_files(url / "stream-9000-00000002"), World()).run(2000)
     take_over(open_files(url / "query"), "q", DriverProcess.of_this_process(0)).lease.release()
     monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["FIRST"])
@@ -184,7 +185,7 @@ def test_all_streams_of_a_checkpoint(
 @pytest.mark.parametrize(
     ("variables", "words", "error"),
     [
-        ({}, [], "there is no key to sign with: name its file in CHECKPOINT_KEY_FILE"),
+        ({}, [], "cannot sign without a key; name its file in CHECKPOINT_KEY_FILE"),
         ({}, ["--off"], "cannot remove the signatures without the current key"),
         (
             {"CHECKPOINT_KEY_FILE": "FIRST", "CHECKPOINT_OLD_KEY_FILE": "FIRST"},
@@ -202,7 +203,7 @@ def test_keys_that_are_missing(
     words: list[str],
     error: str,
 ) -> None:
-    """They are named, and nothing is done."""
+    """Missing keys are reported, and nothing is changed."""
     for name, key in variables.items():
         monkeypatch.setenv(name, keys[key])
     status, _, said = run("sign", url, *words)
@@ -213,7 +214,7 @@ def test_keys_that_are_missing(
 def test_while_a_driver_runs(
     run: Run, url: Path, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused, before anything is changed."""
+    """sign refuses while a driver runs, before anything is changed."""
     take_over(open_files(url / STREAM), STREAM, DriverProcess.of_this_process(0))
     before = {path: path.read_bytes() for path in url.rglob("*.*")}
     monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["FIRST"])
@@ -224,7 +225,7 @@ def test_while_a_driver_runs(
 
 
 def test_a_driver_that_starts_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names it, and the next run completes the change."""
+    """The error names the new driver, and the next run completes the change."""
     disk = a_disk(World(), FIRST)
     change = KeyChange(FIRST, SECOND)
     rewrite = sign._rewrite
@@ -244,7 +245,7 @@ def test_a_driver_that_starts_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_others_could_have_written_is_not_signed(
     run: Run, url: Path, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be taken for genuine from then on."""
+    """Files that others can write are not signed, as they would count as genuine."""
     monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["FIRST"])
     path = next((url / STREAM / "graph").iterdir())
     path.chmod(0o666)
@@ -271,7 +272,7 @@ def test_what_is_forged_is_not_signed(
     monkeypatch: pytest.MonkeyPatch,
     damage: Callable[[Path], None],
 ) -> None:
-    """Each file is verified with the key that it has, before the first one is changed."""
+    """Each file is verified with its current key before the first one is changed."""
     monkeypatch.setenv("CHECKPOINT_KEY_FILE", keys["FIRST"])
     assert run("sign", url)[0] == 0
     damage(max((url / STREAM / "state").rglob("*.state")))

@@ -1,4 +1,4 @@
-"""verify: what is whole is called whole, and each damage is named with its file and a remedy."""
+"""verify: intact checkpoints have no problem; each damage is reported with file and remedy."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def problem_files(run: Run, root: Path) -> list[str]:
 
 
 def test_what_is_whole_has_no_problem(run: Run, url: Path, stored: Path) -> None:
-    """All files are read, also those that belong to others are left alone."""
+    """All files are read, and temporary files are ignored."""
     for root in (url / STREAM, stored):
         (root / "epochs" / ".leftover.tmp").write_bytes(b"")
         status, data, _ = run("verify", root)
@@ -125,21 +125,23 @@ def test_what_is_whole_has_no_problem(run: Run, url: Path, stored: Path) -> None
     assert lines[-1].endswith("files verified, no problems")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", FILES)
 def test_a_damaged_record_is_named(run: Run, url: Path, kind: str, damage: str) -> None:
-    """Whatever file it is, and whatever was done to it."""
+    """Every kind of damage to every file is reported."""
     path = one(url / STREAM, FILES[kind])
     DAMAGES[damage](path)
     assert str(path) in problem_files(run, url)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", STORED_FILES)
 def test_a_damaged_file_of_stores_and_inputs_is_named(
     run: Run, stored: Path, kind: str, damage: str
 ) -> None:
-    """The same for what stores and inputs have written."""
+    """The same holds for files of stores and inputs."""
     path = one(stored, STORED_FILES[kind])
     DAMAGES[damage](path)
     assert str(path) in problem_files(run, stored)
@@ -148,14 +150,14 @@ def test_a_damaged_file_of_stores_and_inputs_is_named(
 @pytest.mark.parametrize("damage", REPLACED)
 @pytest.mark.parametrize("kind", ["takeover", "begin", "commit", "state"])
 def test_a_missing_file_is_named(run: Run, url: Path, kind: str, damage: str) -> None:
-    """What a record needs, and is gone, or is something else now; nothing hangs."""
+    """A needed file that is missing, or not a regular file, is reported; nothing hangs."""
     path = one(url / STREAM, FILES[kind])
     REPLACED[damage](path)
     assert str(path) in problem_files(run, url)
 
 
 def lost_silently(run: Run, root: Path) -> list[str]:
-    """Return the files that can be deleted, each alone, without a problem."""
+    """Return the files whose loss, each alone, is not a problem."""
     silent = []
     for path in sorted(path for path in root.rglob("*.*") if path.is_file()):
         content = path.read_bytes()
@@ -169,13 +171,16 @@ def lost_silently(run: Run, root: Path) -> list[str]:
     return silent
 
 
+@pytest.mark.deep
 def test_each_lost_file_is_named_but_for_those_that_a_restart_does_without(
     run: Run, url: Path, stored: Path
 ) -> None:
-    """The newest commit, as its batch runs again, and the beginning of a batch that was not
-    committed, as it was not run for certain; the oldest commit, of which only a rewind could tell;
-    that a driver has ended, as if it had died; a claim before the newest one, which keeps out whom
-    it kept out; a snapshot, where all changelogs are there."""
+    """Each other loss is reported; these are harmless.
+
+    The newest commit and the begin record of an uncommitted batch, as the batch runs again; the
+    oldest commit, which only a rewind needs; a release, which looks like a death of the driver; a
+    claim before the newest one; and a snapshot if all changelogs exist.
+    """
     assert lost_silently(run, url / STREAM) == [
         "commits/0000000000003000-e1.commit",
         "commits/0000000000007000-e2.commit",
@@ -194,7 +199,7 @@ def test_each_lost_file_is_named_but_for_those_that_a_restart_does_without(
 
 
 def swapped_silently(run: Run, root: Path) -> list[str]:
-    """Return the pairs of files that can change places without a problem, or with another's."""
+    """Return the pairs of files that can be swapped without being reported."""
     silent = []
     paths = sorted(path for path in root.rglob("*.*") if path.is_file())
     for first, second in itertools.combinations(paths, 2):
@@ -210,13 +215,14 @@ def swapped_silently(run: Run, root: Path) -> list[str]:
     return silent
 
 
+@pytest.mark.deep
 def test_each_two_files_that_have_changed_places_are_named(run: Run, stored: Path) -> None:
-    """Each file has to say of itself what its name says: also a snapshot of another partition."""
+    """A file contains its own name, so each swap is reported."""
     assert swapped_silently(run, stored) == []
 
 
 def test_a_file_of_another_stream_is_named(run: Run, stored: Path, tmp_path: Path) -> None:
-    """It is whole, and has the right name."""
+    """An intact file with the right name, but of another stream, is reported."""
     others = open_files(tmp_path / "other")
     owned = take_over(others, "stream-9-00000009", DriverProcess.of_this_process(0))
     owned.lease.release()
@@ -228,14 +234,14 @@ def test_a_file_of_another_stream_is_named(run: Run, stored: Path, tmp_path: Pat
 
 
 def test_a_lost_newest_commit_is_a_batch_that_runs_again(run: Run, url: Path) -> None:
-    """That a commit was lost nobody can know; the batch is in flight, as after a crash."""
+    """A lost newest commit cannot be detected: the batch is in flight, as after a crash."""
     one(url / STREAM, "commits/0000000000007000-e2.commit").unlink()
     assert problem_files(run, url) == []
     assert run("show", url)[1]["in_flight_ms"] == [7000]
 
 
 def test_files_that_changed_places_are_named(run: Run, url: Path) -> None:
-    """A record under another time, and two partitions that were swapped."""
+    """A record under another time and swapped partitions are reported."""
     root = url / STREAM
     copied = root / "commits/0000000000008000-e2.commit"
     shutil.copy(one(root, FILES["commit"]), copied)
@@ -250,7 +256,7 @@ def test_files_that_changed_places_are_named(run: Run, url: Path) -> None:
 
 
 def test_a_file_of_an_earlier_generation_is_named(run: Run, url: Path) -> None:
-    """One that is whole, and of that operator and partition, but of another batch."""
+    """A file of the same partition of an earlier batch is reported."""
     root = url / STREAM
     path = one(root, FILES["state"])
     shutil.copy(one(root, "state/sums/0000000000004000-p00001-*.state"), path)
@@ -258,7 +264,7 @@ def test_a_file_of_an_earlier_generation_is_named(run: Run, url: Path) -> None:
 
 
 def test_the_newest_batch_that_can_be_gone_back_to_is_named(run: Run, url: Path) -> None:
-    """With the command that goes there; for a damage that only a rewind would meet, the last."""
+    """verify prints the command; after damage that only a rewind meets, it is the last batch."""
     path = one(url / STREAM, FILES["state"])
     flip(0.5)(path)
     status, lines, _ = run("verify", url, as_json=False)
@@ -272,13 +278,13 @@ def test_the_newest_batch_that_can_be_gone_back_to_is_named(run: Run, url: Path)
     flip(0.5)(one(url / STREAM, "state/sums/0000000000004000-p00001-*.state"))
     assert run("rewind", url, "--to", 7000)[0] == 0
     assert (
-        "state and input of the last batch, at 1970-01-01T00:00:07Z (7000 ms), are whole"
+        "state and input of the last batch, at 1970-01-01T00:00:07Z (7000 ms), are intact"
         in run("verify", url, as_json=False)[1][-2]
     )
 
 
 def begin_restart(url: Path) -> int | None:
-    """Read what a restart does before it takes over, and take over; return the last batch."""
+    """Read what a restart reads, take over, and return the last batch."""
     files = open_files(url / STREAM)
     assert read_newest_graph(files, read_plan(files).graph) is not None
     return take_over(files, STREAM, DriverProcess.of_this_process(0)).plan.last_ms
@@ -297,7 +303,7 @@ def begin_restart(url: Path) -> int | None:
 def test_what_a_restart_would_be_refused_for_is_said(
     run: Run, url: Path, lost: str, good_ms: int | None
 ) -> None:
-    """With the command that makes one possible, or that there is none; and the command does."""
+    """verify prints the command that makes a restart possible, and the command works."""
     path = url / STREAM / lost
     path.unlink()
     with pytest.raises(CorruptCheckpointError):
@@ -310,18 +316,18 @@ def test_what_a_restart_would_be_refused_for_is_said(
     assert data["restart_refused"].startswith("file://")
     assert data["good_ms"] == good_ms
     if good_ms is None:
-        assert "there is no batch after which one can begin: restore" in refused
+        assert "it is not possible after any batch: restore" in refused
         assert data["command"] is None
         assert lines[-1].endswith("files verified, 1 problem")
     else:
-        assert f"it can begin after the batch at {moment(good_ms)}" in refused
+        assert f"it is possible after the batch at {moment(good_ms)}" in refused
         assert lines[-1] == data["command"]
         assert main(shlex.split(lines[-1])[3:]) == 0
         assert begin_restart(url) == good_ms
 
 
 def test_the_newest_stream_is_looked_at_also_where_its_graph_is_lost(run: Run, url: Path) -> None:
-    """As a restart does: an older one that is whole is not what is meant."""
+    """As for a restart, the newest stream counts, even if an older one is intact."""
     newer = "stream-9000-00000002"
     Driver(open_files(url / newer), World()).run(3000)
     (graph,) = (url / newer / "graph").iterdir()
@@ -330,7 +336,7 @@ def test_the_newest_stream_is_looked_at_also_where_its_graph_is_lost(run: Run, u
 
 
 def test_what_this_user_may_not_start_is_noted(run: Run, url: Path) -> None:
-    """It is whole, and a restart runs what is in it: nothing that others can write."""
+    """An intact stream that others can write gets a note: a restart would refuse it."""
     url.chmod(0o777)
     status, data, _ = run("verify", url)
     assert (status, data["problems"]) == (0, [])
@@ -340,7 +346,7 @@ def test_what_this_user_may_not_start_is_noted(run: Run, url: Path) -> None:
 
 
 def test_an_older_claim_is_missed_by_nobody(run: Run, url: Path, tmp_path: Path) -> None:
-    """A newer one keeps out whoever it kept out: it is noted, shown, and the stream exported."""
+    """A newer claim fences the same drivers: the lost one is a note, and export works."""
     path = url / STREAM / "epochs/0000000001.claim"
     flip(0.5)(path)
     assert "remove it: a newer driver has claimed the stream" in run("export", url, "x")[2]
@@ -354,12 +360,12 @@ def test_an_older_claim_is_missed_by_nobody(run: Run, url: Path, tmp_path: Path)
 
 
 def test_the_newest_claim_is_made_anew(run: Run, url: Path, tmp_path: Path) -> None:
-    """Nothing else keeps out the drivers before it; a rewind to the last batch claims an epoch."""
+    """Only the newest claim fences older drivers; a rewind to the last batch claims an epoch."""
     (url / STREAM / "epochs/0000000002.claim").unlink()
     status, lines, _ = run("verify", url, as_json=False)
     assert status == 3
     assert "rewind it to its last batch" in lines[0]
-    assert "a restart can begin in spite of it" in lines[-4]
+    assert "a restart is possible despite this" in lines[-4]
     assert lines[-1].endswith(" --to 1970-01-01T00:00:07Z")
     assert run("rewind", url, "--to", 7000)[0] == 0
     assert run("verify", url)[0] == 0
@@ -367,17 +373,17 @@ def test_the_newest_claim_is_made_anew(run: Run, url: Path, tmp_path: Path) -> N
 
 
 def test_a_foreign_file_is_named(run: Run, url: Path) -> None:
-    """With the advice to remove it."""
+    """A foreign file is reported with the advice to remove it."""
     path = url / STREAM / "commits" / "notes.txt"
     path.write_text("hello")
     status, lines, _ = run("verify", url, as_json=False)
     assert status == 3
-    assert f"{path} is no file of a checkpoint" in lines[0]
+    assert f"{path} is not a checkpoint file" in lines[0]
     assert lines[-1].endswith("1 problem")
 
 
 def test_orphans_and_void_records_are_notes(run: Run, url: Path) -> None:
-    """What a dead driver left behind is no problem."""
+    """Orphans and void records are not problems."""
     root = url / STREAM
     lost = StateFileId(STREAM, "sums", 6000, 1, 2, "stable", 1, "lost")
     write_state_file(open_files(root), lost, [(b"nothing", 0)])
@@ -389,7 +395,7 @@ def test_orphans_and_void_records_are_notes(run: Run, url: Path) -> None:
 
 
 def mutate(content: bytes, chance: random.Random) -> bytes:
-    """Damage bytes in one of the ways in which bytes get damaged."""
+    """Damage bytes in one of several ways."""
     damaged = bytearray(content)
     at, end = (chance.randrange(len(damaged)) for _ in range(2))
     way = chance.randrange(5)
@@ -407,7 +413,7 @@ def mutate(content: bytes, chance: random.Random) -> bytes:
 
 
 def test_damaged_bytes_are_refused_by_every_reader(url: Path, stored: Path) -> None:
-    """With the error that names the file, and with no other; or they were not damaged."""
+    """Each reader raises the error that names the file, unless the bytes are unchanged."""
     chance = random.Random(7)
     for root in (url / STREAM, stored):
         files = open_files(root)
@@ -426,7 +432,7 @@ def test_damaged_bytes_are_refused_by_every_reader(url: Path, stored: Path) -> N
 
 
 def test_a_graph_is_read_once(url: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To find out what a restart would be refused for; it may be large."""
+    """The graph, which may be large, is read once to check a restart."""
     read: list[str] = []
     whole = LocalFiles.read_chunks
 
@@ -439,11 +445,12 @@ def test_a_graph_is_read_once(url: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len([name for name in read if name.startswith("graph/")]) == 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("is_lost", [False, True], ids=["damaged", "lost"])
 def test_the_command_that_is_named_mends_it(
     run: Run, url: Path, tmp_path: Path, is_lost: bool
 ) -> None:
-    """Of each file: where a restart is refused, what verify names makes one possible."""
+    """For each damaged file, the printed command makes a restart possible."""
     names = [path.relative_to(url / STREAM) for path in sorted((url / STREAM).rglob("*.*"))]
     hopeless = set()
     for number, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Batch log: what a batch reads is written once, by the driver that has the stream."""
+"""Begin records: the input of a batch is written once, by the driver that owns the stream."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def log(tmp_path: Path) -> BatchLog:
 
 
 def test_records_read_back_equal(log: BatchLog) -> None:
-    """Every fact of a record survives; writing the same again is fine."""
+    """All fields of a record are read back; creating the same record again is allowed."""
     for _ in range(2):
         log.begin(RECORD)
     assert log.read(2000) == RECORD
@@ -48,7 +48,7 @@ def test_records_read_back_equal(log: BatchLog) -> None:
 
 
 def test_records_name_the_one_before_and_what_they_stand_on(log: BatchLog) -> None:
-    """The batch before, also when it is begun again; the graph; the newest snapshot of inputs."""
+    """A record names the previous batch, the graph and the snapshot of inputs."""
     stands_on = replace(RECORD, inputs_snapshot=RecordId(1500, 1), graph=RecordId(0, 1))
     log.begin(stands_on)
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_records_name_the_one_before_and_what_they_stand_on(log: BatchLog) -> No
 
 
 def test_a_batch_begins_with_one_input(log: BatchLog) -> None:
-    """Another one is that of another driver."""
+    """Another input for the same batch comes from another driver."""
     log.begin(RECORD)
     with pytest.raises(ConcurrentWriterError, match="with other content"):
         log.begin(replace(RECORD, inputs={}))
@@ -70,7 +70,7 @@ def test_a_batch_begins_with_one_input(log: BatchLog) -> None:
 
 
 def test_what_a_replaced_driver_begins_is_void(tmp_path: Path) -> None:
-    """It is told so before the outputs of that batch; no restart ever runs the batch."""
+    """The fence check before the outputs stops it, and no restart runs the batch."""
     files = open_files(tmp_path)
     older = take_over(files, "stream-1", DriverProcess.of_this_process(0))
     newer = take_over(files, "stream-1", DriverProcess.of_this_process(0))
@@ -82,7 +82,7 @@ def test_what_a_replaced_driver_begins_is_void(tmp_path: Path) -> None:
 
 
 def test_an_uncertain_record_is_read_back(log: BatchLog) -> None:
-    """Done and told otherwise is done."""
+    """A record that exists despite an uncertain error counts as created."""
     BatchLog(FaultyFiles(log.files, 1, "after", StorageUncertainError)).begin(RECORD)
     later = replace(RECORD, batch_time_ms=3000)
     with pytest.raises(StorageUncertainError, match="3000 ms may or may not be begun"):
@@ -90,7 +90,7 @@ def test_an_uncertain_record_is_read_back(log: BatchLog) -> None:
 
 
 def test_a_record_under_another_time_is_refused(log: BatchLog, tmp_path: Path) -> None:
-    """A record that was copied begins no other batch."""
+    """A copied record does not begin another batch."""
     log.begin(RECORD)
     batches = tmp_path / "batches"
     shutil.copy(batches / "0000000000002000-e1.begin", batches / "0000000000003000-e1.begin")
@@ -111,7 +111,7 @@ def test_a_record_under_another_time_is_refused(log: BatchLog, tmp_path: Path) -
 def test_a_record_that_makes_no_sense_is_refused(
     log: BatchLog, change: dict[str, Any], said: str
 ) -> None:
-    """Even if its checksums are right."""
+    """Invalid content is rejected even if its checksums are right."""
     frames = record_frames(FileKind.BEGIN, {}, {**asdict(RECORD), **change})
     log.files.create("batches/0000000000002000-e1.begin", frames)
     with pytest.raises(CorruptCheckpointError, match=f"2000-e1.begin says: .*{said}"):
@@ -122,14 +122,14 @@ def test_a_record_that_makes_no_sense_is_refused(
     "change", [{"stream_id": ""}, {"batch_id": -1}, {"batch_time_ms": -1}, {"inputs": {"": 1}}]
 )
 def test_an_impossible_record_is_not_written(log: BatchLog, change: dict[str, Any]) -> None:
-    """What could not be read back is refused before it is on disk."""
+    """A record that could not be read back is rejected before it is written."""
     with pytest.raises(ValueError, match="Expected"):
         log.begin(replace(RECORD, **change))
     assert log.files.list("") == []
 
 
 def test_what_is_no_json_is_refused_before_anything_is_written(log: BatchLog) -> None:
-    """A source that describes its input in other values."""
+    """Inputs described by values that are not JSON are rejected."""
     with pytest.raises(TypeError):
         log.begin(replace(RECORD, inputs={"lines": object()}))
     assert log.files.list("") == []

@@ -1,4 +1,4 @@
-"""Commit log: one record a batch, created once, whole, by one writer."""
+"""Commit records: one per batch, created once, complete, by one writer."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def log(files: LocalFiles) -> CommitLog:
 
 
 def test_records_read_back_equal(log: CommitLog) -> None:
-    """Every fact of a record survives, with no operator and with several."""
+    """All fields of a record are read back, with no operator and with several."""
     without = replace(record(1000), snapshots={}, writer={})
     odd = replace(record(3000), snapshots={"ä/../b": OperatorSnapshot("x", (ref(0, "state/z"),))})
     more = replace(
@@ -69,7 +69,7 @@ def test_records_read_back_equal(log: CommitLog) -> None:
 
 
 def test_times_are_sorted_and_the_latest_is_the_newest(log: CommitLog) -> None:
-    """The order is that of time, not of names or of commits."""
+    """Records are ordered by batch time, not by name or commit."""
     assert log.times() == []
     assert log.latest() is None
     times = [5, 10_000_000_000_000_000_000, 0, 1_700_000_000_000]
@@ -82,7 +82,7 @@ def test_times_are_sorted_and_the_latest_is_the_newest(log: CommitLog) -> None:
 
 
 def test_files_of_others_are_no_records(log: CommitLog, tmp_path: Path) -> None:
-    """Temps, backups and unknown files are never parsed."""
+    """Temporary files, backups and unknown files are never parsed."""
     log.commit(record(2000))
     for name in (
         "0000000000003000-e1.commit~",
@@ -97,7 +97,7 @@ def test_files_of_others_are_no_records(log: CommitLog, tmp_path: Path) -> None:
 
 
 def test_the_same_commit_again_is_success(log: CommitLog) -> None:
-    """A driver that does not know whether it committed may do it again."""
+    """A driver that is unsure whether it committed may commit again."""
     log.commit(record())
     log.commit(record())
     assert log.times() == [2000]
@@ -107,7 +107,7 @@ def test_the_same_commit_again_is_success(log: CommitLog) -> None:
     "change", [{"batch_id": 9}, {"snapshots": {}}, {"stream_id": "other"}, {"watermarks": {"a": 1}}]
 )
 def test_other_content_is_a_concurrent_writer(log: CommitLog, change: dict[str, Any]) -> None:
-    """A batch that somebody else committed is not committed again, and keeps its record."""
+    """A batch committed by another driver is not committed again, and keeps its record."""
     written = log.commit(record())
     other = replace(record(), **change)
     with pytest.raises(ConcurrentWriterError, match=r"of epoch 1, .* epoch 1 ") as it:
@@ -117,7 +117,7 @@ def test_other_content_is_a_concurrent_writer(log: CommitLog, change: dict[str, 
 
 
 def test_of_two_writers_exactly_one_wins(log: CommitLog) -> None:
-    """Two drivers that commit one batch at one moment: one succeeds, the other is told so."""
+    """Of two drivers that commit one batch at once, one succeeds and the other gets an error."""
     barrier = threading.Barrier(2, timeout=30)
 
     def commit(time_ms: int, batch_id: int) -> int | None:
@@ -137,7 +137,7 @@ def test_of_two_writers_exactly_one_wins(log: CommitLog) -> None:
 
 
 def test_uncertain_and_done_is_success(files: LocalFiles) -> None:
-    """The storage says it may have failed, and the record is there."""
+    """An uncertain create whose record exists counts as success."""
     faulty = FaultyFiles(files, 1, "after", StorageUncertainError)
     CommitLog(faulty).commit(record())
     assert faulty.fired
@@ -145,7 +145,7 @@ def test_uncertain_and_done_is_success(files: LocalFiles) -> None:
 
 
 def test_uncertain_and_not_done_stays_uncertain(files: LocalFiles) -> None:
-    """The record cannot be seen, and might still appear: nobody may say that it did not happen."""
+    """If the record is not visible, it might still appear."""
     faulty = FaultyFiles(files, 1, "before", StorageUncertainError)
     with pytest.raises(StorageUncertainError, match="may or may not be committed: injected fault"):
         CommitLog(faulty).commit(record())
@@ -153,7 +153,7 @@ def test_uncertain_and_not_done_stays_uncertain(files: LocalFiles) -> None:
 
 
 def test_uncertain_and_done_by_another_is_a_concurrent_writer(files: LocalFiles) -> None:
-    """The record that is there decides, whoever wrote it."""
+    """The existing record decides, whoever wrote it."""
     CommitLog(files).commit(replace(record(), batch_id=7))
     faulty = FaultyFiles(files, 1, "before", StorageUncertainError)
     with pytest.raises(ConcurrentWriterError, match="with other content"):
@@ -161,7 +161,7 @@ def test_uncertain_and_done_by_another_is_a_concurrent_writer(files: LocalFiles)
 
 
 def test_a_record_that_cannot_be_read_back_is_uncertain(files: LocalFiles) -> None:
-    """A refused read says nothing about the commit."""
+    """A refused read leaves the commit uncertain."""
     CommitLog(files).commit(record())
     faulty = FaultyFiles(files, 2, "before", StorageRefusedError)
     with pytest.raises(StorageUncertainError, match=r"exists already.*reading back: injected"):
@@ -171,7 +171,7 @@ def test_a_record_that_cannot_be_read_back_is_uncertain(files: LocalFiles) -> No
 def test_a_record_that_a_power_loss_may_undo_is_no_success(
     log: CommitLog, faulty_os: Callable[..., Any]
 ) -> None:
-    """The record can be seen, its directory could not be synced: the batch is not durable."""
+    """If the directory cannot be synced, the batch is not durable."""
     log.commit(record(1000))
     faulty_os(3, OSError(errno.EIO, os.strerror(errno.EIO)), only="fsync")
     with pytest.raises(NotDurableError, match="cannot sync the directory of"):
@@ -180,7 +180,7 @@ def test_a_record_that_a_power_loss_may_undo_is_no_success(
 
 
 def test_refused_is_passed_on(files: LocalFiles) -> None:
-    """Nothing happened, and the caller learns just that."""
+    """A refused create is reported as refused."""
     faulty = FaultyFiles(files, 1, "before", StorageRefusedError)
     with pytest.raises(StorageRefusedError, match="injected fault"):
         CommitLog(faulty).commit(record())
@@ -188,7 +188,7 @@ def test_refused_is_passed_on(files: LocalFiles) -> None:
 
 
 def test_a_record_under_another_time_is_refused(log: CommitLog, tmp_path: Path) -> None:
-    """A record that was copied does not commit another batch."""
+    """A copied record does not commit another batch."""
     log.commit(record(2000))
     shutil.copy(
         tmp_path / "commits/0000000000002000-e1.commit",
@@ -199,7 +199,7 @@ def test_a_record_under_another_time_is_refused(log: CommitLog, tmp_path: Path) 
 
 
 def test_every_byte_of_a_record_counts(log: CommitLog, tmp_path: Path) -> None:
-    """A byte changed, or the end cut off, anywhere is found; an older record is never taken."""
+    """Every changed byte and every truncation is detected; no older record is used."""
     log.commit(record(1000))
     log.commit(record(2000))
     path = tmp_path / "commits/0000000000002000-e1.commit"
@@ -229,7 +229,7 @@ def create(files: LocalFiles, payload: bytes) -> None:
 
 
 def test_the_json_of_a_record_never_changes(log: CommitLog, files: LocalFiles) -> None:
-    """Records on disk outlive releases: this is what one says."""
+    """Records on disk outlive releases, so their JSON is fixed."""
     create(files, GOOD)
     counts = OperatorSnapshot("stable", (ref(0),))
     assert log.read(2000) == replace(
@@ -267,7 +267,7 @@ def test_the_json_of_a_record_never_changes(log: CommitLog, files: LocalFiles) -
 def test_a_record_that_makes_no_sense_is_refused(
     log: CommitLog, files: LocalFiles, old: bytes, new: bytes, said: str
 ) -> None:
-    """What no release could have written is not guessed at, even if its checksums are right."""
+    """Invalid content is rejected even if its checksums are right."""
     assert old in GOOD
     create(files, GOOD.replace(old, new))
     with pytest.raises(CorruptCheckpointError, match=f"2000-e1.commit says: .*{said}"):
@@ -275,7 +275,7 @@ def test_a_record_that_makes_no_sense_is_refused(
 
 
 def test_two_partitions_have_two_files() -> None:
-    """A record that could mix partitions cannot be made."""
+    """A record that names one file for two partitions cannot be created."""
     with pytest.raises(ValueError, match="state/x is named for more than one partition"):
         OperatorSnapshot("stable", (ref(0, "state/x"), ref(1, "state/x")))
 
@@ -301,7 +301,7 @@ def test_an_operator_says_what_each_file_must_hold() -> None:
     ],
 )
 def test_an_impossible_record_is_not_written(log: CommitLog, change: dict[str, Any]) -> None:
-    """What could not be read back is refused before it is on disk."""
+    """A record that could not be read back is rejected before it is written."""
     impossible = replace(record(), **change)
     with pytest.raises(ValueError, match=r"."):
         log.commit(impossible)
@@ -309,7 +309,7 @@ def test_an_impossible_record_is_not_written(log: CommitLog, change: dict[str, A
 
 
 def test_a_record_is_linked_to_those_before_it(log: CommitLog) -> None:
-    """It names the record before it, and where the newest snapshot of each state is."""
+    """A record names the previous one, and the newest snapshot of each state."""
     first = log.commit(record(1000))
     log.commit(replace(record(2000), snapshots={}, without_state=("idle",)))
     third = log.commit(replace(record(3000), snapshots={}))
@@ -320,7 +320,7 @@ def test_a_record_is_linked_to_those_before_it(log: CommitLog) -> None:
 
 
 def test_a_log_goes_on_after_the_last_record(log: CommitLog) -> None:
-    """The next driver gives it what it has read."""
+    """The next driver continues the log from the records it has read."""
     first = log.commit(record(1000))
     second = CommitLog(log.files, counted=[first.record_id]).commit(record(2000))
     assert second.previous == first.record_id

@@ -1,4 +1,4 @@
-"""Fencing: the newer driver has the stream, and the older one learns who that is."""
+"""Fencing: the newer driver owns the stream, and the older one learns which driver that is."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from checkpoint import (
     unsigned,
 )
 from checkpoint.log.fencing import (
+    FenceChecks,
     _driver_of,
     claim_epoch,
     claimed_epochs,
@@ -34,7 +35,9 @@ from checkpoint.log.fencing import (
     require_newest,
     require_unused,
 )
+from checkpoint.storage.files import ReadAhead
 from tests.support.faults import FaultyFiles
+from tests.support.request_clock import counting_requests
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -47,7 +50,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def test_each_driver_has_an_epoch_of_its_own(files: Files) -> None:
-    """One more than all before; what it says of itself can be read."""
+    """Each driver claims the next epoch, and its facts can be read."""
     guards = [claim_epoch(files, "stream-1", DRIVER) for _ in range(3)]
     assert [lease.epoch for lease in guards] == [1, 2, 3] == claimed_epochs(files)
     assert read_claim(files, 2) == guards[1].claim
@@ -56,7 +59,7 @@ def test_each_driver_has_an_epoch_of_its_own(files: Files) -> None:
 
 
 def test_of_many_that_claim_at_once_each_has_another_epoch(files: Files) -> None:
-    """Nobody gets an epoch that somebody else has."""
+    """Concurrent claims get different epochs."""
     start = threading.Barrier(8, timeout=60)
 
     def claim(_: int) -> int:
@@ -68,7 +71,7 @@ def test_of_many_that_claim_at_once_each_has_another_epoch(files: Files) -> None
 
 
 def test_the_older_driver_is_told_who_is_newer(files: Files) -> None:
-    """At its next look, with both epochs, host and process."""
+    """The next check names both epochs, host and process."""
     older = claim_epoch(files, "stream-1", DRIVER)
     older.check()
     newer = claim_epoch(files, "stream-1", replace(DRIVER, host="other-host", pid=77))
@@ -81,7 +84,7 @@ def test_the_older_driver_is_told_who_is_newer(files: Files) -> None:
 
 
 def test_an_old_driver_is_fenced_also_when_its_epoch_was_cleaned_up(files: Files) -> None:
-    """The next claims may be gone as well."""
+    """Later claims may be deleted as well."""
     older = claim_epoch(files, "stream-1", DRIVER)
     for _ in range(3):
         claim_epoch(files, "stream-1", DRIVER)
@@ -92,8 +95,47 @@ def test_an_old_driver_is_fenced_also_when_its_epoch_was_cleaned_up(files: Files
     assert claim_epoch(files, "stream-1", DRIVER).epoch == 5
 
 
+def test_a_check_in_the_background(files: Files) -> None:
+    """Its result is that of the check which was started last."""
+    checks = FenceChecks(claim_epoch(files, "stream-1", DRIVER))
+    with counting_requests(at_once=2) as clock:
+        checks.wait()
+        checks.start()
+        assert clock.now == 0
+        checks.wait()
+        assert clock.now == 1
+        claim_epoch(files, "stream-1", DRIVER)
+        checks.wait()
+        checks.start()
+        for _ in range(2):
+            with pytest.raises(ConcurrentWriterError, match="has taken over"):
+                checks.wait()
+
+
+def test_a_check_on_a_local_disk(files: Files) -> None:
+    """It needs no thread: it is made once, when it is waited for."""
+    checks = FenceChecks(claim_epoch(files, "stream-1", DRIVER))
+    with counting_requests() as clock:
+        checks.start()
+        for _ in range(2):
+            checks.wait()
+            assert clock.now == 1
+        checks.start()
+        claim_epoch(files, "stream-1", DRIVER)
+        with pytest.raises(ConcurrentWriterError, match="has taken over"):
+            checks.wait()
+
+
+def test_a_claim_after_an_earlier_listing(files: Files) -> None:
+    """The listing spares another one, and does no harm if it is out of date."""
+    claim_epoch(files, "stream-1", DRIVER)
+    earlier = ReadAhead(files, {"epochs/": files.list("epochs/")})
+    assert claim_epoch(files, "stream-1", DRIVER, earlier).epoch == 2
+    assert claim_epoch(files, "stream-1", DRIVER, earlier).epoch == 3
+
+
 def test_a_deleted_checkpoint_is_no_other_driver(files: Files) -> None:
-    """The driver stops, and says which file is gone."""
+    """The driver stops with the name of the missing file."""
     lease = claim_epoch(files, "stream-1", DRIVER)
     files.delete(lease.claim.name)
     with pytest.raises(CorruptCheckpointError, match=r"0000000001\.claim is missing"):
@@ -101,14 +143,14 @@ def test_a_deleted_checkpoint_is_no_other_driver(files: Files) -> None:
 
 
 def test_a_lost_claim_is_not_claimed_again(files: Files) -> None:
-    """What else is left of an epoch counts, too."""
+    """Other files of an epoch reserve its number, too."""
     claim_epoch(files, "stream-1", DRIVER).release()
     files.delete("epochs/0000000001.claim")
     assert claim_epoch(files, "stream-1", DRIVER).epoch == 2
 
 
 def test_a_claim_that_may_have_been_made_is_read_back(files: Files) -> None:
-    """Done and told otherwise is done; not done and not certain is no claim."""
+    """An uncertain claim counts only if its file exists."""
     faulty = FaultyFiles(files, 2, "after", StorageUncertainError)
     assert claim_epoch(faulty, "stream-1", DRIVER).epoch == 1
     with pytest.raises(StorageUncertainError, match="epoch 2 may or may not be claimed"):
@@ -119,7 +161,7 @@ def test_a_claim_that_may_have_been_made_is_read_back(files: Files) -> None:
 
 
 def test_a_stream_that_was_left_is_unused(files: Files) -> None:
-    """When its driver said so, or is dead; not when it runs, or nobody can know."""
+    """A stream is unused if its driver released it or died, not if that is unknown."""
     require_unused(files)
     lease = claim_epoch(files, "stream-1", DRIVER)
     with pytest.raises(ConcurrentWriterError, match="is running; stop it first"):
@@ -134,7 +176,7 @@ def test_a_stream_that_was_left_is_unused(files: Files) -> None:
 
 
 def test_a_process_is_alive_or_not() -> None:
-    """A dead one is, also when nobody has asked for its end; one of the same id is another."""
+    """A zombie is dead, and a process with the same id is another one."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         made = replace(DRIVER, pid=child.pid, process="")
         assert made.is_running()
@@ -149,7 +191,7 @@ def test_a_process_is_alive_or_not() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="only Linux has namespaces")
 def test_a_process_of_another_container_cannot_be_seen(files: Files) -> None:
-    """On the same host, and under the same host name: an id of a process is another one's here."""
+    """In another pid namespace of the same host, a process id means another process."""
     boot, start, namespace = DRIVER.process.split(":")
     assert DRIVER.is_running()
     other = replace(DRIVER, process=f"{boot}:{start}:{int(namespace) + 1}")
@@ -166,7 +208,7 @@ def test_a_process_of_another_container_cannot_be_seen(files: Files) -> None:
 
 
 def test_a_driver_that_was_replaced_may_delete_nothing(files: Files) -> None:
-    """And is told by whom."""
+    """The error names the newer driver."""
     claim_epoch(files, "stream-1", DRIVER)
     require_newest(files, 1)
     claim_epoch(files, "stream-1", DRIVER)
@@ -180,7 +222,7 @@ def test_a_driver_that_was_replaced_may_delete_nothing(files: Files) -> None:
 def test_a_damaged_claim_is_named_and_still_fences(
     files: Files, tmp_path: Path, damage: bytes
 ) -> None:
-    """That there is one is enough."""
+    """The existence of a claim is enough to fence."""
     older = claim_epoch(files, "stream-1", DRIVER)
     claim_epoch(files, "stream-1", DRIVER)
     (tmp_path / "epochs" / "0000000002.claim").write_bytes(damage)
@@ -199,7 +241,7 @@ def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
 
 @pytest.mark.parametrize("forged", [b"", b"junk" * 20])
 def test_a_forged_end_ends_nothing(signed: Files, tmp_path: Path, forged: bytes) -> None:
-    """Only its driver can say that it has stopped; what is damaged says nothing, also unsigned."""
+    """Only a genuine release counts, not a damaged or unsigned one."""
     claim_epoch(signed, "stream-1", DRIVER)
     (tmp_path / "signed/epochs/0000000001.released").write_bytes(forged)
     for files in (signed, unsigned(signed)):
@@ -212,7 +254,7 @@ def test_a_forged_end_ends_nothing(signed: Files, tmp_path: Path, forged: bytes)
 def test_a_forged_claim_stops_nobody(
     signed: Files, tmp_path: Path, forged: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its driver goes on, the next one claims the epoch after it, and that fences."""
+    """The driver continues, the next one claims a later epoch, and that fences."""
     older = claim_epoch(signed, "stream-1", DRIVER)
     (tmp_path / "signed/epochs/0000000002.claim").write_bytes(forged)
     older.check()
@@ -229,7 +271,7 @@ def test_a_forged_claim_stops_nobody(
 def test_what_another_stream_says_of_its_epochs_counts_for_it_alone(
     signed: Files, tmp_path: Path, ending: str
 ) -> None:
-    """Although it is signed with the same key."""
+    """Claims of another stream are ignored, even with the same key."""
     other = open_files(tmp_path / "other")
     for _ in range(2):
         claim_epoch(other, "stream-2", DRIVER).release()
@@ -244,7 +286,7 @@ def test_what_another_stream_says_of_its_epochs_counts_for_it_alone(
 
 
 def test_a_claim_in_the_place_of_another_is_found(signed: Files, tmp_path: Path) -> None:
-    """The takeover that was written under the other one tells."""
+    """The takeover written under the original claim reveals it."""
     shutil.copytree(tmp_path / "signed", tmp_path / "copy")
     take_over(signed, "stream-1", DRIVER)
     take_over(open_files(tmp_path / "copy"), "stream-1", DRIVER)

@@ -43,7 +43,7 @@ FIRST = takeover(1, None, None)
     ("takeovers", "there", "counted"),
     [
         ([FIRST], [(1, 1), (2, 1)], [(1, 1), (2, 1)]),
-        # What the older one commits after it was replaced is void.
+        # Commits of the older driver after the takeover are void.
         ([FIRST, takeover(2, 1, 1)], [(1, 1), (2, 1), (2, 2)], [(1, 1), (2, 2)]),
         ([FIRST, takeover(2, 1, 1)], [(1, 1), (2, 1)], [(1, 1)]),
         # Nothing was committed, and then something late.
@@ -67,7 +67,7 @@ FIRST = takeover(1, None, None)
 def test_commits_count_up_to_where_the_next_epoch_builds_on(
     takeovers: list[Takeover], there: list[tuple[int, int]], counted: list[tuple[int, int]]
 ) -> None:
-    """One record a batch, in the order of time."""
+    """One record per batch counts, in order of time."""
     assert lineage(*takeovers).commits(ids(*there)) == ids(*counted)
 
 
@@ -77,7 +77,7 @@ def test_commits_count_up_to_where_the_next_epoch_builds_on(
         ([FIRST], [(1, 1), (2, 1)], [(1, 1), (2, 1)]),
         # The batch in flight was taken over; what was begun later is void.
         ([FIRST, takeover(2, 1, 1, (2, 1))], [(1, 1), (2, 1), (3, 1)], [(1, 1), (2, 1)]),
-        # Taken over, and begun anew.
+        # Taken over, and begun again.
         ([FIRST, takeover(2, 1, 1, (2, 1))], [(1, 1), (2, 1), (2, 2)], [(1, 1), (2, 2)]),
         # Taken over twice.
         (
@@ -94,7 +94,7 @@ def test_commits_count_up_to_where_the_next_epoch_builds_on(
 def test_begins_count_that_were_taken_over(
     takeovers: list[Takeover], there: list[tuple[int, int]], counted: list[tuple[int, int]]
 ) -> None:
-    """Of each batch one, by its time."""
+    """One begin record per batch counts, in order of time."""
     found = lineage(*takeovers).begins(ids(*there))
     assert list(found.items()) == [(record_id.time_ms, record_id) for record_id in ids(*counted)]
 
@@ -112,7 +112,7 @@ def test_begins_count_that_were_taken_over(
 def test_snapshots_count_that_were_there_when_the_next_epoch_began(
     takeovers: list[Takeover], there: list[tuple[int, int]], counted: list[tuple[int, int]]
 ) -> None:
-    """The newest first; those from before any batch count as well."""
+    """Newest first, including those before any batch."""
     assert lineage(*takeovers).snapshots(ids(*there)) == ids(*counted)
 
 
@@ -120,7 +120,7 @@ def test_snapshots_count_that_were_there_when_the_next_epoch_began(
 def test_a_counted_batch_stays_unless_it_is_taken_back(
     starts: list[tuple[int, int, bool]],
 ) -> None:
-    """Whatever late records of older epochs there are, each start sees what the one before had."""
+    """Late records of older epochs never change what counted at a start."""
     there: list[RecordId] = []
     takeovers: list[Takeover] = []
     counted: list[RecordId] = []
@@ -141,7 +141,7 @@ def test_a_counted_batch_stays_unless_it_is_taken_back(
 
 
 def test_without_claims_everything_counts() -> None:
-    """Of a batch the record of the newest epoch."""
+    """Of each batch, the record of the newest epoch counts."""
     unclaimed = Lineage((), is_claimed=False)
     assert unclaimed.commits(ids((1, 2), (1, 1), (2, 1))) == ids((1, 2), (2, 1))
     assert unclaimed.begins(ids((1, 1), (1, 2))) == {1: RecordId(1, 2)}
@@ -149,7 +149,7 @@ def test_without_claims_everything_counts() -> None:
 
 
 def test_takeovers_are_written_and_read(tmp_path: Path) -> None:
-    """The newest leads to the others, as far as they are there."""
+    """The newest takeover leads to the others, as far as they exist."""
     files = open_at(tmp_path)
     assert read_lineage(files) == Lineage((), is_claimed=False)
     made = [FIRST, takeover(2, 1, 5, (6, 1)), takeover(3, 2, 7)]
@@ -162,7 +162,7 @@ def test_takeovers_are_written_and_read(tmp_path: Path) -> None:
 
 
 def test_a_takeover_is_written_once_by_the_newest_driver(tmp_path: Path) -> None:
-    """Another content, or a newer claim, is another driver."""
+    """Other content, or a newer claim, comes from another driver."""
     files = open_at(tmp_path)
     lease = claim_epoch(files, "stream-1", DriverProcess.of_this_process(0))
     write_takeover(lease, FIRST)
@@ -171,12 +171,13 @@ def test_a_takeover_is_written_once_by_the_newest_driver(tmp_path: Path) -> None
         write_takeover(lease, Takeover("stream-1", 1, 0, 7))
     second = claim_epoch(files, "stream-1", DriverProcess.of_this_process(0))
     claim_epoch(files, "stream-1", DriverProcess.of_this_process(0))
+    write_takeover(second, takeover(2, 1, None))
     with pytest.raises(ConcurrentWriterError, match="has taken over"):
-        write_takeover(second, takeover(2, 1, None))
+        second.check()
 
 
 def test_a_takeover_under_another_epoch_is_refused(tmp_path: Path) -> None:
-    """And so is one that cannot be."""
+    """So is an impossible takeover."""
     files = open_at(tmp_path)
     write_takeover(claim_epoch(files, "stream-1", DriverProcess.of_this_process(0)), FIRST)
     epochs = tmp_path / "epochs"

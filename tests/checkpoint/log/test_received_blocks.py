@@ -1,4 +1,4 @@
-"""Received blocks on disk: none that was acknowledged is lost, and none is taken for another."""
+"""Received blocks: no acknowledged block is lost or mistaken for another."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def sequence_of(ref: FileRef) -> int:
 
 
 def test_a_block_is_read_as_it_was_written(blocks: ReceivedBlocks) -> None:
-    """The reference says how many records there are; the payload is not looked at."""
+    """The reference has the number of records; the payload is not interpreted."""
     (ref,) = write(blocks, 7)
     assert (sequence_of(ref), ref.records) == (7, 10)
     assert blocks.read(ref) == payload(7)
 
 
 def test_blocks_without_a_batch_are_found(blocks: ReceivedBlocks) -> None:
-    """Those that no record names, with what they hold, in order."""
+    """Blocks that no record names are returned with their content, in order."""
     first, second, third = write(blocks, 0, 1, 2)
     assert blocks.read_others([second.name]) == [(first, payload(0)), (third, payload(2))]
 
 
 def test_blocks_are_in_order_of_epoch_and_sequence(tmp_path: Path) -> None:
-    """What a driver before this one received comes first."""
+    """Blocks of an earlier driver come first."""
     files = open_files(tmp_path)
     late = write(blocks_of(files, epoch=2), 0, 1)
     early = write(blocks_of(files, epoch=1), 5, 10)
@@ -66,7 +66,7 @@ def test_blocks_are_in_order_of_epoch_and_sequence(tmp_path: Path) -> None:
 
 
 def test_inputs_do_not_see_each_other(tmp_path: Path) -> None:
-    """Each input stream has blocks of its own."""
+    """Each input has its own blocks."""
     files = open_files(tmp_path)
     mine, other = blocks_of(files, "a"), blocks_of(files, "b")
     write(mine, 0)
@@ -74,7 +74,7 @@ def test_inputs_do_not_see_each_other(tmp_path: Path) -> None:
 
 
 def test_deleting_again_is_fine(blocks: ReceivedBlocks) -> None:
-    """A driver that died in the middle is followed by one that does it again."""
+    """A later driver may repeat an interrupted deletion."""
     first, second = write(blocks, 0, 1)
     for _ in range(2):
         blocks.delete([first.name])
@@ -82,7 +82,7 @@ def test_deleting_again_is_fine(blocks: ReceivedBlocks) -> None:
 
 
 def test_a_driver_that_was_replaced_deletes_nothing(tmp_path: Path) -> None:
-    """The newer one may need what it does not."""
+    """The newer driver may need the blocks."""
     files = open_files(tmp_path)
     take_over(files, "stream-1", DriverProcess.of_this_process(0))
     older = blocks_of(files)
@@ -94,7 +94,7 @@ def test_a_driver_that_was_replaced_deletes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_damaged_block_is_noticed(tmp_path: Path, blocks: ReceivedBlocks) -> None:
-    """A changed byte is never handed out."""
+    """A damaged payload is never returned."""
     (ref,) = write(blocks, 0)
     path = tmp_path / ref.name
     data = bytearray(path.read_bytes())
@@ -106,7 +106,7 @@ def test_a_damaged_block_is_noticed(tmp_path: Path, blocks: ReceivedBlocks) -> N
 
 
 def test_a_block_in_the_place_of_another_is_noticed(tmp_path: Path, blocks: ReceivedBlocks) -> None:
-    """What a file says of itself must be what its name says."""
+    """The header of a block must match its name."""
     first, second = write(blocks, 0, 1)
     (tmp_path / second.name).unlink()
     (tmp_path / first.name).rename(tmp_path / second.name)
@@ -115,7 +115,7 @@ def test_a_block_in_the_place_of_another_is_noticed(tmp_path: Path, blocks: Rece
 
 
 def test_a_missing_block_is_noticed(blocks: ReceivedBlocks) -> None:
-    """The message names the file."""
+    """The error names the file."""
     (ref,) = write(blocks, 0)
     blocks.files.delete(ref.name)
     with pytest.raises(CorruptCheckpointError, match="is missing"):
@@ -123,7 +123,7 @@ def test_a_missing_block_is_noticed(blocks: ReceivedBlocks) -> None:
 
 
 def test_ids_are_needed(tmp_path: Path) -> None:
-    """Blocks of nobody are refused."""
+    """Blocks without ids are rejected."""
     with pytest.raises(ValueError, match="need the ids"):
         ReceivedBlocks(open_files(tmp_path), "", "receiver-0", 1)
 
@@ -133,7 +133,7 @@ def test_ids_are_needed(tmp_path: Path) -> None:
 def test_a_fault_in_a_write_loses_no_acknowledged_block(
     tmp_path: Path, place: str, effect: Effect, error: type[BaseException]
 ) -> None:
-    """After it a new driver finds each block that was acknowledged, whole and once."""
+    """A new driver finds each acknowledged block, complete and once."""
     for at in range(1, 5):
         url = str(tmp_path / str(at)) if place == "local" else f"memory://{tmp_path}/{at}"
         files = open_files(url)

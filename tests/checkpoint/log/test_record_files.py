@@ -1,4 +1,4 @@
-"""Record files: names that mean one record, and content that is written once."""
+"""Record files: one name per record, created once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.faults import FaultyFiles
 
 @given(st.integers(0, 10**18), st.integers(0, 10**6))
 def test_a_name_means_one_record(time_ms: int, epoch: int) -> None:
-    """From the record to its name and back; the same in JSON."""
+    """Ids are converted to names and JSON and back."""
     record_id = RecordId(time_ms, epoch)
     assert RecordId.parse(f"a/{record_id.stem}.b", "a/", ".b") == record_id
     assert encode(record_id) == f"[{time_ms},{epoch}]".encode()
@@ -48,21 +48,21 @@ def test_a_name_means_one_record(time_ms: int, epoch: int) -> None:
     ],
 )
 def test_other_names_are_no_records(name: str) -> None:
-    """Also those that only look like one: two names never mean one record."""
+    """Similar names are rejected, so no two names mean one record."""
     assert RecordId.parse(name, "a/", ".b") is None
     assert record_ids([name], "a/", ".b") == []
 
 
 @pytest.mark.parametrize("value", [[1], [1, 2, 3], "12", [1, True], [1.0, 2], [-1, 2], None])
 def test_other_json_is_no_record(value: object) -> None:
-    """It is refused, not guessed at."""
+    """Other JSON is rejected."""
     with pytest.raises(CorruptCheckpointError, match=r"file says: Expected .* the JSON of an id"):
         convert(value, RecordId, "file", "an id")
 
 
 @pytest.mark.usefixtures("no_sync")
 def test_a_file_is_created_once(tmp_path: Path) -> None:
-    """The same content again is fine, other content is another writer's."""
+    """The same content again is allowed; other content comes from another writer."""
     files = open_files(tmp_path)
 
     def taken() -> Exception:
@@ -123,14 +123,14 @@ MEANT: dict[str, JsonRecord] = {
 
 @pytest.mark.parametrize("kind", RECORDS)
 def test_the_json_of_a_record_never_changes(kind: str) -> None:
-    """Records on disk outlive releases: this is what they say."""
+    """Records on disk outlive releases, so their JSON is fixed."""
     meant = MEANT[kind]
     assert decode(RECORDS[kind], type(meant), "file", "a record") == meant
     assert encode(meant) == RECORDS[kind]
 
 
 def test_a_record_of_a_later_format_is_not_half_understood(tmp_path: Path) -> None:
-    """It says so itself, and the error says what to do."""
+    """A newer format is rejected with a remedy."""
     files = open_files(tmp_path)
     files.create("a", record_frames(FileKind.BEGIN, {"format": 2}, {}))
     with pytest.raises(CorruptCheckpointError, match=r"is a record in format 2; .* newer one"):

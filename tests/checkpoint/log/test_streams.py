@@ -1,4 +1,4 @@
-"""Streams of a checkpoint: the newest one that can be gone on with."""
+"""Streams of a checkpoint: listing them, and finding the newest one that can resume."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from checkpoint import (
+    ConcurrentWriterError,
     DriverProcess,
     GraphSnapshot,
+    discard_stream,
     open_files,
     open_stream,
     stream_ids,
@@ -16,7 +18,7 @@ from checkpoint import (
     take_over,
     write_graph,
 )
-from checkpoint.log.recovery import list_streams
+from checkpoint.log.recovery import began_ms, list_streams
 from tests.support.faults import FaultyFiles
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -29,7 +31,7 @@ def make(url: str, stream_id: str, with_graph: bool) -> None:
 
 
 def test_streams_are_found_by_their_directories(tmp_path: Path) -> None:
-    """In the order in which they began; other files and directories are none."""
+    """Streams are in order of their start; other files and directories are ignored."""
     url = str(tmp_path)
     assert list_streams(open_files(url)) == []
     assert stream_ids(open_files(url)) == []
@@ -42,10 +44,24 @@ def test_streams_are_found_by_their_directories(tmp_path: Path) -> None:
     (tmp_path / "stream-x").mkdir()
     (tmp_path / "notes").write_text("hello")
     found = list_streams(open_files(url))
-    assert [stream.zero_ms for stream in found] == [9000, 10_000, 20_000]
-    assert [stream.graphs for stream in found] == [1, 1, 0]
-    assert [stream.epochs for stream in found] == [1, 1, 1]
+    assert [began_ms(stream_id) for stream_id in found] == [9000, 10_000, 20_000]
     counted = FaultyFiles(open_files(url), 0)
-    assert stream_ids(counted) == [stream.stream_id for stream in reversed(found)]
+    assert stream_ids(counted) == list(reversed(found))
     assert counted.calls == ["directories "]
-    assert stream_url(f"{url}/", found[1].stream_id) == f"{url}/stream-10000-00000002"
+    assert stream_url(f"{url}/", found[1]) == f"{url}/stream-10000-00000002"
+
+
+def test_a_discarded_stream_has_only_claims(tmp_path: Path) -> None:
+    """Its driver is fenced, and must stop; a stream with a graph is not discarded."""
+    url, driver = str(tmp_path), DriverProcess.of_this_process(0)
+    files = open_stream(url, "stream-1-00")
+    owned = take_over(files, "stream-1-00", driver)
+    files.create("state/part", [b"data"])
+    discard_stream(files, "stream-1-00", driver)
+    assert {name.partition("/")[0] for name in files.list("")} == {"epochs"}
+    with pytest.raises(ConcurrentWriterError, match="has taken over"):
+        owned.lease.check()
+    make(url, "stream-2-00", with_graph=True)
+    with pytest.raises(ConcurrentWriterError, match="has just completed"):
+        discard_stream(open_stream(url, "stream-2-00"), "stream-2-00", driver)
+    assert list(tmp_path.glob("stream-2-00/graph/*"))

@@ -20,10 +20,10 @@ from checkpoint import (
     StoreCommit,
     open_files,
 )
-from checkpoint.log.version_records import EMPTY, StoreId, VersionId
+from checkpoint.log.batch_records import EMPTY, StoreId, VersionId
+from checkpoint.state_store import MemoryBackend
 from checkpoint.storage.framing import FileKind, read_frames, write_frames
 from checkpoint.storage.json_records import convert, encode
-from tests.support.memory_backend import MemoryBackend
 from tests.support.stores import commit
 
 UID = "00000001" + "ab" * 8
@@ -46,7 +46,7 @@ RECORD = CommitRecord("stream-1", 3, 3000, 1, {}, {}, (COMMIT,))
 
 
 def test_a_record_names_contents_and_files(tmp_path: Path) -> None:
-    """What is written is read: partitions in order, those that are empty without a file."""
+    """Partitions are read back in order, empty ones without a file."""
     log = CommitLog(open_files(tmp_path))
     other = replace(COMMIT, store="another", partitions=())
     record = replace(RECORD, stores=(COMMIT, other))
@@ -114,7 +114,7 @@ def test_a_record_of_another_shape_is_refused(
     ],
 )
 def test_impossible_partitions_are_refused(facts: dict[str, object], message: str) -> None:
-    """What no task could have reported is not taken for what one did."""
+    """Impossible commits of a partition are rejected."""
     good = {"partition": 0, "version_id": {"version": 3, "uid": UID}, "file": FILE, "count": 5}
     assert convert(good, PartitionCommit, "record", "a partition") == stored(0)
     with pytest.raises(CorruptCheckpointError, match=f"record says: .*{message}"):

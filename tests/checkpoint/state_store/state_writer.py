@@ -8,12 +8,10 @@ from __future__ import annotations
 import sys
 
 from checkpoint import CommitLog, open_files
-from checkpoint.log.record_retention import apply_retention
-from checkpoint.state_store.lmdb_backend import LmdbBackend
+from checkpoint.log.batch_records import STORE_PREFIX
+from checkpoint.state_store.lmdb_backend import LmdbBackend, LocalSettings
 from checkpoint.state_store.maintenance import SnapshotRule, compact_if_due, snapshot_if_due
-from checkpoint.state_store.replica import LocalSettings
-from checkpoint.state_store.store_files import STORE_PREFIX
-from checkpoint.state_store.store_retention import plan_store_retention
+from checkpoint.state_store.retention import apply_retention, plan_store_retention
 from tests.support.stores import named, require_open, run_batch, store_of
 
 STORES = (store_of(0, 2), store_of(1, 2))

@@ -1,4 +1,4 @@
-"""A checksum is carried from version to version, and finds contents that are not what they were."""
+"""Checksums are carried from version to version, and detect wrong content."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from checkpoint.state_store import (
     EMPTY,
     DataValues,
     LmdbBackend,
+    MemoryBackend,
     Shapes,
     StateStore,
     StoreId,
@@ -27,12 +28,10 @@ from checkpoint.state_store.backend import (
     pairs_checksum,
     require_checksum,
 )
-from checkpoint.state_store.change_blocks import Compression
+from checkpoint.state_store.lmdb_backend import LmdbVersion
 from checkpoint.state_store.maintenance import take_snapshot
-from checkpoint.state_store.replica import LmdbVersion
-from checkpoint.state_store.store_files import StoredHeader, StoredKind, stored_frames
+from checkpoint.state_store.store_files import Compression, StoredHeader, StoredKind, stored_frames
 from checkpoint.storage.framing import FrameTotals
-from tests.support.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -45,7 +44,7 @@ contents = st.dictionaries(st.binary(min_size=1, max_size=3), st.binary(min_size
 def test_what_changes_is_enough(
     before: dict[bytes, bytes], after: dict[bytes, bytes], random: Any
 ) -> None:
-    """The checksum follows from the one before and the changes, in whatever order they come."""
+    """A checksum follows from the previous one and the changes, in any order."""
     keys = sorted({*before, *after})
     random.shuffle(keys)
     old, new = [before.get(k) for k in keys], [after.get(k) for k in keys]
@@ -55,7 +54,7 @@ def test_what_changes_is_enough(
 
 
 def test_what_it_finds() -> None:
-    """A record that changed, went, came, or belongs to another key."""
+    """Changed, missing, added and misplaced records are detected."""
     content = {b"%d" % number: b"record %d" % number for number in range(10_000)}
     checksum = pairs_checksum(content.items())
     require_checksum(checksum, pairs_checksum(sorted(content.items(), reverse=True)))
@@ -70,7 +69,7 @@ def test_what_it_finds() -> None:
 
 
 class Host:
-    """A host with a replica of its own."""
+    """A host with its own replica."""
 
     def __init__(self, root: Path, name: str) -> None:
         local = root / name
@@ -103,7 +102,7 @@ class Host:
 
 
 def test_it_is_carried(tmp_path: Path) -> None:
-    """Through batches, hosts and snapshots; who does not carry it on ends it, who does begins."""
+    """Checksums continue over batches, hosts and snapshots, if each writer maintains them."""
     first = Host(tmp_path, "first")
     version_id = EMPTY
     for number in range(1, 5):
@@ -122,7 +121,7 @@ def test_it_is_carried(tmp_path: Path) -> None:
 
 
 def test_a_rotten_replica_becomes_no_snapshot(tmp_path: Path) -> None:
-    """It is refused before it is published, and the next open heals it."""
+    """A damaged replica is detected before a snapshot, and the next open rebuilds it."""
     host = Host(tmp_path, "host")
     version_id = host.batch(host.batch(EMPTY, 1), 2)
     good = host.checksum(version_id)
@@ -136,7 +135,7 @@ def test_a_rotten_replica_becomes_no_snapshot(tmp_path: Path) -> None:
 
 
 def test_what_was_made_of_a_rotten_replica_is_refused(tmp_path: Path) -> None:
-    """A writer that read what was not there leaves a version that no host builds."""
+    """No host builds a version whose writer read a damaged replica."""
     host = Host(tmp_path, "host")
     root = host.batch(EMPTY, 1)
     version_id = host.batch(root, 2)
@@ -152,9 +151,9 @@ def test_what_was_made_of_a_rotten_replica_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checksum_never_becomes_negative(tmp_path: Path) -> None:
-    """A store of one key, of which something else was read than was put, is committed all the same.
+    """A store of one key that was read as another value is committed.
 
-    It is refused later, as above.
+    It is rejected later, as above.
     """
     host = Host(tmp_path, "host")
     with host.store.writer(ID, EMPTY) as writer:
@@ -171,7 +170,7 @@ def test_a_checksum_never_becomes_negative(tmp_path: Path) -> None:
 def test_a_snapshot_with_a_wrong_checksum_is_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one that is damaged: an older way is taken."""
+    """An older snapshot is used, as for a damaged file."""
     host = Host(tmp_path, "host")
     version_id = host.batch(host.batch(EMPTY, 1), 2)
     host.rot(version_id)
@@ -185,6 +184,6 @@ def test_a_snapshot_with_a_wrong_checksum_is_passed_over(
 
 
 def test_memory_requires_it() -> None:
-    """The model finds a writer that counts wrongly."""
+    """The model detects a writer with a wrong checksum."""
     with pytest.raises(ChecksumMismatchError):
         MemoryBackend().commit(ID, EMPTY, [Changes([(b"a", b"1")], [], [], [], 1, 5)], {})

@@ -1,4 +1,4 @@
-"""Instances of classes of data come back as they were, of classes that the program names only."""
+"""Instances of registered data classes are restored as they were."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from checkpoint import open_files
 from checkpoint.state_store import EMPTY, LmdbBackend, SnapshotRule, StateStore, StoreId
 from checkpoint.state_store.classes import (
     Classes,
+    OldFields,
     Schema,
     StoredClassError,
     fields_of,
     schema_of_text,
 )
-from checkpoint.state_store.key_decoding import decode_key
-from checkpoint.state_store.keys import encode_key
+from checkpoint.state_store.keys import decode_key, encode_key
 from checkpoint.state_store.maintenance import snapshot_if_due
 from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.shapes import Shapes
@@ -122,7 +122,7 @@ class Boxed(Generic[T]):
 
 @dataclass
 class Guarded:
-    """Each of its methods that pickle or a constructor would call fails."""
+    """A class whose pickling methods and constructor fail."""
 
     value: int
 
@@ -147,7 +147,7 @@ class Guarded:
 
 @dataclass
 class Extra:
-    """Has attributes beside its fields."""
+    """A class with attributes in addition to its fields."""
 
     base: int
     factor: InitVar[int] = 2
@@ -198,13 +198,13 @@ def values() -> list[Any]:
 
 
 def stepper(codec: ValueCodec) -> Callable[..., list[bytes | None]]:
-    """What a writer does to many keys: decode, step and encode, one after the other."""
+    """Decode, step and encode keys one after the other, as a writer does for many."""
     encode_many, decode_many = codec.many_encoder(SHAPES), codec.many_decoder(SHAPES)
     return lambda given, before, step: encode_many(map(step, given, decode_many(before)))
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """Whether all is equal that can be seen: types, attributes, fields of rows."""
+    """Return whether types, attributes and fields of rows are equal."""
     if isinstance(wanted, Enum) and not isinstance(wanted, Flag):
         return found is wanted
     if type(found) is not type(wanted):
@@ -222,7 +222,7 @@ def same(found: Any, wanted: Any) -> bool:
 
 @pytest.mark.parametrize("at", range(len(values())))
 def test_instances_come_back(at: int) -> None:
-    """An instance of each kind comes back as it was, by every way in and out of the codec."""
+    """Each kind of instance is restored by every method of the codec."""
     value = values()[at]
     encode, decode = CODEC.encoder(SHAPES), CODEC.decoder(SHAPES)
     for raw in (encode(value), encode(value), *CODEC.many_encoder(SHAPES)([value, value])):
@@ -240,7 +240,7 @@ def test_instances_come_back(at: int) -> None:
 
 @dataclass(eq=False)
 class Shared:
-    """Has a hash and can be changed, and passes for a number."""
+    """A mutable number with a hash."""
 
     count: int
 
@@ -272,7 +272,7 @@ class Shared:
     ids=repr,
 )
 def test_what_is_stepped_together_stays_as_it_was(usual: Any, other: Any) -> None:
-    """Whatever comes out among values of another kind is stored as it was when it came out."""
+    """A value is stored as it was when the step returned it."""
     decode = CODEC.decoder(SHAPES)
     outcomes = [usual, usual, other, usual, other, other, usual]
     wanted = [None if value is None else decode(CODEC.encoder(SHAPES)(value)) for value in outcomes]
@@ -290,7 +290,7 @@ def test_what_is_stepped_together_stays_as_it_was(usual: Any, other: Any) -> Non
 
 
 def spoil(value: Any) -> None:
-    """Change what can be changed in a value."""
+    """Change a value in place as far as possible."""
     for part in (value, *value) if isinstance(value, tuple) else (value,):
         if isinstance(part, list):
             part.append("spoilt")
@@ -312,7 +312,7 @@ def spoil(value: Any) -> None:
     ids=["unnamed", "path", "factory", "field", "nested"],
 )  # fmt: skip
 def test_refused(value: Any, text: str) -> None:
-    """What cannot be stored is named with its place in the value and why; the encoder goes on."""
+    """Errors name the part and its place in the value; the encoder continues."""
     codec = DataValues() if "is of a class of data" in text else CODEC
     encode = codec.encoder(SHAPES)
     for _ in range(2):
@@ -326,7 +326,7 @@ def test_refused(value: Any, text: str) -> None:
 
 
 def test_an_instance_in_itself_is_refused() -> None:
-    """A circle of instances has no end as data, and says so."""
+    """A cycle of instances is rejected."""
     circle = Boxed[Any](None)
     circle.inside = circle
     with pytest.raises(TypeError, match="an instance of a class of data in it refers to itself"):
@@ -334,14 +334,14 @@ def test_an_instance_in_itself_is_refused() -> None:
 
 
 def test_unset_field_is_refused() -> None:
-    """A field that is not set is named."""
+    """The error names a field that is not set."""
     unset = Slotted.__new__(Slotted)
     with pytest.raises(TypeError, match=r"field 'name' of a .*Slotted is not set"):
         CODEC.encoder(SHAPES)(unset)
 
 
 def test_classes_that_hold_more_than_fields_are_no_data() -> None:
-    """A dataclass that is a dict or an exception as well would lose what it holds as such."""
+    """A dataclass that is also a dict or an exception would lose content."""
 
     @dataclass
     class Mapping(dict[str, int]):
@@ -355,7 +355,7 @@ def test_classes_that_hold_more_than_fields_are_no_data() -> None:
 
 
 def test_dataclass_that_was_sent_by_value() -> None:
-    """It is stored, placed and compared by its fields, though their marks are copies."""
+    """A class with copied markers is stored, placed and compared by its fields."""
 
     @dataclass(frozen=True)
     class Sent:
@@ -378,7 +378,7 @@ def test_dataclass_that_was_sent_by_value() -> None:
 
 
 def test_local_classes_are_found_by_their_name() -> None:
-    """A class that no module has is named itself; one of its name and fields stands for it."""
+    """A local class is registered by itself; another with its name and fields may replace it."""
 
     def define() -> Any:
         @dataclass
@@ -399,7 +399,7 @@ def test_local_classes_are_found_by_their_name() -> None:
 
 @pytest.fixture
 def app() -> Iterator[Any]:
-    """A module that stands for a program; tests change its classes as another release would."""
+    """A module as a program, whose classes tests change as another release would."""
     module: Any = types.ModuleType("stored_app")
     sys.modules["stored_app"] = module
     yield module
@@ -417,7 +417,7 @@ APP = Classes(frozenset({"stored_app"}))
 
 
 def test_changed_fields(app: Any) -> None:
-    """Fields find their place by name; a new one takes its default, else it is told by name."""
+    """Fields are matched by name; a new one has its default, or an error names it."""
     was = define(app, "Session", ["a", ("b", int)])
     raws = [DataValues(APP).encoder(SHAPES)(value) for value in (was(1, "x"), [was(1, "x")])]
 
@@ -429,16 +429,18 @@ def test_changed_fields(app: Any) -> None:
     assert read() == [now("x", 1)] * 2
     now = define(app, "Session", ["a", "b", ("c", list, field(default_factory=list))])
     assert read() == [now(1, "x", [])] * 2
+    gone, new = "the field 'b' is gone", "the field '{}' is new and has no default"
     for fields, text in (
-        (["a"], "a"),
-        (["a", "renamed"], "a, renamed"),
-        (["a", "b", "c"], "a, b, c"),
+        (["a"], f"{gone}: it has a"),
+        (["a", "renamed"], f"{gone}, {new.format('renamed')}: it has a, renamed"),
+        (["a", "b", "c"], f"{new.format('c')}: it has a, b, c"),
     ):
         now = define(app, "Session", fields)
         with pytest.raises(
             StoredClassError,
-            match=rf"stored dataclass stored_app.Session has the fields a, b, but it has {text} "
-            r"now; restore the class as it was, or pass a function upgrade\(name, fields\)",
+            match=rf"stored dataclass stored_app.Session has the fields a, b, but {text} now; "
+            r"restore the class as it was, give it a class method migrate\(old\), or pass a "
+            r"function upgrade\(name, fields\)",
         ):
             read()
     define(app, "Session", ["a", "renamed"])
@@ -452,8 +454,84 @@ def test_changed_fields(app: Any) -> None:
     assert calls == [("stored_app.Session", {"a": 1, "b": "x"})] * 2
 
 
+VERSIONS: list[tuple[int, list[Any], int, list[Any], bool, str]] = [
+    # version and fields, before and now; is there migrate; the result or the error
+    (1, ["a", "b"], 1, ["a", "b"], True, "Session(a=1, b=2)"),
+    (1, ["a", "b"], 2, ["a", "b"], True, "{'a': 1, 'b': 2} of version 1"),
+    (2, ["a", "b"], 2, ["a", "b"], False, "Session(a=1, b=2)"),
+    (2, ["a", "b"], 3, ["b", "c"], True, "{'a': 1, 'b': 2} of version 2"),
+    (1, ["a", "b"], 1, ["b", "c"], True, "{'a': 1, 'b': 2} of version 1"),
+    (1, ["a", "b"], 1, ["a", "b", ("c", int, 5)], True, "Session(a=1, b=2, c=5)"),
+    (1, ["a", "b"], 1, ["b"], False, "the field 'a' is gone"),
+    (1, ["a", "b"], 2, ["a", "b"], False, "it was stored by version 1 of the class, which is 2"),
+    (3, ["a", "b"], 2, ["a", "b"], True, "by version 3 of the class, which is 2.*deploy that"),
+    (1, ["a", "b"], 0, ["a", "b"], False, "state_version of .* least 1, got 0"),
+]
+
+
+@pytest.mark.parametrize(("before", "fields", "now", "fields_now", "has_migrate", "text"), VERSIONS)
+def test_versions(
+    app: Any,
+    before: int,
+    fields: list[Any],
+    now: int,
+    fields_now: list[Any],
+    has_migrate: bool,
+    text: str,
+) -> None:
+    """``migrate`` gets what an earlier version stored, and what does not fit the fields."""
+
+    def migrate(old: OldFields) -> str:
+        return f"{dict(old)} of version {old.version}"
+
+    def version(number: int, names: list[Any]) -> Any:
+        more = {"migrate": staticmethod(migrate)} if has_migrate else {}
+        numbered = {} if number == 1 else {"state_version": number}
+        return define(app, "Session", names, namespace={**numbered, **more})
+
+    shapes = Shapes()
+    encode = DataValues(APP).encoder(shapes)
+    was = version(before, fields)
+    raws = [encode(was(1, 2)), encode({"nested": was(1, 2)})]
+    version(now, fields_now)
+    decode = DataValues(APP).decoder(shapes)
+    if text[0] in "S{":
+        assert [str(decode(raws[0])), str(decode(raws[1])["nested"])] == [text, text]
+        return
+    for raw in raws:
+        with pytest.raises(StoredClassError, match=text):
+            decode(raw)
+
+
+def test_migrate_that_fails(app: Any) -> None:
+    """The error names the class, the version, the fields and what happened."""
+    was = define(app, "Session", ["a"])
+    raw = DataValues(APP).encoder(SHAPES)(was(1))
+
+    def migrate(kind: Any, old: OldFields) -> Any:
+        return old["b"]
+
+    define(app, "Session", ["c"], namespace={"migrate": classmethod(migrate)})
+    with pytest.raises(
+        StoredClassError,
+        match=r"migrate of stored_app.Session failed for an instance of version 1 with the fields "
+        r"a: KeyError: 'b'; let it accept these fields",
+    ):
+        DataValues(APP).decoder(SHAPES)(raw)
+
+
+def test_methods_that_do_not_migrate(app: Any) -> None:
+    """A method of instances has another purpose, and a field is not the version."""
+    was = define(app, "Session", ["a", ("state_version", int, 7)])
+    raw = DataValues(APP).encoder(SHAPES)(was(1))
+    assert DataValues(APP).decoder(SHAPES)(raw) == was(1, 7)
+    define(app, "Session", ["b"], namespace={"migrate": lambda self: self})
+    with pytest.raises(StoredClassError, match="the field 'a' is gone"):
+        DataValues(APP).decoder(SHAPES)(raw)
+
+
 def test_classes_that_are_gone(app: Any) -> None:
-    """A class that is gone is refused by name, or given to the function; so is a member."""
+    """Missing classes and members are errors, or passed to the upgrade function."""
     was = define(app, "Session", ["a"])
     app.Colour = Enum("Colour", "RED BLUE", module="stored_app")
     encode = DataValues(APP).encoder(SHAPES)
@@ -478,7 +556,7 @@ def test_classes_that_are_gone(app: Any) -> None:
 
 
 def test_reading_makes_no_class_that_is_not_named() -> None:
-    """Bytes cannot choose a class: of a module that is there and not named none is made."""
+    """Bytes cannot select a class that is not registered."""
     raw = CODEC.encoder(SHAPES)(Plain(1, 2.0))
     with pytest.raises(StoredClassError, match="the program registers no such class"):
         DataValues().decoder(SHAPES)(raw)
@@ -487,7 +565,7 @@ def test_reading_makes_no_class_that_is_not_named() -> None:
 
 
 def _persistent(*pid: Any) -> bytes:
-    """Return the operations that put an instance of ours on the stack."""
+    """Return the opcodes that push an instance."""
     return pickle.dumps(pid, 5)[2:-1].partition(b"\x95")[2][8:] + b"Q"
 
 
@@ -501,7 +579,7 @@ GUARDED = f"\x93d{__name__} Guarded value"
     ids=["build", "state", "slots", "append", "appends", "setitem", "call", "new", "add"],
 )  # fmt: skip
 def test_pickles_do_nothing_to_instances(then: bytes) -> None:
-    """No operation of a pickle meets an instance: neither a method of it nor one of its class."""
+    """No opcode calls a method of an instance or its class."""
     whole = b"\x80\x05" + _persistent(GUARDED, 1)
     assert CODEC.decoder(SHAPES)(whole + b".") == Guarded(1)
     with pytest.raises(UndecodableValueError):
@@ -521,7 +599,7 @@ def _named(module: str, name: str) -> bytes:
      ("checkpoint.state_store.plain_pickles", "_defaultdict")],
 )  # fmt: skip
 def test_pickles_change_no_class(module: str, name: str) -> None:
-    """A pickle cannot set attributes of what it may name, which all of the process has."""
+    """A pickle cannot set attributes of the names that it may use."""
     known: Any = getattr(sys.modules[module], name)
     before = dict(vars(known)), getattr(known, "__defaults__", None)
     for attribute in ("__init__", "__defaults__", "__call__", "_call", "most_common"):
@@ -535,7 +613,7 @@ def test_pickles_change_no_class(module: str, name: str) -> None:
 
 
 def test_only_builtin_factories() -> None:
-    """The bytes of a defaultdict name a factory of a short list, never a function."""
+    """A defaultdict may only have a factory of a short list."""
     raw = CODEC.encoder(SHAPES)(defaultdict(int))
     for name in (b"set", b"xyz"):
         changed = raw.replace(b"\x8c\x03int", b"\x8c\x03" + name)
@@ -547,7 +625,7 @@ def test_only_builtin_factories() -> None:
 
 
 def test_damaged_instances() -> None:
-    """A damaged record of an instance is another value or an error, whichever bit has flipped."""
+    """Each flipped bit gives another value or a documented error."""
     decode = CODEC.decoder(SHAPES)
     for value in (Plain(1, 2.0), (Child("c", ["x"]), 5), [Status.OPEN, Row(a=1)]):
         raw = CODEC.encoder(SHAPES)(value)
@@ -560,7 +638,7 @@ def test_damaged_instances() -> None:
 
 
 def test_records_of_instances_are_short() -> None:
-    """A record has the digest of its schema, and the schema is stored once beside all of them."""
+    """A record has the digest of its schema, which is stored once."""
     shapes = Shapes()
     encode = CODEC.encoder(shapes)
     for plain, value in (((1, 2.0), Plain(1, 2.0)), (("x", 2.0, 5), (Plain("x", 2.0), 5))):  # type: ignore[arg-type]
@@ -575,7 +653,7 @@ def test_records_of_instances_are_short() -> None:
 
 
 def test_shapes_without_their_schema() -> None:
-    """A record whose schema is gone, or is another, is refused; it is no value of another class."""
+    """A record without its schema is rejected, never decoded as another class."""
     shapes = Shapes()
     raw = CODEC.encoder(shapes)(Plain(1, 2.0))
     [(name, schema)] = shapes.to_codec().items()
@@ -589,7 +667,7 @@ def test_shapes_without_their_schema() -> None:
 
 
 def test_schemas_are_bounded() -> None:
-    """A program whose values have very many shapes has some of them pickled, and none refused."""
+    """With too many shapes, further values are pickled."""
     shapes = Shapes()
     encode, decode = CODEC.encoder(shapes), CODEC.decoder(shapes)
     for width in range(1, 31):
@@ -601,7 +679,7 @@ def test_schemas_are_bounded() -> None:
 
 @pytest.mark.usefixtures("no_sync")
 def test_schemas_go_with_the_content(tmp_path: Path) -> None:
-    """Changelogs and snapshots have the schemas of all records, also of those before them."""
+    """Changelogs and snapshots have the schemas of all records."""
     store, files = StoreId("stream-1", "classes", "default", 0, 1), open_files(tmp_path / "files")
 
     def host(name: str) -> StateStore:
@@ -629,11 +707,12 @@ def test_schemas_go_with_the_content(tmp_path: Path) -> None:
         Schema("attrs", "app.states", "f.<locals>.Total", (), ("cached",)),
         Schema("row", "pyspark.sql.types", "Row", ("", "a b", '"', "\n", "\x85", "é", "\ud800")),
         Schema("dataclass", "app", "Empty", ()),
+        Schema("dataclass", "app", "Total", ("count",), (), 12),
     ],
-    ids=["fields", "others", "any text", "none"],
+    ids=["fields", "others", "any text", "none", "version"],
 )  # fmt: skip
 def test_schema_is_words(schema: Schema) -> None:
-    """A schema is a text of few bytes that names kind, class and fields, whatever their names."""
+    """A schema is a short text of kind, class and fields, whatever their names."""
     text = schema.to_text()
     assert schema_of_text(text) == schema
     assert text.isprintable()

@@ -1,4 +1,4 @@
-"""Instances of classes of attrs come back as they were."""
+"""Instances of attrs classes are restored as they were."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from checkpoint.state_store.classes import Classes, StoredClassError
-from checkpoint.state_store.key_decoding import decode_key
-from checkpoint.state_store.keys import comes_back, encode_key
+from checkpoint.state_store.keys import comes_back, decode_key, encode_key
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.values import DataValues
 from dstreams.spark.stable_hash import stable_hash
@@ -71,7 +70,7 @@ class Heir(InDict):
     ids=repr,
 )
 def test_instances_of_attrs_come_back(value: Any) -> None:
-    """A class of attrs is stored by its attributes, private ones and those in slots as well."""
+    """All attributes are stored, including private ones and slots."""
     encode, decode = CODEC.encoder(SHAPES), CODEC.decoder(SHAPES)
     for found in (decode(encode(value)), decode(encode([value]))[0], decode(encode((1, value)))[1]):
         assert type(found) is type(value)
@@ -80,7 +79,7 @@ def test_instances_of_attrs_come_back(value: Any) -> None:
 
 @pytest.mark.parametrize("kind", [Slotted, InDict])
 def test_hash_of_attrs_is_that_of_this_process(kind: Any) -> None:
-    """A hash that attrs keeps in an instance is not stored: that of a text differs elsewhere."""
+    """A cached hash is not stored, as it differs between processes."""
     wanted = kind("h")
     hash(wanted)
     found = CODEC.decoder(SHAPES)(CODEC.encoder(SHAPES)(wanted))
@@ -112,13 +111,13 @@ def test_instances_of_attrs_are_keys(key: Any, is_whole: bool) -> None:
 
 
 def test_attributes_that_compare_by_a_function_are_no_key() -> None:
-    """Nobody can say what else such an instance equals."""
+    """It is unknown which other instances are equal."""
     with pytest.raises(TypeError, match="its class alone knows which keys are equal"):
         encode_key(Caseless("K"))  # type: ignore[call-arg]
 
 
 def test_new_attributes_take_their_defaults() -> None:
-    """An attribute that was not there takes its default, also one that is made of others."""
+    """A new attribute has its default, also one computed from others."""
     encode, decode = CODEC.encoder(SHAPES), CODEC.decoder(SHAPES)
     fields = encode(Old("7", ["x"], 3))[9:]  # type: ignore[call-arg]
     head = SHAPES.add(f"a{__name__} Old _private renamed size") or b""

@@ -1,8 +1,8 @@
-"""Crash everywhere in a batch with stores: the last committed contents always open.
+"""Crashes at every operation of a batch with stores: the last committed versions always open.
 
-The whole of it is run with a fault at operation 1, then 2, and so on, until a run meets no fault:
-open the contents of the newest record, commit changes to all stores, commit the record, take a
-snapshot, delete what is not needed. Then again with a second fault while that is made up for.
+The batch opens the versions of the newest record, commits changes to all stores, commits the
+record, takes a snapshot, and deletes obsolete files. It runs with a fault at operation 1, then 2,
+and so on, until a run meets no fault; and again with a second fault during recovery.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from checkpoint import (
     Files,
     open_files,
 )
-from checkpoint.log.record_retention import apply_retention
-from checkpoint.state_store import replica_directory
-from checkpoint.state_store.lmdb_backend import LmdbBackend
+from checkpoint.log.batch_records import STORE_PREFIX
+from checkpoint.state_store import replica_files
+from checkpoint.state_store.lmdb_backend import LmdbBackend, LocalSettings
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
-from checkpoint.state_store.replica import LocalSettings
-from checkpoint.state_store.store_files import STORE_PREFIX
-from checkpoint.state_store.store_retention import plan_store_retention
+from checkpoint.state_store.retention import apply_retention, plan_store_retention
 from tests.support.faults import FAULTS, Effect, FaultyFiles, SimulatedCrash, fault_ids
 from tests.support.replicas import close_unused
 from tests.support.stores import named, require_open, run_batch, store_of
@@ -44,7 +42,7 @@ def bases_on(files: Files, path: Path, host: str = "host") -> LmdbBackend:
 
 
 def work(files: Files, backend: LmdbBackend) -> None:
-    """One batch with everything that belongs to it."""
+    """Run one batch with everything that belongs to it."""
     log = CommitLog(files)
     for store, version_id in named(log.latest(), STORES).items():
         require_open(backend, store, version_id)
@@ -70,7 +68,7 @@ def require_recovered(files: Files, path: Path, host: str) -> int:
 
 
 def attempt(files: Files, path: Path, at: int, effect: Effect, error: Any) -> bool:
-    """Run one batch with a fault, and return whether it was met."""
+    """Run one batch with a fault, and return whether the fault occurred."""
     faulty = FaultyFiles(files, at, effect, error)
     try:
         work(faulty, bases_on(faulty, path))
@@ -93,11 +91,12 @@ def few_open() -> Any:
     close_unused()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("effect", "error"), FAULTS, ids=fault_ids(FAULTS))
 def test_a_fault_at_any_operation_loses_nothing(
     tmp_path: Path, effect: Effect, error: type[BaseException]
 ) -> None:
-    """The committed contents open on this host and on a new one, and the next batch runs."""
+    """Committed versions open on this host and on a new one, and the next batch runs."""
     last = BATCHES_BEFORE * 1000
     for at in itertools.count(1):
         files, path = prepared(tmp_path, at)
@@ -111,9 +110,10 @@ def test_a_fault_at_any_operation_loses_nothing(
     assert at > 15
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("effects", [("before", "before"), ("during", "after")])
 def test_two_crashes_lose_nothing(tmp_path: Path, effects: tuple[Effect, Effect]) -> None:
-    """The second one while the first is made up for, at every eleventh pair of operations."""
+    """A second fault during recovery from the first, at every eleventh pair."""
     last = BATCHES_BEFORE * 1000
     pairs = [(a, b) for a in range(1, 24) for b in range(1, 24) if (a * 5 + b) % 11 == 0]
     fired = 0
@@ -130,7 +130,7 @@ def test_two_crashes_lose_nothing(tmp_path: Path, effects: tuple[Effect, Effect]
 
 
 class FaultyLocal:
-    """A module of the operating system that dies before its n-th call of some functions."""
+    """A module of the operating system that fails at its n-th call of some functions."""
 
     def __init__(self, module: Any, names: tuple[str, ...], counter: list[int]) -> None:
         self._module = module
@@ -154,7 +154,7 @@ class FaultyLocal:
 def test_a_crash_between_any_two_calls_on_the_local_directory_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A generation half built, built and not published, published and the old one not deleted."""
+    """Also while a generation is built, published or replaced."""
     files, path = prepared(tmp_path, 0)
     newest = named(CommitLog(files).latest(), STORES)
     for at in itertools.count(1):
@@ -162,9 +162,7 @@ def test_a_crash_between_any_two_calls_on_the_local_directory_loses_nothing(
         counter = [at]
         with monkeypatch.context() as patch:
             names = ("mkdir", "rename", "open", "write", "unlink", "listdir")
-            patch.setattr(
-                replica_directory, "os", FaultyLocal(replica_directory.os, names, counter)
-            )
+            patch.setattr(replica_files, "os", FaultyLocal(replica_files.os, names, counter))
             try:
                 require_open(backend, STORES[0], newest[STORES[0]])
                 met = False

@@ -1,4 +1,4 @@
-"""Disk full, read-only, deleted: a clear error, the old state intact, and on when it is over."""
+"""Full, read-only and deleted disks: a clear error, intact state, and recovery afterwards."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from checkpoint import CheckpointError, CommitLog, StorageRefusedError, open_files
-from checkpoint.state_store import replica_builder, replica_directory
-from checkpoint.state_store.lmdb_backend import LmdbBackend
+from checkpoint.state_store import replica_builder, replica_files
+from checkpoint.state_store.lmdb_backend import LmdbBackend, LocalSettings
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
-from checkpoint.state_store.replica import LocalSettings
 from tests.support.replicas import close_unused
 from tests.support.stores import commit, commit_up_to, named, require_open, run_batch, store_of
 
@@ -40,7 +39,7 @@ def backend(tmp_path: Path) -> Iterator[LmdbBackend]:
 def test_a_fault_at_any_system_call_of_a_commit(
     tmp_path: Path, backend: LmdbBackend, faulty_os: Callable[..., Any], code: int
 ) -> None:
-    """Mkdir, open, write, sync, link, unlink: the batch fails or is there, and the next runs."""
+    """The batch fails or is committed, and the next one runs."""
     run_batch(backend.files, backend, [STORE])
     log, messages = CommitLog(backend.files), list[str]()
     for at in range(1, 40):
@@ -66,7 +65,7 @@ def test_a_fault_at_any_system_call_of_a_commit(
 def test_a_full_local_disk_is_an_error_of_the_local_disk(
     backend: LmdbBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names the directory and says that the state is intact; with room again it goes on."""
+    """The error names the directory; with free space the next batch runs."""
     version_ids = commit_up_to(backend, STORE, 2)
 
     def full(fd: int, offset: int, length: int) -> None:
@@ -84,7 +83,7 @@ def test_a_full_local_disk_is_an_error_of_the_local_disk(
 def test_where_room_cannot_be_reserved_the_map_is_not_written(
     backend: LmdbBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such file systems work too, a little slower."""
+    """Such file systems are supported, a little slower."""
 
     def unknown(fd: int, offset: int, length: int) -> None:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
@@ -95,13 +94,13 @@ def test_where_room_cannot_be_reserved_the_map_is_not_written(
         require_open(backend, STORE, version_id)
     generation = backend.replica(STORE).directory.current()
     assert generation is not None
-    assert not replica_directory.is_mapped_generation(generation)
+    assert not replica_files.is_mapped_generation(generation)
 
 
 def test_a_copy_that_cannot_be_kept_is_no_fault(
     backend: LmdbBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The changelog is in the storage; the copy on this host only saves a read."""
+    """The local cache of a changelog is optional."""
     version_ids = commit_up_to(backend, STORE, 1)
 
     class Full:
@@ -121,7 +120,7 @@ def test_a_copy_that_cannot_be_kept_is_no_fault(
 
 @pytest.mark.parametrize("name", ["files", "local"])
 def test_a_deleted_directory(tmp_path: Path, backend: LmdbBackend, name: str) -> None:
-    """Of the storage: an error, and never an empty state. Of this host: built again."""
+    """A deleted storage is an error, never an empty state; a deleted replica is rebuilt."""
     version_ids = commit_up_to(backend, STORE, 3)
     require_open(backend, STORE, version_ids[3])
     shutil.move(tmp_path / name, tmp_path / "away")
@@ -148,10 +147,10 @@ def test_a_local_directory_that_is_a_file(tmp_path: Path, backend: LmdbBackend) 
 
 
 def test_a_generation_directory_that_is_read_only(backend: LmdbBackend) -> None:
-    """A file in the place of the lock, which cannot be opened for writing."""
+    """A lock that cannot be opened is an error."""
     version_id = commit_up_to(backend, STORE, 1)[1]
     directory = backend.replica(STORE).directory
-    replica_directory.make_directories(directory.child("lock"))
+    replica_files.make_directories(directory.child("lock"))
     with pytest.raises(StorageRefusedError, match="cannot lock"):
         backend.open(STORE, version_id)
     os.rmdir(directory.child("lock"))

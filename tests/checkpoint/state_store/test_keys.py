@@ -1,4 +1,4 @@
-"""Keys that Python holds equal have one encoding, all others another, in an order to scan by."""
+"""Equal keys have one encoding, different keys have different ones, in an order for scans."""
 
 # ruff: noqa: DTZ001 - moments without a zone are keys too
 
@@ -19,10 +19,11 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from checkpoint.errors import CheckpointError
-from checkpoint.state_store.key_decoding import UndecodableKeyError, decode_key
 from checkpoint.state_store.keys import (
     MAX_INLINE_BYTES,
+    UndecodableKeyError,
     comes_back,
+    decode_key,
     encode_key,
     encode_keys,
     encode_whole,
@@ -77,7 +78,7 @@ keys = st.recursive(
 
 
 def in_other_words(key: Any) -> list[Any]:
-    """Return objects that Python holds equal to *key*."""
+    """Return objects that equal *key*."""
     if isinstance(key, tuple):
         return [tuple(in_other_words(item)[-1] for item in key)]
     if isinstance(key, frozenset):
@@ -94,14 +95,14 @@ def in_other_words(key: Any) -> list[Any]:
 @PATIENT
 @given(keys, keys)
 def test_equal_keys_and_no_others_have_one_encoding(first: Any, second: Any) -> None:
-    """Encodings are equal exactly when the keys are."""
+    """Encodings are equal exactly if the keys are."""
     assert (encode_key(first) == encode_key(second)) == (first == second)
 
 
 @PATIENT
 @given(keys)
 def test_other_words_for_a_key(key: Any) -> None:
-    """However a number is written, inside of tuples and sets as well, it is one key."""
+    """Equal numbers are one key, also in tuples and sets."""
     for word in in_other_words(key):
         assert encode_key(word) == encode_key(key), word
 
@@ -109,7 +110,7 @@ def test_other_words_for_a_key(key: Any) -> None:
 @PATIENT
 @given(keys)
 def test_round_trip(key: Any) -> None:
-    """Decoding gives a key that equals the one encoded; itself, where that is promised."""
+    """Decoding returns an equal key, or the same one if that is promised."""
     decoded = decode_key(encode_whole(key))
     assert decoded == key
     assert encode_whole(decoded) == encode_whole(key)
@@ -149,9 +150,15 @@ def test_order(ordered: st.SearchStrategy[Any]) -> None:
 @PATIENT
 @example(["a\nsb", "c"])
 @example(["\n"])
-@given(st.lists(keys, max_size=4) | st.lists(st.text(max_size=3)))
+@example([("a", "b\n"), ("",)])
+@example([("a",), ()])
+@given(
+    st.lists(keys, max_size=4)
+    | st.lists(st.text(max_size=3))
+    | st.lists(st.lists(texts, max_size=3).map(tuple))
+)
 def test_many_at_once(many: list[Any]) -> None:
-    """Encoding many gives what encoding each gives, and says whether the encodings are enough."""
+    """Encoding many keys gives the same bytes, and reports whether they are plain."""
     encoded = [encode_key(key) for key in many]
     are_plain = all(map(comes_back, many)) and all(len(e) < 481 for e in encoded)
     assert encode_keys(many) == (encoded, are_plain)
@@ -159,7 +166,7 @@ def test_many_at_once(many: list[Any]) -> None:
 
 @pytest.mark.parametrize("name", STORED)
 def test_what_has_a_place_can_be_stored(name: str) -> None:
-    """Every kind of key that the stable hash takes has an encoding, and comes back equal."""
+    """Every kind of key of the stable hash has an encoding, and is restored."""
     key = STORED[name]
     for wrapped in (key, (key, "x"), frozenset({key}), ((key,),)):
         encoded = encode_key(wrapped)
@@ -171,7 +178,7 @@ def test_what_has_a_place_can_be_stored(name: str) -> None:
 
 
 def test_fields_that_do_not_count() -> None:
-    """A dataclass is the fields that it compares; the others have their defaults when decoded."""
+    """A dataclass is its compared fields; the others have their defaults when decoded."""
     assert encode_key(User("anna", 7, "a")) == encode_key(User("anna", 7, "b"))
     assert encode_key(Device("door", 1)) != encode_key(Device("door", 2))
     assert decode_key(encode_key(User("anna", 7, "a"))).note == ""
@@ -216,7 +223,7 @@ class EqualToAll:  # noqa: PLW1641 - so that it has no hash
     ids=repr,
 )
 def test_refused_keys(key: Any, says: str) -> None:
-    """What is no key, or equals nobody knows what, is refused with a remedy."""
+    """Unsupported keys are rejected with a remedy."""
     for wrapped in (key, (1, key)):
         with pytest.raises(TypeError) as caught:
             encode_key(wrapped)
@@ -224,7 +231,7 @@ def test_refused_keys(key: Any, says: str) -> None:
 
 
 def test_refused_as_the_stable_hash_does() -> None:
-    """NaN, unhashable keys and keys by address have neither place nor encoding."""
+    """NaN, unhashable keys and keys compared by address are rejected."""
     for key in (math.nan, [1], Loose("a"), object(), ByAddress("a")):
         for function in (encode_key, stable_hash):
             with pytest.raises(TypeError):
@@ -244,14 +251,14 @@ def test_refused_as_the_stable_hash_does() -> None:
     ids=lambda key: f"{type(key).__name__}",
 )
 def test_keys_that_are_too_long(key: Any) -> None:
-    """A key of more than 64 KiB is refused, and numbers are not even written out for it."""
+    """A key of more than 64 KiB is rejected, before its number is encoded."""
     with pytest.raises(ValueError, match=r"use (a digest|its text) as key"):
         encode_key(key)
 
 
 @pytest.mark.parametrize("length", [99, 100, 479, 480, 5_000])
 def test_long_keys(length: int) -> None:
-    """A long key is cut and told from its neighbours by a digest."""
+    """A long key is shortened, and distinguished by a digest."""
     for key in ("x" * length, "\u00e9" * (length // 2), b"x" * length, ("x" * length, 1)):
         encoded = encode_key(key)
         whole = encode_whole(key)
@@ -261,7 +268,7 @@ def test_long_keys(length: int) -> None:
 
 
 def test_moment_with_nanoseconds() -> None:
-    """A moment that differs from another by nanoseconds is not taken for it."""
+    """A time with nanoseconds is rejected."""
 
     class Stamp(datetime):
         nanosecond = 0
@@ -298,7 +305,7 @@ def test_moment_with_nanoseconds() -> None:
     ids=repr,
 )
 def test_comes_back(key: Any, exact: bool) -> None:
-    """It is known which keys are told apart from what decoding gives."""
+    """comes_back returns whether decoding restores the key itself."""
     assert comes_back(key) is exact
     decoded = decode_key(encode_key(key))
     assert decoded == key
@@ -309,7 +316,7 @@ def test_comes_back(key: Any, exact: bool) -> None:
 @PATIENT
 @given(st.binary(max_size=40))
 def test_bytes_that_are_no_key(raw: bytes) -> None:
-    """Any bytes are a key, of which encoding gives an equal one, or a documented error."""
+    """Any bytes are a key with an equal encoding, or a documented error."""
     try:
         key = decode_key(raw)
     except UndecodableKeyError:
@@ -320,7 +327,7 @@ def test_bytes_that_are_no_key(raw: bytes) -> None:
 @PATIENT
 @given(keys, st.data())
 def test_damaged_keys(key: Any, data: st.DataObject) -> None:
-    """A changed, cut or lengthened encoding is another key or a documented error."""
+    """A damaged encoding is another key or a documented error."""
     raw = bytearray(encode_whole(key))
     at = data.draw(st.integers(0, len(raw) - 1))
     change: Callable[[], object] = data.draw(
@@ -333,7 +340,7 @@ def test_damaged_keys(key: Any, data: st.DataObject) -> None:
 
 
 def test_class_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key of a class whose module is not imported says which; nothing is imported for it."""
+    """The error names a missing class; nothing is imported."""
     encoded = encode_key(Colour.RED)
     monkeypatch.delitem(sys.modules, Colour.__module__)
     with pytest.raises(UndecodableKeyError, match=r"is of class tests\..*\.sample_keys\.Colour, "):
@@ -346,7 +353,7 @@ def test_class_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     [(b"sRED", b"sBLU"), (b"sColour", b"sLevel"), (b"sColour", b"sAUTUMN"), (b"sColour", b"sdate")],
 )
 def test_class_that_has_changed(old: bytes, new: bytes) -> None:
-    """A member that is gone, or a class that is something else now, is a documented error."""
+    """A missing member, or a class of another kind, is a documented error."""
     encoded = encode_key(Colour.RED).replace(old, new)
     with pytest.raises(UndecodableKeyError):
         decode_key(encoded)

@@ -1,4 +1,4 @@
-"""kill -9 of processes that write: the last committed contents always open."""
+"""Killed writers: the last committed versions always open."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CommitLog, open_files
-from checkpoint.state_store.lmdb_backend import LmdbBackend
-from checkpoint.state_store.replica import LocalSettings
+from checkpoint.state_store.lmdb_backend import LmdbBackend, LocalSettings
 from tests.support.replicas import close_unused
 from tests.support.stores import named, require_open, store_of
 
@@ -25,7 +24,7 @@ WRITER = Path(__file__).with_name("state_writer.py")
 
 @contextlib.contextmanager
 def writer(path: Path, epoch: int) -> Iterator[subprocess.Popen[str]]:
-    """Run a writer, and kill it in the end."""
+    """Run a writer, and kill it at the end."""
     command = [sys.executable, str(WRITER), str(path / "files"), str(path / "local"), str(epoch)]
     with subprocess.Popen(
         command,
@@ -42,7 +41,7 @@ def writer(path: Path, epoch: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def kill_at_random(path: Path, epoch: int, rng: random.Random) -> int:
-    """Kill a writer somewhere in its batches, and return the last time that it told of."""
+    """Kill a writer at a random place, and return the last time that it reported."""
     told = 0
     with writer(path, epoch) as process:
         assert process.stdout is not None
@@ -57,7 +56,7 @@ def kill_at_random(path: Path, epoch: int, rng: random.Random) -> int:
 
 
 def require_committed(path: Path, told: int, host: str) -> int:
-    """Assert that the newest record is not older than was told, and that its contents open."""
+    """Assert that the newest record is not older than reported, and that its versions open."""
     files = open_files(path / "files")
     latest = CommitLog(files).latest()
     assert latest is not None
@@ -71,9 +70,10 @@ def require_committed(path: Path, told: int, host: str) -> int:
     return latest.batch_time_ms
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kills", [12, pytest.param(400, marks=pytest.mark.slow)])
 def test_after_kill_9_the_last_committed_contents_open(tmp_path: Path, kills: int) -> None:
-    """On the same host with what the dead have left there, and on a new one."""
+    """On the same host with its leftovers, and on a new one."""
     rng = random.Random(kills)
     newest = 0
     for epoch in range(1, kills + 1):
@@ -85,7 +85,7 @@ def test_after_kill_9_the_last_committed_contents_open(tmp_path: Path, kills: in
 
 
 def test_a_process_that_reads_is_killed_and_another_applies(tmp_path: Path) -> None:
-    """The dead reader's place in the table of readers is freed; the file does not grow for ever."""
+    """The reader slot of a dead process is freed, so the file stops growing."""
     with writer(tmp_path, 1) as first:
         assert first.stdout is not None
         assert int(first.stdout.readline())

@@ -1,4 +1,4 @@
-"""Snapshots when they are due, compaction of copies, and sweeping."""
+"""Maintenance: snapshots, compaction of replicas, and sweeping."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from checkpoint import StorageRefusedError, open_files
-from checkpoint.log.version_records import EMPTY, VersionId
+from checkpoint.log.batch_records import EMPTY, VersionId
 from checkpoint.state_store.backend import Changes
-from checkpoint.state_store.lmdb_backend import LmdbBackend
+from checkpoint.state_store.lmdb_backend import LmdbBackend, LmdbVersion, LocalSettings
 from checkpoint.state_store.maintenance import (
     SnapshotRule,
     compact_if_due,
@@ -21,7 +21,6 @@ from checkpoint.state_store.maintenance import (
     replica_compaction_due,
     snapshot_if_due,
 )
-from checkpoint.state_store.replica import LmdbVersion, LocalSettings
 from checkpoint.state_store.replica_builder import ReplicaMeta
 from checkpoint.state_store.store_files import list_snapshots
 from tests.support.replicas import close_unused, sweep_local
@@ -42,7 +41,7 @@ def backend(tmp_path: Path) -> LmdbBackend:
 
 
 def many_keys(count: int) -> tuple[list[bytes], Changes]:
-    """Return that many keys, and the changes that put 2,000 bytes to each of them."""
+    """Return keys, and the changes that put 2,000 bytes to each of them."""
     keys = [b"%06d" % number for number in range(count)]
     return keys, Changes([(key, os.urandom(2000)) for key in keys], [], [], [], count)
 
@@ -67,7 +66,7 @@ def file_bytes(backend: LmdbBackend) -> int:
 def test_a_snapshot_is_due_by_the_amount_of_change(
     changelogs: int, changelog_bytes: int, snapshot_bytes: int, due: bool
 ) -> None:
-    """When reading the changelogs costs as much as reading a snapshot."""
+    """A snapshot is due if reading the changelogs costs as much."""
     progress = ReplicaMeta(
         VersionId(500, "ab" * 12), {}, EMPTY, snapshot_bytes, changelogs, changelog_bytes
     )
@@ -75,7 +74,7 @@ def test_a_snapshot_is_due_by_the_amount_of_change(
 
 
 def test_snapshots_come_as_they_are_due(backend: LmdbBackend) -> None:
-    """The first after ten batches, the next one not before ten more."""
+    """The first comes after ten batches, the next one after ten more."""
     version_id, written = EMPTY, []
     for version in range(1, 34):
         version_id = commit(backend, STORE, version_id).version_id
@@ -92,7 +91,7 @@ def test_snapshots_come_as_they_are_due(backend: LmdbBackend) -> None:
 
 
 def test_a_snapshot_is_written_once(backend: LmdbBackend) -> None:
-    """Whoever comes second finds it, and the empty content needs none."""
+    """A second writer finds it, and the empty version needs none."""
     version_id = commit_up_to(backend, STORE, 3)[3]
     assert snapshot_if_due(backend, STORE, version_id, ALWAYS) is not None
     assert snapshot_if_due(backend, STORE, version_id, ALWAYS) is None
@@ -102,7 +101,7 @@ def test_a_snapshot_is_written_once(backend: LmdbBackend) -> None:
 
 
 def test_a_snapshot_of_a_content_that_is_open_while_batches_go_on(backend: LmdbBackend) -> None:
-    """It holds the content it was asked for, and the replica remembers how far it is now."""
+    """It has the requested version, and the replica records the distance."""
     version_ids = commit_up_to(backend, STORE, 4)
     with contextlib.closing(backend.replica(STORE).open(version_ids[4])) as base:
         held = base.meta
@@ -116,7 +115,7 @@ def test_a_snapshot_of_a_content_that_is_open_while_batches_go_on(backend: LmdbB
 
 
 def test_the_replica_is_not_taken_back_for_a_snapshot(backend: LmdbBackend) -> None:
-    """Batches have gone on; the snapshot is of a later content, or not now."""
+    """If the replica is ahead, no snapshot is written."""
     version_ids = commit_up_to(backend, STORE, 4)
     require_open(backend, STORE, version_ids[4])
     generation = backend.replica(STORE).directory.current()
@@ -132,13 +131,13 @@ def test_the_replica_is_not_taken_back_for_a_snapshot(backend: LmdbBackend) -> N
     ("used", "live", "due"), [(100, 1, False), (100 << 20, 30 << 20, False), (100 << 20, 1, True)]
 )
 def test_compaction_is_due_when_most_of_a_file_was_freed(used: int, live: int, due: bool) -> None:
-    """Not of small files, and not of what two contents of a batch take."""
+    """Small files and the normal free pages of two versions are left alone."""
     assert replica_compaction_due(used, live) is due
 
 
 @pytest.mark.parametrize("through_map", [True, False])
 def test_a_replica_that_has_grown_is_compacted(tmp_path: Path, through_map: bool) -> None:
-    """Most keys were removed: the file shrinks, readers of the old one are not disturbed."""
+    """After many removals the file shrinks, and open readers continue."""
     settings = LocalSettings(writes_through_map=through_map, first_map_bytes=1 << 20)
     backend = LmdbBackend(
         open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings
@@ -164,7 +163,7 @@ def test_a_replica_that_has_grown_is_compacted(tmp_path: Path, through_map: bool
 
 
 def test_maintaining_a_store_does_all_that_is_due(backend: LmdbBackend) -> None:
-    """A snapshot, a smaller replica, and the first time in a process what the dead have left."""
+    """Snapshot, compaction, and a sweep at the first call of a process."""
     left = Path(backend.local_directory) / "stream-0" / "boot-0"
     keys, full = many_keys(10_000)
     version_id = backend.commit(STORE, EMPTY, [full], {}).version_id
@@ -184,13 +183,13 @@ def test_maintaining_a_store_does_all_that_is_due(backend: LmdbBackend) -> None:
 
 
 def test_there_is_nothing_to_compact_where_there_is_no_replica(backend: LmdbBackend) -> None:
-    """No replica is made for that."""
+    """No replica is created for it."""
     assert not compact_if_due(backend, STORE)
     assert not (Path(backend.local_directory) / "stream-1").exists()
 
 
 def test_sweeping_deletes_what_the_dead_have_left(backend: LmdbBackend) -> None:
-    """Other starts of the host, unfinished generations, contents apart; nothing that is in use."""
+    """Other boots, unfinished generations and temporary replicas, unless in use."""
     version_ids = commit_up_to(backend, STORE, 3)
     require_open(backend, STORE, version_ids[3])
     stream = Path(backend.local_directory) / "stream-1"
@@ -222,7 +221,7 @@ def test_sweeping_deletes_what_the_dead_have_left(backend: LmdbBackend) -> None:
 
 
 def test_a_stopped_process_does_not_stop_this_one_for_ever(backend: LmdbBackend) -> None:
-    """The lock has a limit, and the message says what may be the matter."""
+    """The lock has a time limit, and the error explains it."""
     version_ids = commit_up_to(backend, STORE, 2)
     require_open(backend, STORE, version_ids[1])
     hasty = LmdbBackend(
@@ -240,7 +239,7 @@ def test_a_stopped_process_does_not_stop_this_one_for_ever(backend: LmdbBackend)
 
 
 def age(directory: Path, days: float) -> None:
-    """Let all of a directory have been changed that long ago."""
+    """Set the modification times of a directory to the past."""
     for path in (directory, *directory.rglob("*")):
         then_s = path.lstat().st_mtime - days * 86_400
         os.utime(path, (then_s, then_s), follow_symlinks=False)
@@ -250,7 +249,7 @@ def age(directory: Path, days: float) -> None:
 def test_sweeping_deletes_what_nobody_uses(
     backend: LmdbBackend, days: float, is_kept: bool
 ) -> None:
-    """A stream that has not gone on for a week keeps no replicas; it builds new ones then."""
+    """Replicas of a stream that did not run for a week are deleted, and rebuilt later."""
     version_ids = commit_up_to(backend, STORE, 3)
     require_open(backend, STORE, version_ids[3])
     stream = Path(backend.local_directory) / "stream-1"
@@ -261,7 +260,7 @@ def test_sweeping_deletes_what_nobody_uses(
 
 
 def test_how_long_replicas_are_kept(backend: LmdbBackend) -> None:
-    """It is the time of the settings; a stream with one file that is younger stays whole."""
+    """The setting decides, and one newer file keeps all replicas of a stream."""
     backend = dataclasses.replace(backend, settings=LocalSettings(unused_ms=3_600_000))
     version_ids = commit_up_to(backend, STORE, 1)
     require_open(backend, STORE, version_ids[1])
@@ -275,7 +274,7 @@ def test_how_long_replicas_are_kept(backend: LmdbBackend) -> None:
 
 
 def test_maintenance_is_use(backend: LmdbBackend) -> None:
-    """A stream that goes on keeps its replicas, also where no file says when it changed."""
+    """Maintenance marks replicas as used, whatever the times of their files."""
     version_ids = commit_up_to(backend, STORE, 1)
     require_open(backend, STORE, version_ids[1])
     age(Path(backend.local_directory) / "stream-1", 8)
@@ -284,7 +283,7 @@ def test_maintenance_is_use(backend: LmdbBackend) -> None:
 
 
 def test_what_is_locked_is_kept(backend: LmdbBackend) -> None:
-    """Copies that somebody is changing stay, however old all of their files are."""
+    """Locked replicas are kept, however old they are."""
     version_ids = commit_up_to(backend, STORE, 1)
     require_open(backend, STORE, version_ids[1])
     stream = Path(backend.local_directory) / "stream-1"
@@ -296,7 +295,7 @@ def test_what_is_locked_is_kept(backend: LmdbBackend) -> None:
 
 
 def test_replicas_of_a_stream_that_is_given_up(backend: LmdbBackend) -> None:
-    """They are deleted, open ones too, and those of other streams are not."""
+    """All replicas of the stream are deleted, open ones too, and no others."""
     other = dataclasses.replace(STORE, stream_id="stream-2")
     version_ids = {store: commit_up_to(backend, store, 2) for store in (STORE, other)}
     for store, known in version_ids.items():

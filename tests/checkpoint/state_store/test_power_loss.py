@@ -1,8 +1,8 @@
-"""Power loss at every step: whatever was acknowledged is there, and nothing else counts.
+"""Power loss at every step: acknowledged commits survive, and nothing else counts.
 
-On a simulated disk every step of every file can be the last; then what was not synced is kept,
-dropped, torn, stale or overtaken, by the seed. The same runs with a sync, a checksum or the
-exclusive create left out must fail: else these tests would show nothing.
+On a simulated disk every step of every file can be the last; then unsynced data is kept, dropped,
+torn, stale or overtaken, depending on the seed. The same runs without a sync, a checksum or the
+exclusive create must fail.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ import pytest
 
 import checkpoint.storage.framing
 from checkpoint import CheckpointError, CommitLog, CorruptCheckpointError
-from checkpoint.log.record_retention import apply_retention
-from checkpoint.log.version_records import EMPTY, StoreId, VersionId
+from checkpoint.log.batch_records import EMPTY, STORE_PREFIX, StoreId, VersionId
+from checkpoint.state_store import MemoryBackend
 from checkpoint.state_store.backend import RawVersion
+from checkpoint.state_store.retention import apply_retention, plan_store_retention
 from checkpoint.state_store.store_files import (
-    STORE_PREFIX,
     new_uid,
     write_changelog,
     write_state_snapshot,
 )
-from checkpoint.state_store.store_retention import plan_store_retention
 from checkpoint.testing import check_files
 from tests.support.faults import SimulatedCrash
-from tests.support.memory_backend import MemoryBackend
 from tests.support.simulated_disk import Omission, SimulatedDisk
 from tests.support.stores import (
     changes,
@@ -43,7 +41,7 @@ BATCHES = 6
 
 
 def content_at(store: StoreId, version_id: VersionId) -> RawVersion:
-    """A content in memory, under the reference that a test gave it."""
+    """Return a version in memory, given its id."""
     backend = MemoryBackend()
     base = backend.open(store, commit_up_to(backend, store, version_id.version)[-1])
     base.version_id = version_id
@@ -51,7 +49,7 @@ def content_at(store: StoreId, version_id: VersionId) -> RawVersion:
 
 
 def run(disk: SimulatedDisk, acknowledged: list[int]) -> None:
-    """Batches from the newest record on, with a snapshot and retention after every second one."""
+    """Run batches from the newest record on, with a snapshot and retention every second time."""
     log = CommitLog(disk)
     for _ in range(BATCHES):
         latest = log.latest()
@@ -72,7 +70,7 @@ def run(disk: SimulatedDisk, acknowledged: list[int]) -> None:
 
 
 def require_whole(disk: SimulatedDisk, acknowledged: list[int]) -> None:
-    """Assert that the newest acknowledged batch is there, and every newer record is whole."""
+    """Assert that the newest acknowledged batch exists, and every newer record is complete."""
     log = CommitLog(disk)
     times = log.times()
     newest = max(acknowledged, default=0)
@@ -90,7 +88,7 @@ def crash_points() -> int:
 
 
 def losses(omit: Omission | None, seeds: int, stride: int = 1) -> Iterator[str]:
-    """Yield what went wrong with a power loss at each step."""
+    """Yield the errors after a power loss at each step."""
     for at in range(1, crash_points() + 1, stride):
         for seed in range(seeds):
             disk = SimulatedDisk(at, omit)
@@ -105,25 +103,27 @@ def losses(omit: Omission | None, seeds: int, stride: int = 1) -> Iterator[str]:
 
 
 def test_the_simulated_disk_does_what_files_must() -> None:
-    """As long as nothing fails it is as good as any."""
+    """Without faults it fulfils the contract of Files."""
     check_files(SimulatedDisk)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seeds", [1, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_power_loss_at_any_step_loses_nothing(seeds: int) -> None:
-    """Commits, snapshots, retention: what was acknowledged can be read afterwards."""
+    """Acknowledged commits, snapshots and retention survive."""
     assert crash_points() > 100
     assert list(losses(None, seeds)) == []
 
 
 @pytest.mark.parametrize("omit", ["file sync", "directory sync"])
 def test_a_missing_sync_is_noticed(omit: Omission) -> None:
-    """Without one of the two, some power loss loses an acknowledged batch."""
+    """Without one of the syncs, some power loss loses an acknowledged batch."""
     assert next(losses(omit, seeds=2, stride=5), None) is not None
 
 
+@pytest.mark.deep
 def test_two_losses_of_power_lose_nothing() -> None:
-    """The second one at any step of the run that goes on after the first."""
+    """A second loss at any step of the run after the first."""
     for number in range(60):
         rng = random.Random(number)
         disk, acknowledged = SimulatedDisk(rng.randrange(1, 200)), list[int]()
@@ -137,7 +137,7 @@ def test_two_losses_of_power_lose_nothing() -> None:
 
 
 def flipped(seed: int) -> str | None:
-    """Flip one bit of a file that is needed; say what went wrong if nobody refused it."""
+    """Flip one bit of a needed file; return the error if it was not rejected."""
     disk, rng = SimulatedDisk(), random.Random(seed)
     run(disk, [])
     name = rng.choice(disk.list(""))
@@ -151,19 +151,20 @@ def flipped(seed: int) -> str | None:
     return None
 
 
+@pytest.mark.deep
 def test_a_flipped_bit_is_refused_or_not_read() -> None:
-    """Never is it taken for a content."""
+    """A damaged file is never accepted."""
     assert [found for seed in range(150) if (found := flipped(seed))] == []
 
 
 def test_a_missing_checksum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it some flipped bit is taken for a content."""
+    """Without the checksum, some flipped bit is accepted."""
     monkeypatch.setattr(checkpoint.storage.framing, "crc32", lambda data, start=0: 7)
     assert any(flipped(seed) for seed in range(150))
 
 
 def two_drivers(omit: Omission | None) -> list[str]:
-    """Let two drivers that believe in the same epoch commit the same batch; return who was told."""
+    """Let two drivers of one epoch commit the same batch; return who succeeded."""
     disk = SimulatedDisk(omit=omit)
     told = []
     for epoch in (1, 2):
@@ -177,6 +178,6 @@ def two_drivers(omit: Omission | None) -> list[str]:
 
 
 def test_one_of_two_drivers_commits_a_batch() -> None:
-    """And without the exclusive create both would believe that they did."""
+    """Without the exclusive create both would succeed."""
     assert two_drivers(None) == ["driver 1"]
     assert two_drivers("exclusive create") == ["driver 1", "driver 2"]

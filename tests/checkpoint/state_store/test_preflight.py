@@ -1,4 +1,4 @@
-"""What a restart stands on is there, before anything runs; small files are read to their ends."""
+"""Preflight: missing state is detected before anything runs; small files are read completely."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from checkpoint import (
     take_over,
     write_state_file,
 )
-from checkpoint.log.version_records import StoreCommit
+from checkpoint.log.batch_records import StoreCommit
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
@@ -44,7 +44,7 @@ STREAM = "stream-1"
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    """A stream with a copy of one state, and five versions of another with a snapshot of two."""
+    """A stream with a snapshot of one state, and five versions of another with two snapshots."""
     files = open_files(tmp_path / "stream")
     (tmp_path / "local").mkdir(mode=0o700)
     backend = LmdbBackend(files, str(tmp_path / "local"), 1)
@@ -86,7 +86,7 @@ def flip(path: Path) -> None:
     [
         ("state/sums/*.state", lose, "is missing"),
         ("state/sums/*.state", flip, "is damaged"),
-        ("stores/**/*5-*.changes", lose, "is missing; expected the changes of version 5"),
+        ("stores/**/*5-*.changes", lose, "is missing; .* led to version 5, from version 3 on"),
         ("stores/**/*5-*.changes", flip, "is damaged"),
         ("stores/**/*4-*.changes", lose, "is missing; .* led to version 5, from version 3 on"),
     ],
@@ -94,7 +94,7 @@ def flip(path: Path) -> None:
 def test_state_that_is_not_what_it_was_is_refused(
     files: Files, tmp_path: Path, pattern: str, damage: Callable[[Path], None], said: str
 ) -> None:
-    """With the name of the file; the state of an operator that was removed is not asked for."""
+    """The error names the file; the state of removed operators is not checked."""
     plan = read_plan(files)
     require_stored_state(files, plan)
     (path,) = (tmp_path / "stream").glob(pattern)
@@ -105,7 +105,7 @@ def test_state_that_is_not_what_it_was_is_refused(
 
 
 def test_what_is_before_a_snapshot_is_not_needed(files: Files, tmp_path: Path) -> None:
-    """Nor a snapshot, where all changes are there."""
+    """Neither is a snapshot if all changelogs exist."""
     plan = read_plan(files)
     (first,) = (tmp_path / "stream").glob("stores/**/*1-*.changes")
     content = first.read_bytes()
@@ -120,7 +120,7 @@ def test_what_is_before_a_snapshot_is_not_needed(files: Files, tmp_path: Path) -
 def test_of_large_files_the_tasks_read_the_rest(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start takes no longer for a state that is large: it looks at the beginning alone."""
+    """Of large files only the header is read."""
     monkeypatch.setattr(preflight.ReadBudget.__init__, "__defaults__", (10,))
     plan = read_plan(files)
     (path,) = (tmp_path / "stream").glob("state/sums/*.state")
@@ -133,7 +133,7 @@ def test_of_large_files_the_tasks_read_the_rest(
 
 
 def test_the_rdds_of_a_graph_are_there(files: Files, tmp_path: Path) -> None:
-    """As the description of the graph names them."""
+    """The RDDs in the description of the graph are checked."""
     file_id = StateFileId(STREAM, "rdd-0", 0, 0, 1, "none", 1, "one")
     ref = write_state_file(PrefixedFiles(files, "rdds"), file_id, [(b"payload", 0)])
     graph = GraphSnapshot(STREAM, 0, 1, {"rdds": {"rdd-0": [ref]}}, b"")

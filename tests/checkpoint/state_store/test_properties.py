@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, precondition, rule
 
 from checkpoint import open_files
-from checkpoint.state_store import EMPTY, LmdbBackend, StateStore, StoreId, VersionId
+from checkpoint.state_store import EMPTY, LmdbBackend, MemoryBackend, StateStore, StoreId, VersionId
 from checkpoint.state_store.backend import StateBackend
-from checkpoint.state_store.store_reader import StateReader
-from checkpoint.state_store.store_writer import StateWriter
-from tests.support.memory_backend import MemoryBackend
+from checkpoint.state_store.store import StateReader, StateWriter
 from tests.support.store_checks import Model, require_content
 
 keys = st.one_of(
@@ -31,7 +29,7 @@ timeouts = st.none() | st.integers(0, 12)
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Writers on any version that was committed, each beside the dict that it must show."""
+    """Writers on any committed version, each compared with a dict."""
 
     spill_bytes: ClassVar[int] = 64 << 20
 
@@ -226,13 +224,13 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 class SpillingMachine(StoreMachine):
-    """Memory for two or three changes."""
+    """A store with memory for two or three changes."""
 
     spill_bytes = 700
 
 
 class LmdbMachine(StoreMachine):
-    """On files, with a replica."""
+    """A store on files, with a replica."""
 
     def make_backend(self) -> StateBackend:
         self.root = Path(tempfile.mkdtemp())
@@ -245,11 +243,12 @@ class LmdbMachine(StoreMachine):
             super().teardown()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("machine", "programs"), [(StoreMachine, 60), (SpillingMachine, 30), (LmdbMachine, 25)]
 )
 def test_store_agrees_with_a_dict(machine: type[StoreMachine], programs: int) -> None:
-    """Whatever is done, in any order, on any version: the store shows what a dict does."""
+    """After any operations on any version, the store has the content of a dict."""
     case = machine.TestCase
     case.settings = settings(
         max_examples=programs,

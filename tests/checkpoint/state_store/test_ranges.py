@@ -1,4 +1,4 @@
-"""Ranges begin and end where the keys do that are meant."""
+"""Ranges and prefixes contain exactly the intended keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ tuples = st.lists(texts | st.integers(-2, 2), max_size=3).map(tuple)
 
 
 def inside(wanted: KeyRange, key: Any) -> bool:
-    """Whether a scan would find *key* and keep it."""
+    """Return whether a scan would find *key* and keep it."""
     raw, last = encode_key(key), wanted.last
     is_found = wanted.first <= raw and (last is None or raw < last)
     whole = encode_whole(key)
@@ -35,7 +35,7 @@ def inside(wanted: KeyRange, key: Any) -> bool:
 
 @given(texts, texts)
 def test_prefix_of_texts(prefix: str, key: str) -> None:
-    """A text is found by its beginnings, long ones as well, and by nothing else."""
+    """A text is found by its prefixes, long ones included, and by no others."""
     assert inside(prefix_range(prefix), key) == key.startswith(prefix)
     assert not inside(prefix_range(prefix), key.encode())
     assert not inside(prefix_range(prefix), (key,))
@@ -44,13 +44,13 @@ def test_prefix_of_texts(prefix: str, key: str) -> None:
 
 @given(tuples, tuples)
 def test_prefix_of_tuples(prefix: tuple[Any, ...], key: tuple[Any, ...]) -> None:
-    """A tuple is found by its first elements, whole ones."""
+    """A tuple is found by its first elements."""
     assert inside(prefix_range(prefix), key) == (key[: len(prefix)] == prefix)
 
 
 @given(texts, texts, texts)
 def test_range_of_texts(start: str, stop: str, key: str) -> None:
-    """A range holds what stands between its bounds, however long they are."""
+    """A range has the texts between its bounds, however long they are."""
     assert inside(key_range(start, stop), key) == (start <= key < stop)
     assert inside(key_range(start, None), key) == (start <= key)
     assert inside(key_range(None, stop), key) == (key < stop)
@@ -70,7 +70,7 @@ def test_range_of_ints(start: int, stop: int, key: int) -> None:
     [(None, None), (1, "a"), (1.5, 2), (0.5, None), (None, frozenset()), (date(2024, 1, 1), 3)],
 )
 def test_no_ranges(start: Any, stop: Any) -> None:
-    """Bounds of two kinds, or of one without order, are refused."""
+    """Bounds of two kinds, or of a kind without order, are rejected."""
     with pytest.raises(TypeError, match="range"):
         key_range(start, stop)
 

@@ -1,4 +1,4 @@
-"""Records keep what belongs to a key behind its value, and damage is noticed."""
+"""Records: a value with its timeout and parts of its key; damage is detected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ values = st.one_of(st.none(), st.text(max_size=4), st.lists(st.integers(), max_s
 
 @given(values, all_extras)
 def test_round_trip(value: object, extras: Extras) -> None:
-    """Value and extras come back, and unpickling does not see the extras."""
+    """Value and extras are read back, and unpickling ignores the extras."""
     encoded = pickle.dumps(value, 5)
     record = with_extras(encoded, extras)
     assert split_record(record) == (encoded, extras)
@@ -41,7 +41,7 @@ def test_round_trip(value: object, extras: Extras) -> None:
 
 @given(values, all_extras)
 def test_place_in_the_index(value: object, extras: Extras) -> None:
-    """It is found whatever else a record holds, and written in one way."""
+    """The timeout is found alongside other extras, and is written in one form."""
     encoded = pickle.dumps(value, 5)
     record = with_extras(encoded, extras)
     assert indexed_ms_of(record) == extras.indexed_ms
@@ -51,13 +51,13 @@ def test_place_in_the_index(value: object, extras: Extras) -> None:
 
 
 def test_time_without_entry_is_no_time() -> None:
-    """A timeout and its place in the index are there together or not at all."""
+    """A timeout and the time of its index entry exist together or not at all."""
     assert extras_of(with_extras(b".", Extras(timeout_ms=5))) == NO_EXTRAS
 
 
 @given(st.binary(max_size=30))
 def test_any_bytes(record: bytes) -> None:
-    """Any bytes are a record, which writing makes again, or the documented error."""
+    """Any bytes are a record that encodes to itself, or raise the documented error."""
     try:
         value, extras = split_record(record)
     except DamagedRecordError:
@@ -70,7 +70,7 @@ def test_any_bytes(record: bytes) -> None:
     [b"", b"\0", b".\0", b"\x01", b".\x07", b"N.\x40", b"N.\xff\xff\xff\xff\x02", b"N\0\0\0\0\x02"],
 )
 def test_damage(record: bytes) -> None:
-    """Extras that are longer than the record, or unknown, are an error that says so."""
+    """Extras longer than the record, or unknown ones, are an error."""
     with pytest.raises(DamagedRecordError, match="bytes is damaged"):
         split_record(record)
     if record:

@@ -1,4 +1,4 @@
-"""Replicas: each open gives exactly the content that was asked for, whatever was there."""
+"""Replicas: each open returns exactly the requested version, whatever the replica contains."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CorruptCheckpointError, StorageRefusedError, open_files
-from checkpoint.log.version_records import EMPTY, PartitionCommit, StoreId, VersionId
-from checkpoint.state_store import environments
+from checkpoint.log.batch_records import EMPTY, PartitionCommit, StoreId, VersionId
+from checkpoint.state_store import replica_files
 from checkpoint.state_store.backend import Changes
-from checkpoint.state_store.change_blocks import Compression
-from checkpoint.state_store.lmdb_backend import LmdbBackend
-from checkpoint.state_store.replica import LmdbVersion, LocalSettings
-from checkpoint.state_store.store_files import StoredKind, file_name
+from checkpoint.state_store.lmdb_backend import LmdbBackend, LmdbVersion, LocalSettings
+from checkpoint.state_store.store_files import Compression, StoredKind, file_name
 from checkpoint.testing import check_backend
 from tests.support.replicas import close_unused
 from tests.support.stores import (
@@ -64,7 +62,7 @@ def generation(backend: LmdbBackend, store: StoreId = STORE) -> str:
 def test_contents_on_lmdb_do_what_contents_must(
     tmp_path: Path, place: str, through_map: bool
 ) -> None:
-    """The public check of contents passes, on a path and on an object store."""
+    """The backend fulfils its contract, on a path and on an object store."""
     numbers = iter(range(1000))
 
     def make() -> LmdbBackend:
@@ -79,7 +77,7 @@ def test_contents_on_lmdb_do_what_contents_must(
 
 
 def test_a_batch_after_the_other_stays_in_one_generation(backend: LmdbBackend) -> None:
-    """Confirmed changes are applied to the replica that is there; nothing is built again."""
+    """Committed changes are applied to the existing replica, without a rebuild."""
     version_ids = [EMPTY]
     generations = set()
     for _ in range(12):
@@ -91,7 +89,7 @@ def test_a_batch_after_the_other_stays_in_one_generation(backend: LmdbBackend) -
 
 
 def test_a_commit_changes_nothing_that_can_be_seen(backend: LmdbBackend) -> None:
-    """Not the base that is open, not the replica, not what another attempt opens."""
+    """Neither the open version nor the replica nor another attempt's version changes."""
     version_ids = commit_up_to(backend, STORE, 3)
     base = backend.open(STORE, version_ids[3])
     twins = [commit(backend, STORE, version_ids[3]) for _ in range(3)]
@@ -102,7 +100,7 @@ def test_a_commit_changes_nothing_that_can_be_seen(backend: LmdbBackend) -> None
 
 
 def test_an_open_content_stays_as_it_is_while_later_ones_are_applied(backend: LmdbBackend) -> None:
-    """Readers of several versions are open in one process, also when the map must grow for that."""
+    """Several versions are open in one process, also if the map grows."""
     version_ids = [EMPTY]
     opened = []
     record = os.urandom(3000)
@@ -118,7 +116,7 @@ def test_an_open_content_stays_as_it_is_while_later_ones_are_applied(backend: Lm
 
 @pytest.mark.parametrize("through_map", [True, False])
 def test_the_map_grows_as_the_state_does(tmp_path: Path, through_map: bool) -> None:
-    """From 1 MiB to 30 in one commit; no setting is needed, and no content is lost."""
+    """From 1 MiB to 30 in one commit, without a setting or loss."""
     settings = LocalSettings(writes_through_map=through_map, first_map_bytes=1 << 20)
     backend = make_backend(tmp_path, settings=settings)
     version_ids = commit_up_to(backend, STORE, 2)
@@ -139,7 +137,7 @@ def test_the_map_grows_as_the_state_does(tmp_path: Path, through_map: bool) -> N
 
 
 def test_a_replica_on_another_chain_is_built_anew(backend: LmdbBackend) -> None:
-    """After going back two versions, the history that was left is nowhere to be seen."""
+    """After a rewind of two versions, the abandoned history has no effect."""
     version_ids = commit_up_to(backend, STORE, 5)
     require_open(backend, STORE, version_ids[5])
     lost = generation(backend)
@@ -154,7 +152,7 @@ def test_a_replica_on_another_chain_is_built_anew(backend: LmdbBackend) -> None:
 def test_a_replica_far_behind_is_built_from_a_snapshot(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """More changelogs than the limit are not applied one by one."""
+    """Above the limit, changelogs are not applied one by one."""
     backend = make_backend(
         tmp_path, settings=LocalSettings(first_map_bytes=1 << 20, max_catch_up=3)
     )
@@ -170,7 +168,7 @@ def test_a_replica_far_behind_is_built_from_a_snapshot(
 
 
 def test_old_versions_are_read_apart_from_the_replica(backend: LmdbBackend) -> None:
-    """Any retained version can be read, and the next batch finds the replica where it was."""
+    """Any retained version can be read, and the replica stays where it was."""
     version_ids = commit_up_to(backend, STORE, 6)
     require_open(backend, STORE, version_ids[6])
     before = generation(backend)
@@ -183,10 +181,10 @@ def test_old_versions_are_read_apart_from_the_replica(backend: LmdbBackend) -> N
 
 
 def test_who_is_late_does_not_take_the_replica_back(backend: LmdbBackend) -> None:
-    """An attempt of an old batch gets its content; the replica, and the disk, are as before."""
+    """An attempt of an old batch gets its version; replica and disk are unchanged."""
     version_ids = commit_up_to(backend, STORE, 6)
     require_open(backend, STORE, version_ids[6])
-    before, open_before = generation(backend), len(environments._table.open)
+    before, open_before = generation(backend), len(replica_files._table.open)
     late = backend.open(STORE, version_ids[3])
     require_content(late, 3)
     apart = Path(backend.local_directory) / "stream-1" / "boot-1" / "apart.d"
@@ -194,12 +192,12 @@ def test_who_is_late_does_not_take_the_replica_back(backend: LmdbBackend) -> Non
     require_open(backend, STORE, version_ids[6])
     late.close()
     assert list(apart.iterdir()) == []
-    assert len(environments._table.open) == open_before
+    assert len(replica_files._table.open) == open_before
     assert generation(backend) == before
 
 
 def test_after_going_back_the_next_batches_have_a_replica_again(backend: LmdbBackend) -> None:
-    """The first one after it is built apart, the next one brings the replica to the new history."""
+    """The first version is built separately, the next one moves the replica."""
     version_ids = commit_up_to(backend, STORE, 6)
     require_open(backend, STORE, version_ids[6])
     left = generation(backend)
@@ -215,7 +213,7 @@ def test_after_going_back_the_next_batches_have_a_replica_again(backend: LmdbBac
 
 
 def test_after_a_restart_of_the_host_no_replica_is_trusted(tmp_path: Path) -> None:
-    """A power loss may leave anything in files that nobody synced; they are not even opened."""
+    """Unsynced files may contain anything after a power loss, and are not opened."""
     before = make_backend(tmp_path)
     version_ids = commit_up_to(before, STORE, 4)
     require_open(before, STORE, version_ids[4])
@@ -247,7 +245,7 @@ DAMAGES = {
 def test_a_damaged_replica_is_built_anew(
     backend: LmdbBackend, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever happened to its file while no process had it open."""
+    """Any damage to a closed file leads to a rebuild."""
     version_ids = commit_up_to(backend, STORE, 5)
     require_open(backend, STORE, version_ids[4])
     old = generation(backend)
@@ -261,21 +259,21 @@ def test_a_damaged_replica_is_built_anew(
 def test_a_replica_with_other_keys_is_noticed_by_their_number(
     backend: LmdbBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A key that somebody put into the replica is gone after the next batch."""
+    """A key inserted into the replica is gone after the next batch."""
     version_ids = commit_up_to(backend, STORE, 5)
     require_open(backend, STORE, version_ids[4])
     directory = backend.replica(STORE).directory
-    environment = environments.acquire(directory, generation(backend), 64)
+    environment = replica_files.acquire(directory, generation(backend), 64)
     with environment.env.begin(write=True) as txn:
         txn.put(b"somebody else's", b"record", db=environment.data)
-    environments.release(environment)
+    replica_files.release(environment)
     require_open(backend, STORE, version_ids[5])
     assert "replica rebuilt" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["cur", "lock", "."])
 def test_files_that_a_cleaner_deleted_are_made_again(backend: LmdbBackend, name: str) -> None:
-    """The name of the generation, the lock, or the whole directory."""
+    """The current name, the lock, or the whole directory may be deleted."""
     version_ids = commit_up_to(backend, STORE, 3)
     require_open(backend, STORE, version_ids[2])
     path = Path(backend.replica(STORE).directory.child(name))
@@ -288,7 +286,7 @@ def test_files_that_a_cleaner_deleted_are_made_again(backend: LmdbBackend, name:
 
 
 def test_the_replica_of_another_store_is_not_taken(backend: LmdbBackend) -> None:
-    """A directory that was moved to another name shows whose replica it is."""
+    """A moved directory is recognized by its metadata."""
     other = store_of(1, 2)
     mine = store_of(0, 2)
     version_id = commit_up_to(backend, mine, 1)[1]
@@ -302,7 +300,7 @@ def test_the_replica_of_another_store_is_not_taken(backend: LmdbBackend) -> None
 
 
 def test_cached_changelogs_stand_in_for_the_storage(tmp_path: Path) -> None:
-    """What was committed on this host is applied without reading it from far away, once."""
+    """A changelog committed on this host is applied from the cache, once."""
     backend = make_backend(tmp_path, caches_changelogs=True, compression=Compression.ZSTD)
     version_ids = commit_up_to(backend, STORE, 3)
     loser = commit(backend, STORE, version_ids[2])
@@ -316,7 +314,7 @@ def test_cached_changelogs_stand_in_for_the_storage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", [0, 10, 300, -3])
 def test_a_torn_cached_changelog_is_not_used(tmp_path: Path, left: int) -> None:
-    """The storage has the whole one."""
+    """The changelog is read from the storage instead."""
     backend = make_backend(tmp_path, caches_changelogs=True)
     version_ids = commit_up_to(backend, STORE, 3)
     require_open(backend, STORE, version_ids[2])
@@ -327,7 +325,7 @@ def test_a_torn_cached_changelog_is_not_used(tmp_path: Path, left: int) -> None:
 
 
 def test_an_unknown_content_is_refused_by_name(backend: LmdbBackend) -> None:
-    """The message has the file, the version and the store, and the replica is as it was."""
+    """The error has file, version and store, and the replica is unchanged."""
     version_ids = commit_up_to(backend, STORE, 2)
     require_open(backend, STORE, version_ids[2])
     unknown = VersionId(3, "0" * 24)
@@ -338,7 +336,7 @@ def test_an_unknown_content_is_refused_by_name(backend: LmdbBackend) -> None:
 
 
 def test_a_closed_content_says_so(backend: LmdbBackend) -> None:
-    """Reading it is an error of the program, and does no harm to the replica."""
+    """Reading a closed version is an error, and does not affect the replica."""
     version_id = commit_up_to(backend, STORE, 1)[1]
     base = backend.open(STORE, version_id)
     base.close()
@@ -350,7 +348,7 @@ def test_a_closed_content_says_so(backend: LmdbBackend) -> None:
 
 
 def test_a_content_that_nobody_closed_is_given_back(backend: LmdbBackend) -> None:
-    """A task that failed forgets it; its pages are free again."""
+    """A version that a failed task left open is released."""
     version_id = commit_up_to(backend, STORE, 1)[1]
     base = backend.open(STORE, version_id)
     entries = base.scan()
@@ -364,7 +362,7 @@ def test_a_content_that_nobody_closed_is_given_back(backend: LmdbBackend) -> Non
 
 
 def test_everything_is_private(tmp_path: Path) -> None:
-    """Files and directories are for their owner only, whatever the umask."""
+    """Files and directories are for their owner only."""
     umask = os.umask(0)
     try:
         backend = make_backend(tmp_path, caches_changelogs=True)
@@ -378,7 +376,7 @@ def test_everything_is_private(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    """Somebody could put a replica there that is none."""
+    """Others could put a forged replica there."""
     backend = make_backend(tmp_path)
     version_id = commit_up_to(backend, STORE, 1)[1]
     os.makedirs(backend.local_directory)
@@ -390,7 +388,7 @@ def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_link_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
-    """It may lead anywhere."""
+    """Its target is unknown."""
     backend = make_backend(tmp_path)
     version_id = commit_up_to(backend, STORE, 1)[1]
     (tmp_path / "elsewhere").mkdir(mode=0o700)
@@ -400,7 +398,7 @@ def test_a_link_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_codec_and_progress_come_with_the_content(backend: LmdbBackend) -> None:
-    """What the last commit said of its encoding, and how far the last snapshot is."""
+    """A version has the codec of its commit, and the distance from the last snapshot."""
     version_id = commit_up_to(backend, STORE, 4)[4]
     base = backend.open(STORE, version_id)
     assert isinstance(base, LmdbVersion)
@@ -415,6 +413,6 @@ def test_codec_and_progress_come_with_the_content(backend: LmdbBackend) -> None:
     [{"first_map_bytes": 4096}, {"first_map_bytes": (1 << 20) + 1}, {"max_open": 0}],
 )
 def test_impossible_settings_are_refused(settings: dict[str, int]) -> None:
-    """When they are made, not when they are used."""
+    """Invalid settings are rejected when they are created."""
     with pytest.raises(ValueError, match="must"):
         LocalSettings(**settings)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Building a copy anew: from the newest snapshot that is good, and the changelogs since."""
+"""Building a replica from scratch: from the newest intact snapshot and later changelogs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CorruptCheckpointError, open_files
-from checkpoint.log.version_records import EMPTY, VersionId
+from checkpoint.log.batch_records import EMPTY, VersionId
 from checkpoint.state_store.backend import Changes
-from checkpoint.state_store.change_blocks import Compression
-from checkpoint.state_store.lmdb_backend import LmdbBackend
+from checkpoint.state_store.lmdb_backend import LmdbBackend, LocalSettings
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
-from checkpoint.state_store.replica import LocalSettings
 from checkpoint.state_store.store_files import (
+    Compression,
     StoredHeader,
     StoredKind,
     file_name,
@@ -33,7 +32,7 @@ STORE = store_of()
 
 
 class Stored:
-    """Nine versions with snapshots of 3 and 6, and new hosts that know none of them."""
+    """Nine versions with snapshots of 3 and 6, and new hosts without replicas."""
 
     def __init__(self, path: Path, compression: Compression) -> None:
         self.path = path
@@ -73,7 +72,7 @@ def damage(path: Path) -> None:
 
 
 def test_a_new_host_needs_the_newest_snapshot_and_what_follows(stored: Stored) -> None:
-    """Not one file from before it."""
+    """No earlier file is read."""
     for version in range(1, 7):
         stored.file(version, StoredKind.CHANGES).unlink()
     stored.file(3, StoredKind.SNAPSHOT).unlink()
@@ -85,7 +84,7 @@ def test_a_new_host_needs_the_newest_snapshot_and_what_follows(stored: Stored) -
 def test_instead_of_a_damaged_snapshot_the_one_before_is_taken(
     stored: Stored, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With more changelogs, and a warning that names the file."""
+    """More changelogs are applied, and a warning names the file."""
     path = stored.file(6, StoredKind.SNAPSHOT)
     if kind == "damaged":
         damage(path)
@@ -103,7 +102,7 @@ def test_instead_of_a_damaged_snapshot_the_one_before_is_taken(
 def test_without_any_snapshot_all_changelogs_are_applied(
     stored: Stored, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Both snapshots are damaged, and both are named."""
+    """If both snapshots are damaged, warnings name both."""
     for version in (3, 6):
         damage(stored.file(version, StoredKind.SNAPSHOT))
     require_open(stored.new_host(), STORE, stored.version_ids[9])
@@ -117,7 +116,7 @@ def test_a_damaged_changelog_before_a_snapshot_does_no_harm(stored: Stored) -> N
 
 
 def test_a_damaged_changelog_after_the_snapshot_is_refused(stored: Stored) -> None:
-    """By name; nothing can stand in for it."""
+    """The error names the file, which cannot be replaced."""
     path = stored.file(8, StoredKind.CHANGES)
     damage(path)
     host = stored.new_host()
@@ -129,7 +128,7 @@ def test_a_damaged_changelog_after_the_snapshot_is_refused(stored: Stored) -> No
 
 
 def test_when_there_is_no_way_both_files_are_named(stored: Stored) -> None:
-    """The changelog that is missing, and the snapshot that made it necessary."""
+    """The error names the missing changelog and the damaged snapshot."""
     stored.file(4, StoredKind.CHANGES).unlink()
     damage(stored.file(6, StoredKind.SNAPSHOT))
     with pytest.raises(CorruptCheckpointError, match="is missing") as error:
@@ -146,7 +145,7 @@ def put_file(
 
 
 def test_a_changelog_that_leads_to_another_count_is_refused(stored: Stored) -> None:
-    """Whole and of the right place, and yet not what it says."""
+    """An intact changelog with a wrong number of keys is rejected."""
     version_id = VersionId(10, new_uid(1))
     part = Changes([(b"new", b"1")], [], [], [], 99)
     put_file(stored, StoredKind.CHANGES, version_id, stored.version_ids[9], part)
@@ -166,7 +165,7 @@ def test_a_changelog_that_leads_to_another_count_is_refused(stored: Stored) -> N
 def test_a_snapshot_out_of_order_is_not_taken(
     stored: Stored, part: Changes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What would be lost by that is noticed."""
+    """Keys that would be lost are detected."""
     version_id = stored.version_ids[9]
     put_file(stored, StoredKind.SNAPSHOT, version_id, version_id, part)
     require_open(stored.new_host(), STORE, version_id)

@@ -1,4 +1,4 @@
-"""Rows hold numbers exactly, and only those."""
+"""Rows contain numbers exactly, and only numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def same(found: Any, wanted: Any) -> bool:
 
 @given(rows, st.binary(max_size=20))
 def test_rows_come_back(value: Any, behind: bytes) -> None:
-    """Numbers keep value, sign and type, whatever follows the row; a row ends with a dot."""
+    """Numbers keep value, sign and type, whatever follows; a row ends with a dot."""
     raw = encode(value)
     assert raw[0] in ROWS
     assert raw.endswith(b".")
@@ -41,7 +41,7 @@ def test_rows_come_back(value: Any, behind: bytes) -> None:
 
 @pytest.mark.parametrize("value", NO_ROWS, ids=lambda value: repr(value)[:30])
 def test_what_is_no_row(value: Any) -> None:
-    """Everything but numbers of 64 bits and short tuples of them is no row."""
+    """Only 64-bit numbers and short tuples of them are rows."""
     assert encode(value)[0] not in ROWS
     many = [value for value in (0, value, (1, 2.0), value, 1) if value is not None]
     assert encode_many(many) == list(map(encode, many))
@@ -49,7 +49,7 @@ def test_what_is_no_row(value: Any) -> None:
 
 @given(st.lists(rows, max_size=6))
 def test_many_rows_are_the_same_bytes(values: list[Any]) -> None:
-    """Many rows are the rows of each, and are read together where they are of one layout."""
+    """Encoding many rows gives the same bytes, and rows of one layout are decoded together."""
     each = list(map(encode, values))
     assert encode_many(values) == each
     found = decode_rows(each)
@@ -57,7 +57,7 @@ def test_many_rows_are_the_same_bytes(values: list[Any]) -> None:
 
 
 def test_many_that_are_not_all_rows() -> None:
-    """One record that is no row, or of another layout, makes none of them rows."""
+    """If one record is not a row of the layout, they are not decoded together."""
     whole = encode((1, 2.0))
     for other in (None, "1", (1,), (1, 2, 3), (1, 2), 2.0, (1, 2**63)):
         assert decode_rows([whole, encode(other)]) is None
@@ -81,7 +81,7 @@ def test_damaged_rows(value: Any, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("value", [1, (1, 2.0)], ids=repr)
 def test_rows_are_read_behind_other_bytes(value: Any) -> None:
-    """Many rows are read where they stand, without cutting off what is in front of each."""
+    """Rows are decoded behind a prefix without copying."""
     raw = encode(value)
     assert decode_rows([b"head" + raw + b"behind"] * 3, 4) == [value] * 3
     assert decode_rows([b"head"], 4) is None

@@ -1,4 +1,4 @@
-"""Stores keep their protocol, in memory, spilling and on files."""
+"""Stores in memory, spilling, and on files fulfil their contract."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from checkpoint.state_store import (
     EMPTY,
     DataValues,
     LmdbBackend,
+    MemoryBackend,
     PickleValues,
     StateStore,
     StateStoreUseError,
@@ -26,11 +27,10 @@ from checkpoint.state_store import (
 from checkpoint.state_store.backend import StateBackend
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.plain_pickles import NotPlainError
-from checkpoint.state_store.store_reader import CodecMismatchError, WriterState
+from checkpoint.state_store.store import CodecMismatchError
 from checkpoint.testing import check_backend
 from tests.dstreams.spark.sample_keys import Colour, Point, User
 from tests.support.faults import FaultyBackend, SimulatedCrash
-from tests.support.memory_backend import MemoryBackend
 from tests.support.store_checks import check_state_store
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
@@ -53,13 +53,14 @@ def make_backend(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBackend:
 
 
 def test_backends_conform(make_backend: MakeBackend) -> None:
-    """Contents in memory and on files do what is asked of contents."""
+    """Backends in memory and on files fulfil the contract."""
     check_backend(make_backend)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("spill_bytes", [500, 64 << 20], ids=["spilling", "in memory"])
 def test_store_conforms(make_backend: MakeBackend, spill_bytes: int) -> None:
-    """A store does what it promises, wherever contents and changes are."""
+    """A store fulfils its contract on each backend."""
     for checksums in (False, True):
         check_state_store(
             lambda checksums=checksums: StateStore(  # type: ignore[misc]
@@ -69,12 +70,12 @@ def test_store_conforms(make_backend: MakeBackend, spill_bytes: int) -> None:
 
 
 def test_store_conforms_with_pickle() -> None:
-    """The explicit codec changes nothing else."""
+    """The pickle codec changes nothing else."""
     check_state_store(lambda: StateStore(MemoryBackend(), values=PickleValues()))
 
 
 def test_codec_is_recorded() -> None:
-    """What was written says how it is encoded, and what the caller said about it."""
+    """The codec and the schema of the caller are stored."""
     backend = MemoryBackend()
     store = StateStore(backend, schema="(count, last seen)")
     with store.writer(ID, EMPTY) as writer:
@@ -94,7 +95,7 @@ def test_codec_is_recorded() -> None:
     ids=str,
 )
 def test_codec_must_fit(opened_with: dict[str, Any], fits: bool) -> None:
-    """A store is opened as it was written, but for more classes; the message says how it was."""
+    """A store opens only with its codec, or with more classes; the error names the codec."""
     backend = FaultyBackend(MemoryBackend(), 0)
     with StateStore(backend, schema="count").writer(ID, EMPTY) as writer:
         version_id = writer.commit().version_id
@@ -112,7 +113,7 @@ def test_codec_must_fit(opened_with: dict[str, Any], fits: bool) -> None:
 
 
 def test_store_can_be_sent_to_tasks(tmp_path: Path) -> None:
-    """A store on files is a value: the driver makes it, tasks use it."""
+    """A store on files can be pickled for tasks."""
     (tmp_path / "local").mkdir(mode=0o700)
     store = StateStore(LmdbBackend(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
     copy = pickle.loads(pickle.dumps(store))
@@ -131,7 +132,7 @@ def test_store_can_be_sent_to_tasks(tmp_path: Path) -> None:
     ],
 )
 def test_message_at_the_end(end: str, remedy: str) -> None:
-    """A writer that came to its end says whose it was, how it ended and what to do."""
+    """The error of an ended writer names the store, how it ended and a remedy."""
     writer = StateStore(MemoryBackend()).writer(ID, EMPTY)
     if end == "committed":
         writer.commit()
@@ -154,7 +155,7 @@ def test_message_at_the_end(end: str, remedy: str) -> None:
     ],
 )
 def test_every_operation_may_fail(effect: str, error: type[BaseException]) -> None:
-    """Whatever fails: the error is passed on, the old content intact, and nothing left open."""
+    """Errors are passed on, the old version is intact, and nothing stays open."""
     inner = MemoryBackend()
     root = write_root(StateStore(inner))
     is_corrupt = error is CorruptCheckpointError
@@ -192,7 +193,7 @@ def run_batch(store: StateStore, root: VersionId) -> None:
         writer.commit()
     finally:
         writer.abort()
-        assert writer.state is not WriterState.OPEN
+        assert writer.ended
 
 
 def read_all(store: StateStore, version_id: VersionId) -> dict[object, object]:
@@ -201,7 +202,7 @@ def read_all(store: StateStore, version_id: VersionId) -> dict[object, object]:
 
 
 def test_commit_that_fails_aborts() -> None:
-    """After a commit that failed, nothing can be done with the writer."""
+    """After a failed commit the writer cannot be used."""
     inner = MemoryBackend()
     backend = FaultyBackend(inner, 3, error=StorageRefusedError)
     writer = StateStore(backend).writer(ID, EMPTY)
@@ -212,14 +213,14 @@ def test_commit_that_fails_aborts() -> None:
     writer.put("a", 1)
     with pytest.raises(StorageRefusedError, match="operation 4: commit"):
         writer.commit()
-    assert writer.state is WriterState.ABORTED
+    assert writer.ended == "aborted"
     with pytest.raises(StateStoreUseError):
         writer.commit()
     assert inner.version_ids(ID) == []
 
 
 def test_keys_as_they_were_put() -> None:
-    """Scans return a key as it was put last: of the kind that it was, members as members."""
+    """Scans return a key as it was last put."""
     keys = [True, 2.0, ("a", 1.0), Colour.RED, User("anna", 1), Point(1.0, "y")]
     for values in (DataValues(Classes(frozenset({Point.__module__}))), PickleValues()):
         store = StateStore(MemoryBackend(), values)
@@ -233,7 +234,7 @@ def test_keys_as_they_were_put() -> None:
 
 
 def test_keys_of_classes_that_are_not_named() -> None:
-    """A key of a class of data that the program does not register is refused when it is put."""
+    """A key of a data class that is not registered is rejected."""
     with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
         for key in (Colour.RED, User("anna", 1), Point(1.0, "y"), ("a", Colour.RED)):
             put_many = functools.partial(writer.put_many, {key: 0})
@@ -245,7 +246,7 @@ def test_keys_of_classes_that_are_not_named() -> None:
 
 
 def test_equal_keys_of_several_classes_are_one() -> None:
-    """A named tuple is the key that the tuple of its items is, as Python has it."""
+    """A named tuple is the same key as the equal tuple."""
     classes = Classes(frozenset({Point.__module__}))
     with StateStore(MemoryBackend(), DataValues(classes)).writer(ID, EMPTY) as writer:
         writer.put(Point(1, "y"), "named")
@@ -257,7 +258,7 @@ def test_equal_keys_of_several_classes_are_one() -> None:
 
 @pytest.mark.parametrize("longest", [475, 600])
 def test_scans_by_long_bounds(longest: int) -> None:
-    """A bound longer than what is kept of a long key finds no key too many, short ones neither."""
+    """Bounds longer than a shortened key find exactly the right keys."""
     with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
         lengths = [460, 466, 470, longest]
         writer.update([("z" * length, length) for length in lengths], lambda given, value: given)
@@ -266,7 +267,7 @@ def test_scans_by_long_bounds(longest: int) -> None:
 
 
 def test_size_counts_changes() -> None:
-    """The size of a writer grows with what is put, and is asked of the content elsewhere."""
+    """The size grows with changes in memory."""
     store = StateStore(MemoryBackend())
     with store.writer(ID, EMPTY) as writer:
         empty = writer.size_bytes()
@@ -278,7 +279,7 @@ def test_size_counts_changes() -> None:
 
 
 def test_values_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value above the limit is refused by its size, and nothing has changed."""
+    """A value above the limit is rejected, and nothing is changed."""
     monkeypatch.setattr("checkpoint.state_store.write_buffer.MAX_VALUE_BYTES", 1000)
     with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
         with pytest.raises(ValueError, match="must be at most 1000 bytes when encoded, got"):
@@ -287,7 +288,7 @@ def test_values_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_update_pulls_lazily_and_in_order() -> None:
-    """Any number of pairs can be updated; steps run in their order."""
+    """Any number of pairs can be updated, in order."""
     seen = []
 
     def pairs() -> Iterator[tuple[int, int]]:
@@ -301,7 +302,7 @@ def test_update_pulls_lazily_and_in_order() -> None:
 
 
 def test_error_of_a_step_is_passed_on() -> None:
-    """A step that fails leaves a writer that can be aborted, and says what it said."""
+    """After an error of a step the writer can be aborted."""
     with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
         with pytest.raises(ZeroDivisionError):
             writer.update([("a", 0)], lambda given, value: 1 // given)
@@ -320,7 +321,7 @@ def _add(given: int, value: int | None) -> int:
     ["nothing", "get", "put", "put_many", "remove", "scan", "timeout", "behind", "again"],
 )
 def test_updates_in_order_and_what_else_a_writer_does(between: str, spill_bytes: int) -> None:
-    """Keys that come in order are as any others for what happens before, between and after them."""
+    """Updates in key order can be mixed with other changes."""
     store = StateStore(MemoryBackend(), spill_bytes=spill_bytes)
     model: dict[str, int] = {}
     version_id = EMPTY
@@ -363,7 +364,7 @@ def test_updates_in_order_and_what_else_a_writer_does(between: str, spill_bytes:
 
 
 def test_a_step_that_looks_at_its_own_store() -> None:
-    """What a step has read is not taken for what the key holds after the update."""
+    """A step that reads its own store does not leave an outdated cache."""
     store = StateStore(MemoryBackend())
     with store.writer(ID, EMPTY) as writer:
         writer.update([("a", 1), ("b", 2)], lambda given, _: given + (writer.get("b") or 0))
@@ -376,7 +377,7 @@ def test_a_step_that_looks_at_its_own_store() -> None:
 
 
 def test_equal_changes_in_memory_have_one_digest() -> None:
-    """What a commit in memory says of itself follows from its changes, in order or not."""
+    """The digest of a commit in memory depends only on its changes."""
     found = []
     for keys in ("abc", "cab"):
         with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:

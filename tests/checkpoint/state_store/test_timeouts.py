@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.state_store import EMPTY, StateStore, StoreId, VersionId
+from checkpoint.state_store import EMPTY, MemoryBackend, StateStore, StoreId, VersionId
 from checkpoint.state_store.records import (
     index_entry,
     index_stop,
@@ -14,7 +14,6 @@ from checkpoint.state_store.records import (
     require_timeouts_ms,
     split_entry,
 )
-from tests.support.memory_backend import MemoryBackend
 
 ID = StoreId("stream-1", "sessions", "default", 0, 1)
 
@@ -25,7 +24,7 @@ def entries(backend: MemoryBackend, version_id: VersionId) -> list[tuple[int, by
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.binary(max_size=3))
 def test_entries_are_in_the_order_of_time(first: int, second: int, key: bytes) -> None:
-    """Entries sort by time, and those before a time are those before its stop."""
+    """Entries sort by time, and a stop excludes later ones."""
     one, other = index_entry(first, key), index_entry(second, b"\xff")
     assert split_entry(one) == (first, key)
     if first != second:
@@ -35,7 +34,7 @@ def test_entries_are_in_the_order_of_time(first: int, second: int, key: bytes) -
 
 @pytest.mark.parametrize("timeout_ms", [-1, 2**63, 1.0, True, "1"])
 def test_no_timeouts(timeout_ms: object) -> None:
-    """What is no time is refused."""
+    """Invalid timeouts are rejected."""
     with pytest.raises(ValueError, match="must be an int from 0 to"):
         require_timeout_ms(timeout_ms)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must be an int from 0 to"):
@@ -43,7 +42,7 @@ def test_no_timeouts(timeout_ms: object) -> None:
 
 
 def test_touch_does_not_move_a_key() -> None:
-    """A timeout that is put off changes no entry; the walk that meets it too early moves it."""
+    """A later timeout changes no entry; reading the index moves it."""
     backend = MemoryBackend()
     store = StateStore(backend)
     version_id = EMPTY
@@ -61,7 +60,7 @@ def test_touch_does_not_move_a_key() -> None:
 
 
 def test_earlier_timeout_moves_at_once() -> None:
-    """A key that is due earlier than its entry gets another entry and loses the old one."""
+    """A key that is due before its entry gets a new entry."""
     backend = MemoryBackend()
     store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:
@@ -78,7 +77,7 @@ def test_earlier_timeout_moves_at_once() -> None:
 
 
 def test_many_keys_leave_together() -> None:
-    """Keys that were put together, of one size, are due as those are that were put one by one."""
+    """Keys put together are due like keys put one by one."""
     backend = MemoryBackend()
     store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:
@@ -102,7 +101,7 @@ def test_many_keys_leave_together() -> None:
 
 
 def test_due_keys_are_found_without_a_scan() -> None:
-    """Asking what is due looks at the entries that are due, and at no other key."""
+    """Only due entries are read."""
     backend = MemoryBackend()
     store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:
@@ -118,7 +117,7 @@ def test_due_keys_are_found_without_a_scan() -> None:
 
 
 def test_move_between_get_and_put() -> None:
-    """A key that the walk moves between its get and its put keeps one entry."""
+    """A key whose entry moves between get and put keeps one entry."""
     backend = MemoryBackend()
     store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:
@@ -144,7 +143,7 @@ def test_move_between_get_and_put() -> None:
 def test_index_belongs_to_the_records(
     steps: list[tuple[str, int | None, int]], commit_every: int
 ) -> None:
-    """After any program each key with a timeout has one entry, not later than it, and no other."""
+    """After any operations each key with a timeout has exactly one entry, not too late."""
     backend = MemoryBackend()
     store = StateStore(backend)
     version_id = EMPTY

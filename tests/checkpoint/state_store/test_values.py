@@ -1,4 +1,4 @@
-"""Values come back as they were, and reading plain data runs no code."""
+"""Values are restored as they were, and reading plain data runs no code."""
 
 # ruff: noqa: DTZ001 - moments without a zone are values too
 
@@ -76,14 +76,14 @@ class Account:
 
 
 class Tally:
-    """A class that is none of data."""
+    """A class that is not a data class."""
 
     total = 0
 
 
 @dataclass(unsafe_hash=True)
 class Count:
-    """May change, and has a hash all the same."""
+    """A mutable class with a hash."""
 
     total: int
 
@@ -103,7 +103,7 @@ def through(codec: ValueCodec, value: Any) -> Any:
 
 
 def stepper(codec: ValueCodec) -> Callable[..., list[bytes | None]]:
-    """What a writer does to many keys: decode, step and encode, one after the other."""
+    """Decode, step and encode keys one after the other, as a writer does for many."""
     encode_many, decode_many = codec.many_encoder(SHAPES), codec.many_decoder(SHAPES)
     return lambda given, before, step: encode_many(map(step, given, decode_many(before)))
 
@@ -115,15 +115,16 @@ def same(found: Any, wanted: Any) -> bool:
 @pytest.mark.parametrize("codec", [DataValues(), PickleValues()], ids=lambda codec: codec.name)
 @pytest.mark.parametrize("value", PLAIN, ids=lambda value: repr(value)[:30])
 def test_plain_values(codec: ValueCodec, value: Any) -> None:
-    """Plain data comes back as it was, type and all, and ends with a dot."""
+    """Plain data is restored with its types, and ends with a dot."""
     assert same(through(codec, value), value)
     assert codec.encoder(SHAPES)(value).endswith(b".")
 
 
+@pytest.mark.deep
 @PATIENT
 @given(st.lists(values, max_size=5), st.binary(max_size=6))
 def test_one_encoder_for_many(many: list[Any], behind: bytes) -> None:
-    """Values of one encoder know nothing of each other, and what follows them is ignored."""
+    """Values of one encoder are independent, and following bytes are ignored."""
     for codec in (DataValues(), PickleValues()):
         encode, decode = codec.encoder(SHAPES), codec.decoder(SHAPES)
         encoded = [encode(value) for value in many + many]
@@ -131,10 +132,11 @@ def test_one_encoder_for_many(many: list[Any], behind: bytes) -> None:
             assert same(decode(raw + behind), value)
 
 
+@pytest.mark.deep
 @PATIENT
 @given(st.lists(st.tuples(values, st.none() | values), max_size=5))
 def test_stepper_is_decode_step_encode(pairs: list[tuple[Any, Any]]) -> None:
-    """Stepping many values gives what decoding, stepping and encoding each gives."""
+    """Stepping many values equals stepping each."""
     for codec in (DataValues(), PickleValues()):
         encode, decode, step_all = (
             codec.encoder(SHAPES),
@@ -152,7 +154,7 @@ def test_stepper_is_decode_step_encode(pairs: list[tuple[Any, Any]]) -> None:
 
 
 def test_stepper_with_large_values() -> None:
-    """Values that pickle writes in several pieces stay with their keys."""
+    """Values that pickle writes in pieces stay with their keys."""
     codec = DataValues()
     given_ = ["a", "b" * 100_000, "c", ["d" * 100_000, b"e" * 100_000], "f"]
     after = stepper(codec)(given_, [None] * 5, lambda new, old: new)
@@ -160,7 +162,7 @@ def test_stepper_with_large_values() -> None:
 
 
 def test_identity_inside_of_a_value() -> None:
-    """What is one object twice in a value is that after reading, also in a circle."""
+    """Shared objects in a value stay shared, also in a cycle."""
     inner: list[Any] = [1]
     found = through(DataValues(), [inner, inner])
     assert found[0] is found[1]
@@ -175,7 +177,7 @@ def test_identity_inside_of_a_value() -> None:
     ids=lambda value: repr(value)[:20],
 )
 def test_refused_values(value: Any) -> None:
-    """What is not plain is refused with the ways out, and the encoder goes on."""
+    """Values that are not plain are rejected with a remedy, and the encoder continues."""
     encode = DataValues().encoder(SHAPES)
     with pytest.raises(
         TypeError, match=r"in a tuple, a dict or a dataclass, or use PickleValues\(\)"
@@ -186,7 +188,7 @@ def test_refused_values(value: Any) -> None:
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_reading_runs_no_code(tmp_path: Path, protocol: int) -> None:
-    """A pickle that would run something is refused, however it names it."""
+    """A pickle that would run code is rejected."""
     bomb = pickle.dumps(Payload(tmp_path / "made"), protocol)
     for raw in (
         bomb,
@@ -203,7 +205,7 @@ def test_reading_runs_no_code(tmp_path: Path, protocol: int) -> None:
 
 
 def test_extensions_are_looked_up(tmp_path: Path) -> None:
-    """A class that the program has given a number is refused as well."""
+    """A class with a registered extension code is rejected as well."""
     copyreg.add_extension("posix", "mkdir", 240)
     try:
         bomb = pickle.dumps(Payload(tmp_path / "made"), 2)
@@ -233,7 +235,7 @@ def test_damaged_values(value: Any, data: st.DataObject) -> None:
     "arguments", [("1e99999999",), (1.5, 2), (1, 0)], ids=["text", "float", "zero"]
 )
 def test_fraction_of_anything_but_two_ints(arguments: tuple[Any, ...]) -> None:
-    """A fraction cannot be made of text, which may take for ever."""
+    """A fraction cannot be made of text, which could take forever."""
     raw = DataValues().encoder(SHAPES)(Fraction(1, 3))
     made = pickle.dumps(arguments, 5)
     start = raw.index(b"K\x01K\x03\x86")
@@ -242,7 +244,7 @@ def test_fraction_of_anything_but_two_ints(arguments: tuple[Any, ...]) -> None:
 
 
 def test_any_value_with_pickle() -> None:
-    """The explicit fallback takes any object, also of classes that pickle cannot name."""
+    """PickleValues accepts any object."""
 
     @dataclass
     class Local:
@@ -256,14 +258,14 @@ def test_any_value_with_pickle() -> None:
 
 
 def test_names() -> None:
-    """Codecs have names for the disk, and can be sent to tasks."""
+    """Codecs have names on disk, and can be pickled."""
     for codec in (DataValues(), PickleValues(), DataValues(Classes(frozenset({__name__})))):
         assert pickle.loads(pickle.dumps(codec)) == codec
     assert (DataValues().name, PickleValues().name) == ("data-1", "pickle-5")
 
 
 def test_stepping_rows_into_other_values() -> None:
-    """Rows step into values of any kind, and back, each with its own key."""
+    """Rows may become other values and the reverse, each with its key."""
     codec = DataValues()
     encode, step_all, decode = codec.encoder(SHAPES), stepper(codec), codec.decoder(SHAPES)
     news: list[Any] = [(1, 2.0), 3, None, [4], (5, "x"), None, {"a": 6}, 2**70]
@@ -276,7 +278,7 @@ def test_stepping_rows_into_other_values() -> None:
 
 
 def test_stepped_values_are_as_they_were_returned() -> None:
-    """What a later step does to a value that an earlier one returned changes nothing."""
+    """Later changes of a returned value have no effect."""
     codec = DataValues()
     scratch: list[int] = []
 
@@ -290,7 +292,7 @@ def test_stepped_values_are_as_they_were_returned() -> None:
 
 
 def test_instances_with_a_hash_are_as_they_were_returned() -> None:
-    """Also instances whose hash says nothing of what they hold, alone and in tuples."""
+    """Also for mutable instances with a hash, alone and in tuples."""
     codec = DataValues(Classes(frozenset({__name__})))
     tally = Count(0)
     for wrap in (lambda found: found, lambda found: (found, 1), lambda found: (1, found, "a")):
@@ -308,7 +310,7 @@ def test_instances_with_a_hash_are_as_they_were_returned() -> None:
 
 
 def test_what_is_not_plain_is_refused_while_stepping() -> None:
-    """Values that are not plain are refused wherever they come up, and the codec goes on."""
+    """Values that are not plain are rejected, and the codec continues."""
     codec = DataValues()
     for old in (1, "a", None):
         records = [None if old is None else codec.encoder(SHAPES)(old)] * 2
@@ -322,7 +324,7 @@ def test_what_is_not_plain_is_refused_while_stepping() -> None:
 
 
 def test_moments_are_values_like_others() -> None:
-    """Values with classes of the short list are written and read among those without."""
+    """Values of listed classes are mixed with others."""
     codec = DataValues()
     values = ["a", datetime(2024, 1, 1), 5, (1, Decimal(3)), "b", {"at": date(2024, 1, 1)}]
     encode = codec.encoder(SHAPES)
@@ -336,7 +338,7 @@ def test_moments_are_values_like_others() -> None:
 @PATIENT
 @given(st.lists(values, max_size=5))
 def test_many_encoder_is_the_encoder_of_each(many: list[Any]) -> None:
-    """Many values that are encoded together come back, one by one and together."""
+    """Values encoded together are decoded one by one and together."""
     for codec in (DataValues(), PickleValues()):
         raws = codec.many_encoder(SHAPES)(many)
         assert [raw is None for raw in raws] == [value is None for value in many]
@@ -348,7 +350,7 @@ def test_many_encoder_is_the_encoder_of_each(many: list[Any]) -> None:
 
 @pytest.mark.parametrize("first", [("a", 1), {"a": 1}, (1, 2), 1, ("a", date(2024, 1, 1))], ids=str)
 def test_many_encoder_refuses_what_is_not_plain(first: Any) -> None:
-    """Among many values those that are not plain are refused, whatever stands before them."""
+    """Values that are not plain are rejected wherever they occur."""
     codec = DataValues()
     for wrong in (Tally(), Account("a", 1), (1, Point(1)), [object()], print):
         encode_many = codec.many_encoder(SHAPES)
@@ -358,7 +360,7 @@ def test_many_encoder_refuses_what_is_not_plain(first: Any) -> None:
 
 
 def test_rows_among_tuples_of_other_things() -> None:
-    """Tuples of numbers and others follow each other in any order, put or stepped together."""
+    """Tuples of numbers and others may alternate."""
     codec = DataValues()
     mixed: list[Any] = [("a", 1), (1, 2.0), 3, (1, None), (2, 1.0), {"b": 1}, (3, 4.0), 5.0]
     for many in (mixed, mixed[::-1], mixed[1:]):

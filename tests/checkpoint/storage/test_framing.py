@@ -1,4 +1,4 @@
-"""Frames: what is read is what was written, or an error that names the file."""
+"""Frames: reading returns the written content, or raises an error that names the file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read(data: bytes | Iterable[bytes], kind: FileKind = FileKind.STATE) -> tupl
 
 
 def pulled(data: bytes) -> tuple[Blocks, CorruptCheckpointError | None]:
-    """All blocks that are handed out before the error, and the error."""
+    """Return all blocks before the error, and the error."""
     blocks: Blocks = []
     try:
         for block in read_frames([data], FileKind.STATE, "/c/file").blocks:
@@ -69,7 +69,7 @@ def pulled(data: bytes) -> tuple[Blocks, CorruptCheckpointError | None]:
 def test_what_is_read_is_what_was_written(
     header: dict[str, object], blocks: Blocks, chunk_bytes: int
 ) -> None:
-    """Any header and blocks come back, however the bytes are cut into chunks."""
+    """Any header and blocks are read back, however the bytes are chunked."""
     data = written(blocks, header)
     chunks = [data[start : start + chunk_bytes] for start in range(0, len(data), chunk_bytes)]
     assert read(chunks) == (header, blocks)
@@ -77,7 +77,7 @@ def test_what_is_read_is_what_was_written(
 
 @given(block_lists)
 def test_totals_agree_between_writer_and_reader(blocks: Blocks) -> None:
-    """Both sides count the same, and the size is that of the file."""
+    """Writer and reader have the same totals, and the size is that of the file."""
     totals = FrameTotals()
     data = b"".join(write_frames(FileKind.STATE, HEADER, blocks, totals))
     frames = read_frames([data], FileKind.STATE, "/c/file")
@@ -90,7 +90,7 @@ def test_totals_agree_between_writer_and_reader(blocks: Blocks) -> None:
 
 
 def test_digests_differ_with_header_payload_and_order() -> None:
-    """A digest stands for one file."""
+    """Different files have different digests."""
     files = [
         ({"a": 1}, BLOCKS),
         ({"a": 2}, BLOCKS),
@@ -108,7 +108,7 @@ def test_digests_differ_with_header_payload_and_order() -> None:
 
 
 def test_every_truncation_is_detected() -> None:
-    """A file cut at any byte is refused, and only whole blocks were handed out before."""
+    """A truncated file is rejected, after complete blocks only."""
     data = written(BLOCKS)
     for length in range(len(data)):
         blocks, error = pulled(data[:length])
@@ -120,7 +120,7 @@ def test_every_truncation_is_detected() -> None:
 
 
 def test_every_bit_flip_is_detected() -> None:
-    """A file with any one bit changed is refused, and no changed block was handed out before."""
+    """Every changed bit is detected, and no changed block is returned."""
     data = written(BLOCKS)
     for position, bit in itertools.product(range(len(data)), range(8)):
         damaged = bytearray(data)
@@ -133,7 +133,7 @@ def test_every_bit_flip_is_detected() -> None:
 
 @given(block_lists, st.data())
 def test_damage_is_detected_in_any_file(blocks: Blocks, data: st.DataObject) -> None:
-    """Bytes overwritten, cut out or put in anywhere are detected."""
+    """Overwritten, missing and inserted bytes are detected anywhere."""
     good = written(blocks)
     start = data.draw(st.integers(0, len(good)))
     end = data.draw(st.integers(start, min(len(good), start + 40)))
@@ -145,13 +145,13 @@ def test_damage_is_detected_in_any_file(blocks: Blocks, data: st.DataObject) -> 
 
 @given(st.binary(max_size=2000))
 def test_random_bytes_are_refused(data: bytes) -> None:
-    """What was never a file of ours is one kind of error."""
+    """Other files raise one kind of error."""
     with pytest.raises(CorruptCheckpointError, match=r"/c/file (begins with|ends after)"):
         read(data)
 
 
 def test_bytes_after_the_end_are_refused() -> None:
-    """A file that continues after its end had two writers."""
+    """A file that continues after its end is rejected."""
     data = written(BLOCKS)
     for chunks in ([data + b"x"], [data, b"x"]):
         with pytest.raises(CorruptCheckpointError, match=f"continues after {len(data)} bytes"):
@@ -159,7 +159,7 @@ def test_bytes_after_the_end_are_refused() -> None:
 
 
 def block_bytes(data: bytes, payload: bytes) -> bytes:
-    """The frame of a block, head and payload, cut out of a file."""
+    """Return the frame of a block: head and payload."""
     start = data.index(payload) - 20
     assert data[start : start + 4] == b"BLCK"
     return data[start : start + 20 + len(payload)]
@@ -178,7 +178,7 @@ def block_bytes(data: bytes, payload: bytes) -> bytes:
 def test_a_block_out_of_place_is_never_handed_out(
     damage: Callable[[bytes, bytes, bytes, bytes], bytes],
 ) -> None:
-    """A whole block of this or another file is verified to be the next one of this file."""
+    """Each block is verified to be the next one of this file."""
     blocks: Blocks = [(b"zero" * 9, 1), (b"one" * 9, 1), (b"two" * 9, 1)]
     data = written(blocks)
     foreign = written(blocks, {"stream_id": "another"})
@@ -191,7 +191,7 @@ def test_a_block_out_of_place_is_never_handed_out(
 
 
 def reheaded(data: bytes, **changes: int | bytes) -> bytes:
-    """The preamble of *data* with other fields and a right crc, as a forger would write it."""
+    """Return *data* with other fields in the preamble and a correct crc."""
     fields = {
         "magic": data[:8],
         "format": data[8:10],
@@ -206,27 +206,27 @@ def reheaded(data: bytes, **changes: int | bytes) -> bytes:
 
 
 def test_a_newer_format_asks_for_a_newer_release() -> None:
-    """A file of the next format is not called damaged."""
+    """A newer format is not reported as damage."""
     data = reheaded(written(BLOCKS), format=2)
     with pytest.raises(CorruptCheckpointError, match=r"format 2; expected format 1; .* release"):
         read(data)
 
 
 def test_a_file_of_another_kind_is_refused() -> None:
-    """A state file is no commit record."""
+    """A state file is not read as a commit record."""
     with pytest.raises(CorruptCheckpointError, match="kind b'STAT'; expected kind b'COMM'"):
         read(written(BLOCKS), FileKind.COMMIT)
 
 
 @pytest.mark.parametrize("length", [(1 << 20) + 1, (1 << 32) - 1])
 def test_a_huge_header_is_refused_before_it_is_read(length: int) -> None:
-    """The length of the header is bounded even if its crc is right."""
+    """The length of the header is bounded even if its crc is correct."""
     with pytest.raises(CorruptCheckpointError, match=f"header of {length} bytes"):
         read(reheaded(written(BLOCKS), length=length))
 
 
 def test_a_huge_block_is_refused_before_it_is_read() -> None:
-    """The length of a block is bounded even if its crc is right, and asks for no memory."""
+    """The length of a block is bounded even if its crc is correct; no memory is allocated."""
     data = written([(b"payload", 1)])
     start = data.index(b"BLCK")
     header_crc = int.from_bytes(data[start - 4 : start], "little")
@@ -243,7 +243,7 @@ def test_a_huge_block_is_refused_before_it_is_read() -> None:
 
 
 def test_a_long_block_that_is_not_there_asks_for_no_memory() -> None:
-    """A truncated file costs the bytes that it has, not those that it promises."""
+    """A truncated block takes only the memory of its existing bytes."""
     data = written([(b"x" * (32 << 20), 1)])[:200]
     tracemalloc.start()
     try:
@@ -256,7 +256,7 @@ def test_a_long_block_that_is_not_there_asks_for_no_memory() -> None:
 
 @pytest.mark.parametrize(("blocks", "records"), [(1, 3), (2, 4), (0, 0)])
 def test_a_footer_that_counts_otherwise_is_refused(blocks: int, records: int) -> None:
-    """The counts of the footer are compared with what was read, even if its crc is right."""
+    """The counts of the footer are verified even if its crc is correct."""
     data = written([(b"one", 1), (b"two", 2)])
     start = data.rindex(b"FOOT")
     chain = int.from_bytes(block_bytes(data, b"two")[16:20], "little")
@@ -267,7 +267,7 @@ def test_a_footer_that_counts_otherwise_is_refused(blocks: int, records: int) ->
 
 
 def test_a_header_that_is_no_object_is_refused() -> None:
-    """JSON of another type cannot be a header, even if its crc is right."""
+    """A header must be a JSON object even if its crc is correct."""
     encoded = json.dumps([1]).encode()
     data = reheaded(written([]), length=len(encoded))[:22]
     chain = crc32(encoded, crc32(data[:18]))
@@ -290,20 +290,20 @@ def test_a_header_that_is_no_object_is_refused() -> None:
 def test_the_writer_refuses_what_the_reader_would(
     header: dict[str, object], block: tuple[bytes, int], said: str
 ) -> None:
-    """What is too large is found when it is written, by the one who can change it."""
+    """Sizes above a limit are rejected when they are written."""
     with pytest.raises(ValueError, match=said):
         written([block], header)
 
 
 def test_memoryviews_are_written_as_their_bytes() -> None:
-    """A view into a larger buffer is a payload like any other."""
+    """A payload may be a view into a larger buffer."""
     view = memoryview(b"..payload..")[2:-2]
     data = b"".join(write_frames(FileKind.STATE, {}, [(view, 1)]))
     assert read(data) == ({}, [(b"payload", 1)])
 
 
 def test_blocks_are_pulled_one_at_a_time() -> None:
-    """Neither side holds more than a block: each is written before the next is made."""
+    """Each block is written before the next one is created."""
     made: list[int] = []
 
     def blocks() -> Iterable[tuple[bytes, int]]:
@@ -320,5 +320,5 @@ def test_blocks_are_pulled_one_at_a_time() -> None:
 
 
 def test_the_bytes_of_format_1_never_change() -> None:
-    """Files on disk outlive releases: this is what format 1 looks like."""
+    """Files on disk outlive releases, so the bytes of format 1 are fixed."""
     assert written([(b"abc", 2)], {"a": 1}).hex() == GOLDEN

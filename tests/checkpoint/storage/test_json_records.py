@@ -1,4 +1,4 @@
-"""JSON of records: the same bytes for the same value, and only what a struct allows."""
+"""JSON of records: the same bytes for the same value, and only the fields of the struct."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Inner(JsonRecord, frozen=True, array_like=True):
 
 
 class Outer(JsonRecord, frozen=True):
-    """A record with all that records have."""
+    """A record with all kinds of fields."""
 
     name: str
     inner: Inner | None
@@ -37,7 +37,7 @@ JSON = b'{"facts":{"a":{"x":true},"b":[1.5,null]},"inner":[1,2],"name":"\\u00fc"
 
 
 def test_equal_values_are_written_as_the_same_bytes() -> None:
-    """The order of keys does not matter, all is ASCII, and what is written is read."""
+    """The order of keys does not matter, and the JSON is ASCII."""
     same = Outer("\u00fc", Inner(1, 2), MappingProxyType({"a": {"x": True}, "b": (1.5, None)}))
     assert encode(VALUE) == encode(same) == JSON
     assert decode(JSON, Outer, "file", "a record") == VALUE
@@ -46,14 +46,14 @@ def test_equal_values_are_written_as_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("text", ["\udcff", "\U0001f600", "", "\0", "a" * 100_000])
 def test_any_text_is_written_and_read(text: str) -> None:
-    """Names of files need not be Unicode."""
+    """File names need not be Unicode."""
     value = Outer(text, None, {text: text})
     assert decode(encode(value), Outer, "file", "a record") == value
 
 
 @pytest.mark.parametrize("number", [0, -1, 1 << 62, 1 << 70, -(1 << 70)])
 def test_any_integer_is_written_and_read(number: int) -> None:
-    """However large."""
+    """Integers may be arbitrarily large."""
     assert decode(encode({"n": number}), dict[str, int], "file", "a record") == {"n": number}
 
 
@@ -80,7 +80,7 @@ def test_any_integer_is_written_and_read(number: int) -> None:
     ],
 )
 def test_what_is_no_record_is_refused(data: bytes, said: str) -> None:
-    """Damage of any kind is one kind of error: file, what was found, what was expected, remedy."""
+    """All damage raises one kind of error, with file, finding, expectation and remedy."""
     with pytest.raises(CorruptCheckpointError, match=said) as raised:
         decode(data, Outer, "file", "a record")
     error = raised.value
@@ -90,7 +90,7 @@ def test_what_is_no_record_is_refused(data: bytes, said: str) -> None:
 
 
 def test_json_that_was_read_already_is_required_to_be_the_same() -> None:
-    """Such as the header of a file."""
+    """Decoded JSON, such as a header, is checked in the same way."""
     assert convert({"name": "a", "inner": [1, 2]}, Outer, "file", "a header") == Outer(
         "a", Inner(1, 2)
     )
@@ -113,6 +113,6 @@ def test_json_that_was_read_already_is_required_to_be_the_same() -> None:
     ],
 )
 def test_what_could_not_be_read_again_is_not_written(value: Any, error: type[Exception]) -> None:
-    """It is no JSON, or not what the record says it holds."""
+    """Values that are not JSON or do not fit the struct are rejected."""
     with pytest.raises(error):
         encode(value)

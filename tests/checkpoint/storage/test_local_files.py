@@ -1,4 +1,4 @@
-"""Local files are whole, durable, private, and created once, also when the machine fails."""
+"""Local files are complete, durable, private, and created once, also if the machine fails."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def files(tmp_path: Path) -> LocalFiles:
 
 
 def test_they_conform(tmp_path: Path) -> None:
-    """All promises of Files hold for a local directory."""
+    """A local directory fulfils the contract of Files."""
     numbers = itertools.count()
 
     def factory() -> LocalFiles:
@@ -55,7 +56,7 @@ def test_they_travel_to_workers(files: LocalFiles) -> None:
 def test_a_relative_root_does_not_depend_on_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers that run elsewhere use the same directory."""
+    """Workers with another working directory use the same directory."""
     monkeypatch.chdir(tmp_path)
     files = LocalFiles("here/")
     files.make_root()
@@ -81,7 +82,7 @@ def test_everything_is_private_whatever_the_umask(tmp_path: Path) -> None:
 def test_each_step_is_durable_before_the_next(
     tmp_path: Path, faulty_os: Callable[..., Any]
 ) -> None:
-    """The bytes are synced before they get their name, and the name before create returns."""
+    """Bytes are synced before they are linked, and the name before create returns."""
     root = tmp_path / "root"
     root.mkdir()
     files = LocalFiles(str(root))
@@ -99,7 +100,7 @@ def test_each_step_is_durable_before_the_next(
 def test_a_directory_made_by_another_process_is_synced_too(
     files: LocalFiles, tmp_path: Path, faulty_os: Callable[..., Any]
 ) -> None:
-    """Its maker may have died before it synced the entry."""
+    """Its creator may have died before it synced the entry."""
     (tmp_path / "d").mkdir()
     calls = faulty_os(0, SimulatedCrash()).calls
     files.create("d/one", [b"x"])
@@ -109,7 +110,7 @@ def test_a_directory_made_by_another_process_is_synced_too(
 def test_a_crash_at_any_system_call_leaves_the_whole_file_or_none(
     tmp_path: Path, faulty_os: Callable[..., Any]
 ) -> None:
-    """After each crash the file is whole or absent, no temp is listed, and the name works."""
+    """After each crash the file is complete or absent, and the name still works."""
     seen = set()
     for at in itertools.count(1):
         root = tmp_path / str(at)
@@ -140,7 +141,7 @@ def test_a_crash_at_any_system_call_leaves_the_whole_file_or_none(
 def test_an_error_at_any_system_call_says_truthfully_whether_it_happened(
     tmp_path: Path, faulty_os: Callable[..., Any], number: int
 ) -> None:
-    """Refused means no file and no temp, and the next try works; a file without error is whole."""
+    """After a refusal no file exists, and a retry works; without an error it is complete."""
     for at in itertools.count(1):
         root = tmp_path / str(at)
         root.mkdir()
@@ -183,7 +184,7 @@ def test_errors_name_the_file_and_the_remedy(
     kind: type[Exception],
     said: str,
 ) -> None:
-    """Each system call that fails has its kind of error and its advice."""
+    """Each failing system call has its error class and remedy."""
     call, at, number = fault
     faulty = faulty_os(at, OSError(number, os.strerror(number)), only=call)
     with pytest.raises(kind, match=said) as raised:
@@ -194,7 +195,7 @@ def test_errors_name_the_file_and_the_remedy(
 
 
 def test_short_writes_are_continued(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system that takes fewer bytes than it was given gets the rest as well."""
+    """If the system writes fewer bytes than given, the rest is written next."""
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
     assert files.create("one", [b"0123456789", b"abcdefghij"]) == 20
@@ -204,7 +205,7 @@ def test_short_writes_are_continued(files: LocalFiles, monkeypatch: pytest.Monke
 def test_a_failed_sync_is_not_tried_again_on_the_same_file(
     files: LocalFiles, faulty_os: Callable[..., Any]
 ) -> None:
-    """The file is given up; the next try writes all bytes to another file."""
+    """A retry writes all bytes to another file."""
     calls = faulty_os(1, OSError(errno.EIO, "I/O error"), only="fsync").calls
     with pytest.raises(StorageRefusedError, match="cannot sync"):
         files.create("one", [b"x"])
@@ -216,7 +217,7 @@ def test_a_failed_sync_is_not_tried_again_on_the_same_file(
 def test_an_existing_file_is_durable_before_it_is_reported(
     files: LocalFiles, tmp_path: Path, faulty_os: Callable[..., Any]
 ) -> None:
-    """Whoever is told that the file exists may count on it, so its directory is synced."""
+    """The directory is synced before AlreadyExistsError is raised."""
     files.create("one", [b"x"])
     calls = faulty_os(0, SimulatedCrash()).calls
     with pytest.raises(AlreadyExistsError, match="one exists already"):
@@ -230,7 +231,7 @@ def test_an_existing_file_is_durable_before_it_is_reported(
 def test_a_repeated_link_of_nfs_is_recognised(
     files: LocalFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A link that was made, and then reported as existing, is ours."""
+    """A link that NFS created and then reported as existing is ours."""
     link = os.link
 
     def link_twice(source: str, target: str) -> None:
@@ -245,7 +246,7 @@ def test_a_repeated_link_of_nfs_is_recognised(
 def test_an_existing_name_that_may_be_our_own_link_is_uncertain(
     files: LocalFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it cannot be found out whose link it is, nobody may say that ours was not made."""
+    """If the owner of a link is unknown, the result is uncertain."""
     files.create("one", [b"x"])
 
     def fail(path: str) -> os.stat_result:
@@ -257,7 +258,7 @@ def test_an_existing_name_that_may_be_our_own_link_is_uncertain(
 
 
 def test_a_deleted_root_is_not_made_anew(tmp_path: Path) -> None:
-    """A stream whose directory was deleted fails; it does not go on in an empty one."""
+    """A stream whose directory was deleted fails instead of continuing in an empty one."""
     files = LocalFiles(str(tmp_path / "root"))
     files.make_root()
     files.create("d/one", [b"x"])
@@ -271,7 +272,7 @@ def test_a_deleted_root_is_not_made_anew(tmp_path: Path) -> None:
 def test_a_deleted_directory_below_the_root_is_made_again(
     files: LocalFiles, tmp_path: Path
 ) -> None:
-    """What is known about directories is forgotten when it proves wrong."""
+    """Cached knowledge about directories is dropped when it proves wrong."""
     files.create("a/b/one", [b"x"])
     (tmp_path / "a/b/one").unlink()
     (tmp_path / "a/b").rmdir()
@@ -282,14 +283,36 @@ def test_a_deleted_directory_below_the_root_is_made_again(
 
 
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    """A file in the place of the root is an error at once."""
+    """A root that is a file is an error at once."""
     (tmp_path / "root").write_bytes(b"")
     with pytest.raises(StorageRefusedError, match="root: Not a directory"):
         LocalFiles(str(tmp_path / "root")).make_root()
 
 
+def test_a_file_system_without_files() -> None:
+    """The error says that the place is unsuitable, not that a directory is missing."""
+    with pytest.raises(StorageRefusedError, match="cannot hold files; give a directory on a disk"):
+        LocalFiles("/proc/checkpoint").make_root()
+
+
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [(0, f"give user id {os.geteuid()} the permission"), (os.ST_RDONLY, "mount that file system")],
+)
+def test_a_directory_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: int, remedy: str
+) -> None:
+    """It is refused when it is opened, not at the first file."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flags))
+    with pytest.raises(
+        StorageRefusedError, match=f"cannot create a file in {tmp_path}: .*{remedy}"
+    ):
+        LocalFiles(str(tmp_path)).make_root()
+
+
 def test_leftovers_of_others_are_not_listed(files: LocalFiles, tmp_path: Path) -> None:
-    """Temps, hidden files, backups, links and pipes are no files of ours."""
+    """Temporary and hidden files, backups, links and pipes are not listed."""
     files.create("d/one", [b"x"])
     for name in (".0123456789abcdef.tmp", ".DS_Store", ".one.crc", "one~", "#one#", "a b"):
         (tmp_path / "d" / name).write_bytes(b"x")
@@ -306,7 +329,7 @@ def test_leftovers_of_others_are_not_listed(files: LocalFiles, tmp_path: Path) -
 def test_what_is_no_regular_file_is_refused_without_waiting(
     files: LocalFiles, tmp_path: Path, kind: str
 ) -> None:
-    """A directory, pipe or symbolic link in the place of a file is named, and never read."""
+    """A directory, pipe or symbolic link is an error, and is never read."""
     path = tmp_path / "one"
     if kind == "directory":
         path.mkdir()
@@ -321,7 +344,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(
 
 @pytest.mark.usefixtures("no_sync")
 def test_a_file_is_replaced_whole(files: LocalFiles) -> None:
-    """Who reads it goes on with what was there; nothing else is left, and it stays private."""
+    """Open readers keep the old content; the file stays private, and nothing else is left."""
     files.create("a/file", [b"old content"])
     reading = files.read_chunks("a/file", 4)
     assert next(reading) == b"old "
@@ -335,7 +358,7 @@ def test_a_file_is_replaced_whole(files: LocalFiles) -> None:
 
 @pytest.mark.usefixtures("no_sync")
 def test_a_file_that_cannot_be_replaced(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stays as it was; one that is not there is not made."""
+    """The file is unchanged; a missing one is not created."""
     with pytest.raises(StorageRefusedError, match=r"cannot replace .*a/file: No such file"):
         files.replace("a/file", [b"new"])
     files.create("a/file", [b"old"])
@@ -362,7 +385,7 @@ def raise_it(error: Exception) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.usefixtures("no_sync")
 def test_a_replaced_file_is_its_owners(files: LocalFiles) -> None:
-    """Where root does it: the stream of that user can still read it."""
+    """If root replaces a file, its owner can still read it."""
     files.create("file", [b"old"])
     os.chown(Path(files.root) / "file", 12345, 54321)
     files.replace("file", [b"new"])

@@ -1,4 +1,4 @@
-"""Signing: what was changed, forged or moved is refused, and the key stays where it is."""
+"""Signing: changed, forged and moved files are rejected, and the key is never written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from checkpoint import (
 )
 from checkpoint.cli.verify import verify_stream
 from checkpoint.errors import UntrustedFileError
-from checkpoint.storage.signing import require_private_key, signing_facts
+from checkpoint.storage.trust import require_private_key, signing_facts
 from checkpoint.testing import check_files
 from tests.support.stream_model import Driver, World, require_right
 
@@ -49,7 +49,7 @@ def files(tmp_path: Path, key: SigningKey) -> SignedFiles:
 
 
 def test_signed_files_are_files(tmp_path: Path, key: SigningKey) -> None:
-    """They keep every promise that files make."""
+    """Signed files fulfil the contract of Files."""
     numbers = itertools.count()
 
     def factory() -> SignedFiles:
@@ -61,7 +61,7 @@ def test_signed_files_are_files(tmp_path: Path, key: SigningKey) -> None:
 
 
 def test_large_files_are_read_in_pieces(files: SignedFiles) -> None:
-    """Of more segments than one, with chunks that have nothing to do with them."""
+    """Files of several segments are read in chunks of any size."""
     content = bytes(range(256)) * 12_000
     parts = [content[at : at + 70_001] for at in range(0, len(content), 70_001)]
     assert files.create("a/big", parts) == len(content)
@@ -70,7 +70,7 @@ def test_large_files_are_read_in_pieces(files: SignedFiles) -> None:
 
 
 def test_a_stream_runs_on_signed_files(tmp_path: Path, key: SigningKey) -> None:
-    """The environment names the key, and nothing else changes; without it nothing is read."""
+    """A stream needs only the key in the environment; without it nothing is read."""
     world = World()
     Driver(open_files(tmp_path), world).run(4000)
     driver = Driver(open_files(tmp_path), world)
@@ -83,7 +83,7 @@ def test_a_stream_runs_on_signed_files(tmp_path: Path, key: SigningKey) -> None:
 
 
 def test_the_key_is_in_no_file_and_in_no_pickle(tmp_path: Path, files: SignedFiles) -> None:
-    """Only where it is found travels to workers, and only its id is told."""
+    """Only the location of the key is sent to workers, and only its id is shown."""
     files.create("a", [b"content"])
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     sent = pickle.dumps(files)
@@ -103,7 +103,7 @@ def _json_of(text: str) -> bytes:
 def test_what_holds_the_key_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str, made: Any, step: int
 ) -> None:
-    """However it got there, and wherever chunks are cut; the error does not tell it either."""
+    """Content with the key is rejected, however it is split; the error omits the key."""
     monkeypatch.setenv("CHECKPOINT_KEY", secret)
     files = open_files(tmp_path)
     content = b"x" * 100 + made(secret) + b"x"
@@ -114,7 +114,7 @@ def test_what_holds_the_key_is_not_written(
 
 
 def test_a_graph_that_holds_the_key_is_not_written(tmp_path: Path, key: SigningKey) -> None:
-    """Also where it is half in one block of its payload and half in the next."""
+    """The key is also found if it is split between two blocks of the payload."""
     owned = take_over(open_files(tmp_path), "stream-0-00000001", DriverProcess.of_this_process(0))
     payload = b"x" * ((1 << 20) - 5) + KEY.encode()
     snapshot = GraphSnapshot("stream-0-00000001", 0, 1, {}, payload)
@@ -125,7 +125,7 @@ def test_a_graph_that_holds_the_key_is_not_written(tmp_path: Path, key: SigningK
 def test_a_key_in_the_place_of_its_path_is_not_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who mixes up the two variables finds the key in no log."""
+    """If the two variables are mixed up, the key is not logged."""
     for secret in (KEY, KEY * 100):
         monkeypatch.setenv("CHECKPOINT_KEY_FILE", secret)
         with pytest.raises(
@@ -136,7 +136,7 @@ def test_a_key_in_the_place_of_its_path_is_not_told(
 
 
 def test_every_byte_is_signed(files: SignedFiles, tmp_path: Path) -> None:
-    """A byte changed, cut off or added anywhere is found, and the file named."""
+    """Every changed, missing or added byte is detected, and the error names the file."""
     files.create("a/file", [b"some content"])
     path = tmp_path / "a/file"
     good = path.read_bytes()
@@ -149,7 +149,7 @@ def test_every_byte_is_signed(files: SignedFiles, tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_moved_is_refused(files: SignedFiles, tmp_path: Path) -> None:
-    """A genuine file says something else under another name."""
+    """A genuine file is rejected under another name."""
     files.create("a/1", [b"one"])
     shutil.copy(tmp_path / "a/1", tmp_path / "a/2")
     with pytest.raises(UntrustedFileError, match="a/2 is damaged, forged, or was moved"):
@@ -157,7 +157,7 @@ def test_a_file_that_was_moved_is_refused(files: SignedFiles, tmp_path: Path) ->
 
 
 def test_segments_are_in_their_places(files: SignedFiles, tmp_path: Path) -> None:
-    """Two that are swapped, and one that is left out, are found."""
+    """Swapped and missing segments are detected."""
     files.create("big", [b"x" * (1 << 20), b"y" * (1 << 20), b"z"])
     path = tmp_path / "big"
     good = path.read_bytes()
@@ -175,7 +175,7 @@ def test_segments_are_in_their_places(files: SignedFiles, tmp_path: Path) -> Non
 
 
 def test_nothing_is_handed_out_before_it_is_verified(files: SignedFiles, tmp_path: Path) -> None:
-    """Not even the beginning of a segment."""
+    """No part of an unverified segment is returned."""
     files.create("big", [b"x" * (1 << 20), b"y" * 100])
     path = tmp_path / "big"
     path.write_bytes(path.read_bytes()[:-1] + b"Y")
@@ -189,7 +189,7 @@ def test_nothing_is_handed_out_before_it_is_verified(files: SignedFiles, tmp_pat
 def test_another_key_and_no_signature_are_told_apart(
     files: SignedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each with the name of the file and what to do."""
+    """Each error has the name of the file and a remedy."""
     files.create("a", [b"signed"])
     files.inner.create("b", [b"not signed, and long enough"])
     with pytest.raises(UntrustedFileError, match="b is not signed; expected a signature"):
@@ -205,7 +205,7 @@ def test_another_key_and_no_signature_are_told_apart(
 def test_a_key_in_a_file_is_private_and_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file is readable by its owner only, and not in the checkpoint."""
+    """The file of a key is readable by its owner only, and outside the checkpoint."""
     path = tmp_path / "key"
     path.write_text(KEY + "\n")
     path.chmod(0o600)
@@ -261,7 +261,7 @@ FIRST, GIVEN, FOREIGN = 100, 2000, 3000
 def test_a_key_is_kept_from_others(
     uid: int, owner: int, group: int, mode: int, refused: str | None
 ) -> None:
-    """Root may have given it to a group of the process, and nobody else to anybody."""
+    """Only root may have made it readable by a group of the process."""
     status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, group, 0, 0, 0, 0))
     if refused is None:
         require_private_key("/keys/key", status, uid, FIRST, [GIVEN])
@@ -273,7 +273,7 @@ def test_a_key_is_kept_from_others(
 def test_a_key_is_read_as_kubernetes_mounts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over two links, the second of which it exchanges; the modes that count are the file's."""
+    """Links are followed, and the mode of the target counts."""
     mounted = tmp_path / "mounted"
     for made, key in (("..2026_11_23", KEY), ("..2026_11_24", KEY.upper())):
         (mounted / made).mkdir(parents=True)
@@ -292,7 +292,7 @@ def test_a_key_is_read_as_kubernetes_mounts_it(
 def test_a_key_that_root_has_given_to_a_group_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the process that reads it, as one with an fsGroup does."""
+    """A group of the process may read it, as with an fsGroup."""
     path = tmp_path / "key"
     path.write_text(KEY)
     os.chown(path, 0, GIVEN)
@@ -304,7 +304,7 @@ def test_a_key_that_root_has_given_to_a_group_is_read(
 
 
 def test_a_forged_graph_is_refused(tmp_path: Path, key: SigningKey) -> None:
-    """As one that is damaged is; an older one is another program."""
+    """A forged graph is rejected like a damaged one; no older graph is used."""
     files = open_files(tmp_path)
     Driver(files, World()).run(2000)
     [graph] = (tmp_path / "graph").iterdir()
@@ -317,7 +317,7 @@ def test_a_forged_graph_is_refused(tmp_path: Path, key: SigningKey) -> None:
 def test_copies_of_a_stream_that_went_on_apart_share_no_file(
     tmp_path: Path, key: SigningKey
 ) -> None:
-    """No file of one counts in the other, though name, epoch, stream and key are the same."""
+    """Files of a diverged copy are rejected despite equal name, epoch, stream and key."""
     before, one, two = tmp_path / "before", tmp_path / "one", tmp_path / "two"
     Driver(open_files(before), World()).run(3000)
     for copy in (one, two):

@@ -1,4 +1,4 @@
-"""Trust: what others can write is not unpickled, and what is written others cannot read."""
+"""Trust: files that others can write are not unpickled, and written files are private."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("no_umask")
 def test_all_that_is_written_is_private(tmp_path: Path) -> None:
-    """Directories 0700 and files 0600, also under a umask that would allow everything."""
+    """Directories are 0700 and files 0600, whatever the umask."""
     Driver(open_files(tmp_path / "new" / "stream"), World()).run(4000)
     modes = {
         stat.S_IMODE(path.stat().st_mode): path.is_dir()
@@ -48,14 +48,14 @@ def test_all_that_is_written_is_private(tmp_path: Path) -> None:
 
 
 def test_what_only_the_owner_can_write_is_trusted(root: Path) -> None:
-    """As it is written by the package itself."""
+    """Files written by the package are trusted."""
     require_trusted(open_files(root))
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o722, 0o720])
 @pytest.mark.parametrize("place", [".", "graph", "graph/0000000000000000-e1.graph", ".."])
 def test_what_others_can_write_is_refused(root: Path, place: str, mode: int) -> None:
-    """The file, its directory, or one above it in which it could be replaced."""
+    """A file, its directory, or one above in which it could be replaced."""
     path = root / place
     path.chmod(mode)
     try:
@@ -67,7 +67,7 @@ def test_what_others_can_write_is_refused(root: Path, place: str, mode: int) -> 
 
 
 def test_the_environment_can_allow_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a variable that the error names; only by 1."""
+    """The variable named in the error allows it, only with the value 1."""
     root.chmod(0o777)
     for value in ("", "0", "yes"):
         monkeypatch.setenv("CHECKPOINT_ALLOW_WRITABLE", value)
@@ -78,7 +78,7 @@ def test_the_environment_can_allow_it(root: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_other_files_than_those_asked_for_do_not_matter(root: Path) -> None:
-    """A directory that holds nothing to unpickle may be shared."""
+    """A directory without pickles may be shared."""
     (root / "commits").chmod(0o777)
     require_trusted(open_files(root), "graph/")
     with pytest.raises(UntrustedFileError, match="commits"):
@@ -87,14 +87,14 @@ def test_other_files_than_those_asked_for_do_not_matter(root: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_belongs_to_others_is_refused(root: Path) -> None:
-    """Its owner can write it whenever he likes."""
+    """The owner of a file can write it at any time."""
     os.chown(root / "graph", 12345, -1)
     with pytest.raises(UntrustedFileError, match="graph belongs to user id 12345"):
         require_trusted(open_files(root))
 
 
 def test_a_link_to_what_others_can_write_is_refused(root: Path, tmp_path: Path) -> None:
-    """What counts is what the path leads to, not what it is called."""
+    """The target of a path counts, not its name."""
     link = tmp_path / "link"
     link.symlink_to(root)
     require_trusted(open_files(link))
@@ -104,7 +104,7 @@ def test_a_link_to_what_others_can_write_is_refused(root: Path, tmp_path: Path) 
 
 
 def test_each_directory_on_the_way_over_links_is_looked_at(root: Path, tmp_path: Path) -> None:
-    """Above the link, above what it leads to, and between one link and the next."""
+    """Directories above, behind and between links are checked."""
     ways, far = tmp_path / "ways", tmp_path / "far"
     ways.mkdir()
     far.mkdir()
@@ -123,7 +123,7 @@ def test_each_directory_on_the_way_over_links_is_looked_at(root: Path, tmp_path:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give links away")
 def test_a_link_of_another_user_is_refused(root: Path, tmp_path: Path) -> None:
-    """Who owns it can let it lead elsewhere, also in a directory with the sticky bit."""
+    """Its owner can change the target, also in a directory with the sticky bit."""
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
@@ -137,7 +137,7 @@ def test_a_link_of_another_user_is_refused(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["graph", "graph/0000000000000000-e1.graph"])
 def test_a_link_below_the_directory_is_refused(root: Path, tmp_path: Path, name: str) -> None:
-    """Nothing that is written here is one."""
+    """The package creates no links."""
     (root / name).rename(tmp_path / "elsewhere")
     (root / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UntrustedFileError, match=f"{name} is a symbolic link; expected a file"):
@@ -146,7 +146,7 @@ def test_a_link_below_the_directory_is_refused(root: Path, tmp_path: Path, name:
 
 
 def test_a_path_that_leads_in_circles_is_refused(tmp_path: Path) -> None:
-    """Instead of being followed for ever."""
+    """A cycle of links is an error."""
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(StorageRefusedError, match="more than 40 symbolic links"):
@@ -154,12 +154,12 @@ def test_a_path_that_leads_in_circles_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    """So there is nothing to distrust yet."""
+    """A missing directory is trusted."""
     require_trusted(LocalFiles(str(tmp_path / "none" / "stream")))
 
 
 def test_a_file_is_looked_at_again_when_it_is_opened(root: Path) -> None:
-    """Something else may be there by then; what is not unpickled is read as ever."""
+    """A file may have been replaced since; files that are not unpickled are not checked."""
     name = "graph/0000000000000000-e1.graph"
     files = open_files(root)
     trusted = require_trusted(files)
@@ -172,7 +172,7 @@ def test_a_file_is_looked_at_again_when_it_is_opened(root: Path) -> None:
 
 
 def test_a_directory_above_may_be_shared_with_the_sticky_bit(root: Path) -> None:
-    """As /tmp is: others can add files there, and not replace this one."""
+    """In such a directory, as /tmp, others cannot replace this one."""
     root.parent.chmod(0o1777)
     require_trusted(open_files(root))
     root.parent.chmod(0o700)
@@ -182,7 +182,7 @@ def test_a_directory_above_may_be_shared_with_the_sticky_bit(root: Path) -> None
 
 
 def test_signed_files_and_object_stores_are_trusted(root: Path) -> None:
-    """By their signatures, and by the access control of the store."""
+    """Signatures or the access control of the store guard them."""
     root.chmod(0o777)
     require_trusted(SignedFiles(open_files(root), SigningKey(variable="CHECKPOINT_KEY")))
     require_trusted(open_files("memory://shared"))

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from dstreams import StreamingContext, tuned_context
+from tests.support.jvms import OF_SPARK
 
 ROWS = 20
 
@@ -35,7 +36,7 @@ def define(directory: str, place: str) -> StreamingContext:
     conf = {
         "spark.default.parallelism": "2",
         "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": OF_SPARK,
     }
     ssc = StreamingContext(tuned_context("killed files", "local[2,4]", conf), 1)
     ssc.checkpoint(f"{directory}/checkpoint")

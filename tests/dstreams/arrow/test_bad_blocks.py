@@ -1,4 +1,4 @@
-"""What is wrong with blocks is said where it is: in the definition, or with the first row."""
+"""Errors of blocks are reported at the definition, or with the first row."""
 
 from __future__ import annotations
 
@@ -37,14 +37,17 @@ DEFINITIONS: dict[str, tuple[Define, str]] = {
     "no column": (lambda b: b.toRows().toBlocks({}), "has no column"),
     "a type": (lambda b: b.toRows().toBlocks({"x": object}), "no Arrow type is known for <class"),
     "a type's name": (lambda b: b.toRows().toBlocks({"x": "str"}), "'str' of .*; give a type"),
-    "a precision": (lambda b: b.toRows().toBlocks({"x": Decimal}), "say its precision"),
+    "a precision": (lambda b: b.toRows().toBlocks({"x": Decimal}), "declare its precision"),
     "a name": (lambda b: b.toRows().toBlocks({3: int}), "must have a text as name, got 3"),
     "twice": (
         lambda b: b.toRows().toBlocks(pa.schema([("x", pa.int64()), ("x", pa.int64())])),
         "the column 'x' more than once",
     ),
     "rows": (lambda b: b.toRows().toBlocks(Word, 0), "blockRows of toBlocks .* 1"),
-    "a form": (lambda b: b.mapBlocks(nothing, form="rows"), "use 'arrow', 'pandas' or 'polars'"),
+    "a form": (
+        lambda b: b.mapBlocks(nothing, form="rows"),
+        "must be 'arrow', 'pandas' or 'polars', got 'rows'",
+    ),
     "arguments": (lambda b: b.mapBlocks(lambda a, b: a), r"f\(block\) -> block"),
     "a class": (lambda b: b.toRows(int), "of a dataclass or NamedTuple, got <class 'int'>"),
     "a key": (
@@ -60,7 +63,7 @@ DEFINITIONS: dict[str, tuple[Define, str]] = {
     ),
     "a column of both": (
         lambda b: b.updateStateByKey(nothing3, key="text", state={"text": str}),
-        "'text' of updateStateByKey .* is of the key and of the state",
+        "'text' of updateStateByKey .* is both in the key and in the state",
     ),
     "unknown columns": (
         lambda b: b.mapBlocks(nothing).updateStateByKey(nothing3, key="text", state=STATE),
@@ -85,7 +88,7 @@ def nothing3(keys: Any, values: Any, state: Any) -> Any:
 
 @pytest.mark.parametrize(("define", "says"), DEFINITIONS.values(), ids=list(DEFINITIONS))
 def test_what_cannot_be_defined(sc: SparkContext, define: Define, says: str) -> None:
-    """What is wrong is said before anything runs, with the operation and its line."""
+    """Errors are raised before anything runs, with the operation and its line."""
     ssc = StreamingContext(sc, 1)
     try:
         blocks = ssc.queueStream(WORDS).toBlocks(Word)
@@ -108,17 +111,17 @@ ONE = {"text": str | None, "number": int}
 FAILURES: dict[str, tuple[Define, str]] = {
     "a function that fails": (
         lambda b: b.mapBlocks(lambda block: block.column("nope")),
-        r"mapBlocks at .* failed for a block of 3 records, the first of which is \{'text': 'a'",
+        r"mapBlocks at .* failed for a block of 3 records, first \{'text': 'a'",
     ),
     "no block": (lambda b: b.mapBlocks(lambda _: 3), r"must return a pyarrow.RecordBatch, got 3"),
     "another type": (
         lambda b: b.mapBlocks(lambda _: of(text=["a"], number=["x"]), Word),
-        "the column 'number' is string, and int64 was declared",
+        "the column 'number' is string, but int64 was declared",
     ),
     "a column too few": (lambda b: b.mapBlocks(lambda _: of(text=["a"]), Word), "lacks .*'number'"),
     "a null": (
         lambda b: b.mapBlocks(lambda block: block, ONE),
-        r"'number' holds no null, and row 1 has one: \{'text': 'b', 'number': None\}",
+        r"'number' is not nullable, but row 1 has a null: \{'text': 'b', 'number': None\}",
     ),
     "an iterator that fails": (
         lambda b: b.mapInArrow(lambda blocks: (1 / 0 for _ in blocks), Word),
@@ -130,7 +133,7 @@ FAILURES: dict[str, tuple[Define, str]] = {
     ),
     "a class of other columns": (
         lambda b: b.mapBlocks(lambda _: of(word=["a"])).toRows(Word),
-        "makes Word of blocks, which have no column 'text'; they have word",
+        "to Word: the blocks have no column 'text'; they have word",
     ),
     "another length": (
         lambda b: b.updateStateByKey(state_of(1), 1, key="text", state=STATE),
@@ -143,7 +146,7 @@ FAILURES: dict[str, tuple[Define, str]] = {
             key="text",
             state={"n": int, "m": int},
         ),
-        "the column 'n' of the state holds no null, and the key {'text': 'c'} has one",
+        "the column 'n' of the state is not nullable, but is null for the key {'text': 'c'}",
     ),
     "another order": (
         lambda b: b.updateStateByKey(
@@ -166,7 +169,7 @@ FAILURES: dict[str, tuple[Define, str]] = {
         lambda b: b.updateStateByKey(
             lambda keys, values, state: values.sum("size"), 1, key="text", state=STATE
         ),
-        "the records have no column 'size'; there are text, number",
+        "the records have no column 'size'; they have text, number",
     ),
     "an initial key twice": (
         lambda b: b.updateStateByKey(
@@ -179,6 +182,7 @@ FAILURES: dict[str, tuple[Define, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("define", "says"), FAILURES.values(), ids=list(FAILURES))
 def test_what_fails_in_a_batch(sc: SparkContext, define: Define, says: str) -> None:
     """A batch fails with the operation and the first row that is wrong."""
@@ -193,7 +197,7 @@ def test_a_record_that_is_no_row(sc: SparkContext) -> None:
 
 
 def test_declared_by_annotation() -> None:
-    """What annotations of Python say becomes types of Arrow, nulls included."""
+    """Annotations of Python become types of Arrow, including nullability."""
     from dstreams.arrow.schemas import schema_of  # noqa: PLC0415
 
     class Price(NamedTuple):

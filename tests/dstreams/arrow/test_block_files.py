@@ -43,7 +43,7 @@ def block_of(*cents: int) -> Any:
 
 
 def rows_of(directory: Path) -> list[tuple[Any, ...]]:
-    """The rows of a directory as its readers have them: what is no file of data they pass over."""
+    """The rows of a directory, without files that readers ignore."""
     tables = [
         pq.read_table(path) if path.suffix == ".parquet" else pa.ipc.open_file(path).read_all()
         for path in sorted(directory.glob("part-*"))
@@ -54,6 +54,7 @@ def rows_of(directory: Path) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("name", "ending"), [("Parquet", "parquet"), ("Arrow", "arrow")])
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_files_of_a_stream(
@@ -117,7 +118,7 @@ def test_an_attempt_that_fails_leaves_nothing(sc: SparkContext, tmp_path: Path) 
     assert [name[:10] for name in names if not name.startswith("._")] == [
         "_SUCCESS", "part-00000", "part-00001",
     ]  # fmt: skip
-    # While it was written nobody saw a directory: the second block says how many there were.
+    # Directories stay invisible while they are written: the second block counts them.
     assert sorted(rows_of(tmp_path / "out-1000")) == [("s", 0), ("s", 0), ("s", 0), ("s", 1)]
 
 
@@ -138,6 +139,7 @@ def test_a_batch_that_runs_again_changes_nothing(sc: SparkContext, tmp_path: Pat
         write(batch_at(2000), sc.parallelize([block_of(2)], 1))
 
 
+@pytest.mark.deep
 def test_blocks_of_two_schemas(sc: SparkContext, tmp_path: Path) -> None:
     """A file has one: the error says both, and what to do."""
 
@@ -163,14 +165,14 @@ def test_what_cannot_be_defined(sc: SparkContext) -> None:
 
 
 def test_a_store_without_rename() -> None:
-    """There the manifest names the files, each of which is whole."""
-    from dstreams.sinks.object_directory import ObjectDirectory  # noqa: PLC0415
+    """The manifest names complete files."""
+    from dstreams.sinks.text_files import ObjectDirectory  # noqa: PLC0415
     from tests.dstreams.sinks.test_object_directory import Partitions, manifest  # noqa: PLC0415
 
-    fsspec_files = pytest.importorskip("checkpoint.storage.fsspec_files")
-    files = fsspec_files.FsspecFiles("memory://test_block_files/out-1000")
+    object_files = pytest.importorskip("checkpoint.storage.object_files")
+    files = object_files.ObjectFiles("memory://test_block_files/out-1000")
     directory = ObjectDirectory(
-        files.url, fsspec_files.FsspecFiles, ParquetFile(SCHEMA, "save", "none"), ".parquet"
+        files.url, object_files.ObjectFiles, ParquetFile(SCHEMA, "save", "none"), ".parquet"
     )
     partitions: Any = Partitions([block_of(1), block_of(2)], [])
     assert directory.write(batch_at(1000), partitions)
@@ -182,7 +184,7 @@ def test_a_store_without_rename() -> None:
 
 
 LIVES = [("task", ""), ("rename", ""), ("", "out.done:kill9"), ("", "commit.done:kill9")]
-"""Where each life is killed; one more ends well."""
+"""The points at which each life is killed; one more life ends well."""
 
 
 def live_and_read(directory: Path, place: str, faults: str) -> int:
@@ -205,7 +207,7 @@ def live_and_read(directory: Path, place: str, faults: str) -> int:
 
 
 def whole(directory: Path) -> list[Path]:
-    """The directories that a reader sees, each of which has all rows of its batch."""
+    """The directories that a reader sees, each with all rows of its batch."""
     found = sorted(directory.glob("out/sales-*"), key=lambda path: int(path.name[6:]))
     for path in found:
         first = killed_files.ROWS * found.index(path)
@@ -214,6 +216,7 @@ def whole(directory: Path) -> list[Path]:
     return found
 
 
+@pytest.mark.deep
 def test_a_driver_that_is_killed_writes_each_batch_once(tmp_path: Path) -> None:
     """In a task, before a rename, behind it and behind the commit; readers see whole batches."""
     for place, faults in LIVES:

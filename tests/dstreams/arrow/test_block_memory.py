@@ -1,4 +1,4 @@
-"""What workers need for a batch of 5,000,000 records in blocks."""
+"""Memory of workers for a batch of 5,000,000 records in blocks."""
 
 from __future__ import annotations
 
@@ -65,10 +65,11 @@ def peak_kb(worker: psutil.Process) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
+@pytest.mark.deep
 def test_a_large_batch_in_small_workers(sc: SparkContext) -> None:
     """No worker holds more than 512 MB at any time, whichever part of the batch it does."""
     if not Path("/proc/self/status").exists():
-        pytest.skip("the system does not tell of the memory of processes")
+        pytest.skip("the system does not report the memory of processes")
     old = workers()
     for worker in old:  # new ones hold nothing of the tests before
         worker.kill()

@@ -74,6 +74,7 @@ def with_pandas(frame: Any) -> Any:
     return frame.assign(number=frame["number"] * 2)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("form", "function"), [("polars", with_polars), ("pandas", with_pandas)])
 def test_functions_over_frames(sc: SparkContext, form: Any, function: Callable[..., Any]) -> None:
     """A function may take and give blocks as frames of polars or pandas."""

@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 np = pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
 
-from dstreams.arrow.groups import Groups, SumRangeError  # noqa: E402 - needs pyarrow
-from dstreams.arrow.orders import Ordered  # noqa: E402
+from dstreams.arrow.groups import (  # noqa: E402 - needs pyarrow
+    Groups,
+    Ordered,
+    SumRangeError,
+)
 
 LARGE = st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), LARGE), max_size=9))
 def test_sums_of_integers(rows: list[tuple[int, int]]) -> None:
-    """A sum is exact, whatever it passes on its way; one that leaves the range is refused."""
+    """A sum is exact even if partial sums overflow; a sum out of range is an error."""
     groups = Groups(np.array([group for group, _ in rows], np.int64), 3)
     exact = [sum(number for of, number in rows if of == group) for group in range(3)]
     beyond = [group for group in range(3) if not -(2**63) <= exact[group] < 2**63]

@@ -19,7 +19,7 @@ from dstreams.sources.file_formats import TextLines
 from dstreams.sources.file_formats import line_ranges as ranges_of
 from dstreams.sources.file_listing import FileStamp
 from dstreams.spark.jvm import compressed_endings
-from dstreams.spark.line_ranges import LineRange, LineRanges
+from dstreams.spark.lines import LineRange, LineRanges
 from dstreams.testing import BatchDriver, ManualClock
 from tests.support.jobs import count_jobs
 
@@ -84,10 +84,11 @@ def put(directory: Path, contents: list[bytes]) -> list[FileStamp]:
     return stamps
 
 
+@pytest.mark.deep
 def test_random_files_are_the_lines_of_the_jvm(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Line for line and in order, what is no UTF-8 among them."""
+    """All lines in order, including invalid UTF-8."""
     rng = random.Random(17)
     schema = schema_of({"line": str}, "toBlocks")
     to_blocks = LinesToBlocks(decoder_of("text", schema, "toBlocks"), "toBlocks", "FAILFAST", 7)
@@ -118,11 +119,12 @@ def read(sc: SparkContext, directory: Path, contents: list[bytes], **options: An
     return rows[-1], info.inputs[0].records, info.inputs[0].metadata.get("rejected")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("format", ["json", "csv"])
 def test_streams_of_random_files_are_the_same_by_both_ways(
     sc: SparkContext, tmp_path: Path, format: str
 ) -> None:
-    """Records, how many lines there were, and how many were left out."""
+    """The records, the number of lines, and the number of skipped lines."""
     rng = random.Random(format)
     contents = [odd_file(rng) for _ in range(60)]
     if format == "csv":
@@ -190,6 +192,7 @@ def test_lines_that_two_outputs_read_in_two_ways(
     assert made == [1, 1, 1]
 
 
+@pytest.mark.deep
 def test_a_bad_line_is_named_by_file_and_line(sc: SparkContext, tmp_path: Path) -> None:
     """Also in a range that does not begin where its file does; empty lines are counted."""
     good = b'{"shop": "a"}\n\n' * 400_000
@@ -200,7 +203,7 @@ def test_a_bad_line_is_named_by_file_and_line(sc: SparkContext, tmp_path: Path) 
         with pytest.raises(
             BatchFailedError,
             match=rf"""toBlocks at .* cannot decode line 800001 of {tmp_path}/lines-000: """
-            r"""'\{"shop": "\ufffd", "cents": "1"\}': cents is int64, got '1'; mend""",
+            r"""'\{"shop": "\ufffd", "cents": "1"\}': cents is int64, got '1'; correct""",
         ):
             driver.run(1)
 
@@ -249,6 +252,7 @@ def test_a_compressed_file_is_decompressed(sc: SparkContext, tmp_path: Path) -> 
     assert sales[-1] == [Sale("a", None), Sale("b", None)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("skips", [False, True])
 def test_a_file_that_vanishes_while_the_batch_runs(
     sc: SparkContext, tmp_path: Path, skips: bool
@@ -302,8 +306,9 @@ def test_persisted_lines_are_read_once(sc: SparkContext, tmp_path: Path) -> None
     assert info.inputs[0].records == 2
 
 
+@pytest.mark.deep
 def test_a_window_over_files_goes_on_after_a_restart(sc: SparkContext, tmp_path: Path) -> None:
-    """What a batch had read is read again, by workers, from the files that its record names."""
+    """A replayed batch reads the same lines, by workers, from the files in its record."""
     source, seen = tmp_path / "in", tmp_path / "seen"
     source.mkdir()
 

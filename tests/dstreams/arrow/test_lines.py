@@ -16,7 +16,7 @@ pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 from dstreams.arrow.block_decoder import BlockDecoder, Decoded  # noqa: E402 - needs pyarrow
 from dstreams.arrow.decode_lines import decoder_of  # noqa: E402
 from dstreams.errors import InvalidStreamError  # noqa: E402
-from dstreams.spark.line_bytes import LineBytesDeserializer  # noqa: E402
+from dstreams.spark.lines import LineBytesDeserializer  # noqa: E402
 
 INT, REAL, TEXT = pa.int64(), pa.float64(), pa.string()
 WORDS = pa.schema([("a", TEXT), ("b", INT)])
@@ -120,7 +120,7 @@ def test_records(case: tuple[str, Any, list[Any], list[tuple[Any, ...]]]) -> Non
 MALFORMED: dict[str, tuple[str, Any, Any, str]] = {
     "an open object": ("json", WORDS, '{"a":"x"', "Expecting"),
     "two objects": ("json", WORDS, '{"a":"x"}{"a":"y"}', "Extra data"),
-    "no object": ("json", WORDS, "[1]", r"it is no object: \[1\]"),
+    "no object": ("json", WORDS, "[1]", r"it is not an object: \[1\]"),
     "a byte order mark": ("json", WORDS, "\ufeff{}", "Expecting value|BOM"),
     "no text": ("json", WORDS, 5, r"it is neither text nor bytes: 5 \(int\)"),
     "a fraction": ("json", WORDS, '{"b":1.5}', "b is int64, got 1.5"),
@@ -167,8 +167,8 @@ MALFORMED: dict[str, tuple[str, Any, Any, str]] = {
     "too few values": ("csv", WORDS, "x", "Expected 2 columns, got 1: x"),
     "too many values": ("csv", WORDS, "x,1,2", "Expected 2 columns, got 3"),
     "a fraction in csv": ("csv", WORDS, "x,1.5", "int64: invalid value '1.5'"),
-    "an open quotation mark": ("csv", WORDS, '1,"x', "a quotation mark that none closes"),
-    "an end of line within": ("csv", WORDS, "x,1\ry,2", "an end of line within"),
+    "an open quotation mark": ("csv", WORDS, '1,"x', "an unclosed quotation mark"),
+    "an end of line within": ("csv", WORDS, "x,1\ry,2", "it contains a line end"),
     "a null in csv": ("csv", WHOLE, ',"', "mark"),
     "rounded in csv": ("csv", one(REAL), "9007199254740993", "it would be rounded"),
     "too large in csv": ("csv", one(REAL), "1e400", "it is too large"),

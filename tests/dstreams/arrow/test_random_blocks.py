@@ -17,11 +17,13 @@ pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 pc = pytest.importorskip("pyarrow.compute")
 pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
 
-from dstreams.arrow.block_rdd import FRAME_BYTES, frames_of_block  # noqa: E402 - needs pyarrow
-from dstreams.arrow.block_serializer import block_of_bytes  # noqa: E402
-from dstreams.arrow.buckets import buckets_of, sizes_of  # noqa: E402
-from dstreams.arrow.grouping import number_keys  # noqa: E402
-from dstreams.arrow.key_hash import hashes_of, partitions_of  # noqa: E402
+from dstreams.arrow.block_rdd import (  # noqa: E402 - needs pyarrow
+    FRAME_BYTES,
+    block_of_bytes,
+    frames_of_block,
+)
+from dstreams.arrow.key_hash import buckets_of, hashes_of, partitions_of, sizes_of  # noqa: E402  # noqa: E402
+from dstreams.arrow.key_numbers import number_keys  # noqa: E402
 from dstreams.arrow.rows import BlocksToRows, RowsToBlocks  # noqa: E402
 from dstreams.arrow.state_step import StateLayout, StateStep  # noqa: E402
 from dstreams.arrow.state_update import BlockUpdate  # noqa: E402
@@ -83,21 +85,23 @@ def update_row(count: int | None, rows: list[tuple[Any, ...]], last: Any) -> Any
 BATCHES = st.lists(st.lists(ROW, max_size=12), max_size=4)
 
 
+@pytest.mark.deep
 @settings(max_examples=60)
 @given(BATCHES, st.integers(1, 5))
 def test_as_a_dict_of_rows(batches: list[list[tuple[Any, ...]]], rows_at_once: int) -> None:
-    """What blocks keep of each key is what a dict keeps of it, row by row."""
+    """A state of blocks equals a dict that is updated row by row."""
     run_as_a_dict(batches, rows_at_once)
 
 
+@pytest.mark.deep
 @settings(max_examples=60)
 @given(BATCHES, st.integers(1, 20), st.sampled_from([-1, 3, 8]), st.sampled_from([100, 1000]))
 def test_as_a_dict_in_buckets(
     batches: list[list[tuple[Any, ...]]], rows_at_once: int, worth: int, frame: int
 ) -> None:
-    """It is also where some blocks, or all of them, lie in buckets, in frames of a few rows."""
+    """So it is if some or all blocks are in bucket order, in frames of a few rows."""
     with (
-        mock.patch.multiple("dstreams.arrow.buckets", WORTH_ROWS=worth),
+        mock.patch.multiple("dstreams.arrow.key_hash", WORTH_ROWS=worth),
         mock.patch.multiple("dstreams.arrow.state_step", WORTH_ROWS=worth),
         mock.patch.multiple("dstreams.arrow.block_rdd", FRAME_BYTES=frame),
     ):
@@ -172,7 +176,7 @@ def _comparable(value: Any) -> Any:
     )
 )
 def test_no_value_becomes_another(rows: list[tuple[Any, ...]]) -> None:
-    """What comes back is what was put in, or there is an error that names the record."""
+    """Records survive the conversion, or the error has the record."""
     schema = pa.schema({"n": pa.int64(), "x": pa.float64(), "d": pa.decimal128(20, 4)})
     try:
         blocks = list(RowsToBlocks(schema, "toBlocks")(0, rows))
@@ -211,6 +215,7 @@ KEY_TYPES: dict[Any, Any] = {
 }
 
 
+@pytest.mark.deep
 @settings(max_examples=150)
 @given(st.data())
 def test_keys_of_all_types(data: st.DataObject) -> None:

@@ -106,6 +106,7 @@ FEW = [SCHEMA, *(pa.schema([SCHEMA.field(name) for name in names]) for names in 
 ))]  # fmt: skip
 
 
+@pytest.mark.deep
 @settings(max_examples=300, deadline=None)
 @given(st.lists(LINES, min_size=1, max_size=60), st.booleans(), st.sampled_from(FEW))
 def test_lines_are_what_each_is_alone(lines: list[str], in_bytes: bool, schema: Any) -> None:

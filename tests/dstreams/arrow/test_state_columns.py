@@ -22,7 +22,7 @@ pa = pytest.importorskip("pyarrow", reason="pip install 'dstreams[arrow]'")
 pc = pytest.importorskip("pyarrow.compute")
 pytest.importorskip("numpy", reason="pip install 'dstreams[arrow]'")
 
-from dstreams.arrow.state_layout import StateColumnsError, StateLayout, defaults_of  # noqa: E402
+from dstreams.arrow.state_step import StateColumnsError, StateLayout, defaults_of  # noqa: E402
 
 PAIRS = {"text": str, "number": int}
 
@@ -84,7 +84,7 @@ def run(program: Path, version: int, checkpoint: Path) -> list[str]:
         [sys.executable, str(program), str(version), str(checkpoint)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         check=False,
     )
@@ -99,6 +99,7 @@ def rows_of(capsys: pytest.CaptureFixture[str], *words: object) -> list[Any]:
     return sorted((json.loads(line) for line in lines), key=lambda row: str(row["key"]))
 
 
+@pytest.mark.deep
 def test_a_changed_program_adds_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Keys of an earlier process have the declared defaults, also in other partitions."""
     program, checkpoint = tmp_path / "app.py", tmp_path / "checkpoint"
@@ -163,11 +164,12 @@ REFUSED: dict[str, tuple[Define, str]] = {
     ),
     "another key": (
         totals({"number": int, "text": str}, key="number"),
-        "the key of 'totals' was text string, and is number int64 in .*, so no key would be found",
+        "the key of the state of 'totals' was text string, and is number int64 in .*, so no key "
+        "would be found",
     ),
     "another type of key": (
         totals({"text": bytes, "number": int}),
-        "the key of 'totals' was text string, and is text binary in",
+        "the key of the state of 'totals' was text string, and is text binary in",
     ),
     "rows": (
         lambda pairs: pairs.updateStateByKey(lambda values, state: state, 2, uid="totals"),
@@ -177,6 +179,7 @@ REFUSED: dict[str, tuple[Define, str]] = {
 }
 
 
+@pytest.mark.deep
 def test_what_is_refused_before_a_batch_runs(sc: SparkContext, tmp_path: Path) -> None:
     """A state of other columns is named at restart, and is left as it is."""
     ssc = setup(sc, tmp_path, totals())()
@@ -234,12 +237,25 @@ def test_defaults_that_are_declared() -> None:
         ]
 
 
+def test_wider_types() -> None:
+    """Values of an earlier program are converted to a type that can represent all of them."""
+    old = pa.record_batch(
+        {"key": ["a"], "total": pa.array([5], pa.int32()), "rate": pa.array([0.5], pa.float32())}
+    )
+    keys = pa.schema([("key", pa.string())])
+    layout = StateLayout(keys, pa.schema([("total", pa.float64()), ("rate", pa.float64())]))
+    assert layout.grown(old, "here").to_pylist() == [{"key": "a", "total": 5.0, "rate": 0.5}]
+    narrower = StateLayout(keys, pa.schema([("total", pa.int16()), ("rate", pa.float32())]))
+    with pytest.raises(StateColumnsError, match=r"'total' .* is int32, but int16 is declared"):
+        narrower.grown(old, "here")
+
+
 def test_what_a_block_of_another_schema_is() -> None:
     """Named where no description of the state was there to compare."""
     layout = StateLayout(pa.schema([("key", pa.string())]), pa.schema([("total", pa.int64())]))
-    with pytest.raises(StateColumnsError, match="has a column 'sum', which is not declared"):
+    with pytest.raises(StateColumnsError, match="has a column 'sum', which is no longer declared"):
         layout.grown(pa.record_batch({"key": ["a"], "sum": [1]}), "here")
-    with pytest.raises(StateColumnsError, match=r"'total' .* is string, and int64 is declared"):
+    with pytest.raises(StateColumnsError, match=r"'total' .* is string, but int64 is declared"):
         layout.grown(pa.record_batch({"key": ["a"], "total": ["1"]}), "here")
 
 
@@ -259,7 +275,7 @@ def test_blocks_as_they_come(sc: SparkContext) -> None:
     seen = run_batches(sc, [[block]], lambda blocks: blocks.toBlocks(PAIRS).toRows())
     assert sorted(seen[0]) == [("a", 1), ("b", 2)]
     with pytest.raises(
-        Exception, match=r"toBlocks at .*: the column 'number' is int64, and string"
+        Exception, match=r"toBlocks at .*: the column 'number' is int64, but string was declared"
     ):
         run_batches(sc, [[block]], lambda blocks: blocks.toBlocks({"text": str, "number": str}))
     mixed = sc.parallelize([block, ("c", 1)], 1)

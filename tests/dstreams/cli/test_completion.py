@@ -26,13 +26,16 @@ def bash_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("checkpoint re", ["read", "rewind"]),
         ("checkpoint rewind --dr", ["--driver-gone", "--dry-run"]),
         ("drill --worker", ["--worker-kills"]),
+        ("pa", ["pack"]),
+        ("pack --e", ["--exclude"]),
         ("completion ", ["bash", "zsh"]),
         ("checkpoint verify chec", ["checkpoint"]),  # a directory, and no file
         ("demo --config chec", ["checkpoint", "checks.properties"]),
+        ("pack chec", ["checkpoint", "checks.properties"]),
     ],
 )
 def test_bash(line: str, words: list[str], bash_script: Path, tmp_path: Path) -> None:
-    """Bash itself is asked what it would offer after Tab."""
+    """Bash offers these words after Tab."""
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checks.properties").touch()
     asked = (
@@ -45,7 +48,7 @@ def test_bash(line: str, words: list[str], bash_script: Path, tmp_path: Path) ->
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert sorted(done.stdout.split()) == words
@@ -56,5 +59,5 @@ def test_zsh(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "zsh"]) == 0
     script = capsys.readouterr().out
     assert script.startswith("#compdef dstreams\n")
-    assert "rewind:'go back to an earlier batch, or forth again'" in script
+    assert "rewind:'return to an earlier batch, or undo that'" in script
     assert '"--stream[id of the stream\\; the newest one by default]:ID:"' in script

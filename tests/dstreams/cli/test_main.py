@@ -79,11 +79,7 @@ PAGE = re.compile(r"dstreams: live page: http://127\.0\.0\.1:40\d\d")
 
 
 def own_errors(errors: str) -> list[str]:
-    """Return the lines that tell of errors.
-
-    They are without the address of the page, and what PySpark's daemon may print of workers when
-    Spark stops.
-    """
+    """Return the lines of errors, without the page's address and output of PySpark's daemon."""
     return [
         line
         for line in errors.splitlines()
@@ -102,6 +98,7 @@ def first_line_with(text: str, process: subprocess.Popen[str]) -> str:
     raise AssertionError(f"no line has {text!r}")
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_demo(tmp_path: Path) -> None:
     """The demo streams the standard library, finds its counts right and leaves nothing behind."""
@@ -118,6 +115,7 @@ def test_demo(tmp_path: Path) -> None:
     assert list(tmp_path.glob("dstreams-demo-*")) == []
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_demo_that_stays(tmp_path: Path) -> None:
     """The page is there behind the result, until Ctrl-C; the exit status is that of the result."""
@@ -133,6 +131,7 @@ def test_a_demo_that_stays(tmp_path: Path) -> None:
     assert "the counts are equal, word by word" in demo.shown
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_quiet_demo(tmp_path: Path) -> None:
     """With --quiet only the result is printed."""
@@ -144,6 +143,7 @@ def test_a_quiet_demo(tmp_path: Path) -> None:
     assert done.stdout.endswith("the counts are equal, word by word\n")
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_demo_through_kafka(tmp_path: Path) -> None:
     """With --kafka the text goes through a mock cluster, and each line shows the lag."""
@@ -158,6 +158,7 @@ def test_demo_through_kafka(tmp_path: Path) -> None:
     assert list(tmp_path.glob("dstreams-demo-*")) == []
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_demo_on_a_broker(tmp_path: Path, kafka: KafkaCluster) -> None:
     """A file may name the brokers; no topic is left behind."""
@@ -169,7 +170,7 @@ def test_demo_on_a_broker(tmp_path: Path, kafka: KafkaCluster) -> None:
     assert own_errors(done.stderr) == []
     topic = re.search(r"from topic (dstreams-demo-\w+) of", done.stdout)
     assert topic is not None
-    assert topic[1] not in kafka.admin.list_topics(timeout=10).topics
+    assert topic[1] not in kafka.admin.list_topics(timeout=60).topics
 
 
 def test_demo_without_a_broker(
@@ -177,7 +178,7 @@ def test_demo_without_a_broker(
 ) -> None:
     """Brokers that are not named, or do not answer, are reported before Spark is started."""
     pytest.importorskip("confluent_kafka", reason="pip install -e '.[dev]'")
-    monkeypatch.setattr("dstreams.cli.demo.sources._ANSWER_S", 1.0)
+    monkeypatch.setattr("dstreams.cli.demo._ANSWER_S", 1.0)
     config = tmp_path / "client.properties"
     config.write_text("")
     assert main(["demo", "--config", str(config)]) == 2
@@ -191,12 +192,13 @@ def test_demo_without_a_broker(
 def test_demo_without_the_client(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the extra is missing, the error says what to install, before Spark is started."""
+    """Without the extra, the error says what to install, before Spark starts."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     assert main(["demo", "--kafka"]) == 3
     assert "pip install 'dstreams[kafka]'" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
@@ -210,6 +212,7 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
     assert list(tmp_path.glob("dstreams-demo-*")) == []
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.parametrize("child", ["java", "pyspark-shell"])
 def test_interrupted_before_spark_is_there(child: str) -> None:
@@ -232,8 +235,9 @@ def commands_below(process: psutil.Process) -> list[str]:
     return commands
 
 
+@pytest.mark.deep
 def test_closed_output() -> None:
-    """When nobody reads any more, the demo ends without a word."""
+    """When its output is closed, the demo ends silently."""
     with started("demo", "--megabytes", "9") as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("counting")
@@ -251,14 +255,16 @@ def test_run_without_a_program(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_version_loads_no_command() -> None:
-    """Neither Spark nor a command is imported for --version and --help."""
+    """No command, Spark or store is imported for --version and --help."""
     code = (
         "import sys; from dstreams.cli.main import parser; parser(()).format_help();"
-        "sys.exit(bool({'pyspark', 'dstreams.cli.run', 'lmdb'} & sys.modules.keys()))"
+        "unneeded = {'pyspark', 'dstreams.cli.commands', 'lmdb', 'msgspec'};"
+        "sys.exit(bool(unneeded & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
+@pytest.mark.deep
 def test_no_java(tmp_path: Path) -> None:
     """Without Java the error says what is needed and how to install it, and no traceback."""
     done = run("demo", JAVA_HOME=str(tmp_path))
@@ -269,8 +275,9 @@ def test_no_java(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.deep
 def test_jvm_that_does_not_start() -> None:
-    """A JVM that Spark cannot start is a problem of the machine, told without our traceback."""
+    """A JVM that cannot start is a problem of the machine, without a traceback."""
     done = run("demo", PYSPARK_SUBMIT_ARGS="--no-such-option pyspark-shell")
     assert done.returncode == 3
     last = done.stderr.splitlines()[-1]
@@ -278,8 +285,9 @@ def test_jvm_that_does_not_start() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.deep
 def test_no_place_for_files(tmp_path: Path) -> None:
-    """A machine without a directory for temporary files is told from a failed stream."""
+    """A missing directory for temporary files is not a failed stream."""
     source = (
         "import sys, tempfile\n"
         f"tempfile.tempdir = {str(tmp_path / 'missing')!r}\n"
@@ -301,8 +309,8 @@ def test_no_place_for_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["dance"], "there is no command 'dance'; there are run, "),
-        (["chekpoint"], "there is no command 'chekpoint'; did you mean 'checkpoint'?"),
+        (["dance"], "unknown command 'dance'; the commands are run, "),
+        (["chekpoint"], "unknown command 'chekpoint'; did you mean 'checkpoint'?"),
         (["demo", "--megabytes", "much"], "'much' must be a number of megabytes, at least 0.01"),
         (["demo", "--megabytes", "0"], "'0' must be a number of megabytes, at least 0.01"),
         (["demo", "--megabytes", "nan"], "'nan' must be a number of megabytes, at least 0.01"),
@@ -312,18 +320,24 @@ def test_no_place_for_files(tmp_path: Path) -> None:
         (["demo", "--cores", "two"], "'two' must be a whole number of cores, at least 1"),
         (["demo", "--bootstrap-server", "broker"], "'broker' must be HOST:PORT, or several "),
         (["demo", "--bootstrap-server", "b:0"], "'b:0' must be HOST:PORT, or several "),
-        (["demo", "--fast"], "there is no option '--fast'; see dstreams demo --help"),
-        (["demo", "--megabites", "9"], "no option '--megabites'; did you mean '--megabytes'?"),
-        (["demo", "twice"], "'twice' is an argument too many; see dstreams demo --help"),
-        (["drill", "--kils=3"], "there is no option '--kils'; did you mean '--kills'"),
-        (["run", "--masterr", "x", "app.py"], "no option '--masterr'; did you mean '--master'"),
-        (["checkpoint", "rewind", "x", "--too", "1"], "no option '--too'; did you mean '--to'?"),
+        (["demo", "--fast"], "unknown option '--fast'; see dstreams demo --help"),
+        (["demo", "--megabites", "9"], "unknown option '--megabites'; did you mean '--megabytes'?"),
+        (["demo", "twice"], "unexpected argument 'twice'; see dstreams demo --help"),
+        (["drill", "--kils=3"], "unknown option '--kils'; did you mean '--kills'"),
+        (
+            ["run", "--masterr", "x", "app.py"],
+            "unknown option '--masterr'; did you mean '--master'",
+        ),
+        (
+            ["checkpoint", "rewind", "x", "--too", "1"],
+            "unknown option '--too'; did you mean '--to'?",
+        ),
     ],
 )
 def test_usage_errors(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What cannot be meant is said, with the usage and status 2, before anything is started."""
+    """A usage error has status 2 and the usage, and starts nothing."""
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
@@ -357,7 +371,7 @@ PARSERS = {one.prog: one for one in parsers_below(parser())}
 
 @pytest.mark.parametrize("command", PARSERS)
 def test_every_help_page(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A help page fits 80 columns, says what the command does, and wraps no example."""
+    """A help page fits 80 columns, describes the command, and wraps no example."""
     monkeypatch.setenv("COLUMNS", "80")
     lines = PARSERS[command].format_help().splitlines()
     assert [line for line in lines if len(line) > 80 or "`" in line] == []
@@ -370,7 +384,8 @@ def test_every_help_page(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_examples(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each command has an example, which is a way to call it."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "app.py").touch()
+    for name in ("app.py", "old.py"):
+        (tmp_path / name).touch()
     words = command.split()[1:]
     assert PARSERS[command].examples
     for example in PARSERS[command].examples:

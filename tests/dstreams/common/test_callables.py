@@ -1,4 +1,4 @@
-"""What dstreams finds out about a user's function when the stream is defined."""
+"""Checks of user functions when a stream is defined."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Counter:
 
 
 class Unhelpful:
-    """Fails at whatever is asked of it."""
+    """An object that fails on every access."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
@@ -108,14 +108,14 @@ def test_describe_what_is_inside(wrap: Callable[..., Any]) -> None:
 
 
 def test_describe_methods_and_objects() -> None:
-    """A bound method and a callable object are named by the code that will run."""
+    """A bound method and a callable object are named by the code that they call."""
     counter = Counter()
     assert describe(counter.update) == f"{HERE}.Counter.update:{line_of(Counter.update)}"
     assert describe(counter) == f"{HERE}.Counter.__call__:{line_of(Counter.__call__)}"
 
 
 def test_describe_without_line() -> None:
-    """What is written in C, and a class, has a name only."""
+    """Functions written in C and classes are described by their names only."""
     assert describe(sum) == "builtins.sum"
     assert describe("".join) == "str.join"
     assert describe(operator.itemgetter(1)) == "operator.itemgetter.__call__"
@@ -123,7 +123,7 @@ def test_describe_without_line() -> None:
 
 
 def test_describe_never_fails() -> None:
-    """No object keeps a message from being written."""
+    """No object prevents a message."""
     assert describe(Unhelpful()) == "an object of Unhelpful"
     assert describe(5) == "int"
 
@@ -148,12 +148,12 @@ def test_describe_never_fails() -> None:
     ],
 )
 def test_accepts(func: Callable[..., Any], counts: set[int]) -> None:
-    """The positional arguments that bind are the ones that are accepted."""
+    """The positional arguments that bind are those that are accepted."""
     assert {count for count in range(4) if accepts(func, count)} == counts
 
 
 def test_accepts_builtin_without_signature() -> None:
-    """A builtin that publishes no signature is given the benefit of the doubt."""
+    """A builtin without a signature is accepted."""
     assert accepts(max, 7)
 
 
@@ -175,7 +175,7 @@ def test_arity_chosen(func: Callable[..., Any], counts: tuple[int, ...], expecte
 
 
 def test_arity_refused() -> None:
-    """The message names the operation, the shape, the function and what it takes."""
+    """The error has the operation, the shape, the function and its signature."""
 
     def update(a: int, b: int, guard: Any = LOCK, *, key: str) -> None: ...
 
@@ -188,7 +188,7 @@ def test_arity_refused() -> None:
 
 
 def test_arity_refused_no_arguments() -> None:
-    """A function that takes nothing is said to, and each allowed number is offered."""
+    """The error for a function without arguments lists each allowed number."""
     with pytest.raises(InvalidStreamError, match=r"takes no arguments; let it take 1 or 2 pos"):
         require_arity(lambda: 0, (1, 2), "foreachRDD", "f(rdd) or f(time, rdd)")
     with pytest.raises(InvalidStreamError, match=r"let it take 1 positional argument$"):
@@ -200,7 +200,7 @@ def test_arity_refused_no_arguments() -> None:
     [(5, "5 (int)"), (None, "None (NoneType)"), ("x" * 200, "'" + "x" * 76 + "... (str)")],
 )
 def test_not_callable(func: object, shown: str) -> None:
-    """What is no function is shown, shortened, with its type."""
+    """An object that is not a function is shown shortened, with its type."""
     with pytest.raises(InvalidStreamError) as raised:
         require_callable(func, "map", "f(record)")
     assert str(raised.value) == f"map needs a function f(record), got {shown}"
@@ -213,7 +213,7 @@ def test_not_callable_without_repr() -> None:
 
 
 def test_picklable() -> None:
-    """What PySpark can pickle is not complained of, also where plain pickle cannot."""
+    """A function that PySpark can pickle is accepted, even if plain pickle cannot."""
     offset = 3
     require_picklable(lambda record: record + offset, "map")
     require_picklable(named, "map")
@@ -239,14 +239,14 @@ def in_nested_function(value: object) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("place", [in_closure, in_default, in_keyword_default, in_nested_function])
 def test_culprit_by_name(place: Callable[..., Any]) -> None:
-    """The captured variable is named with its type, wherever the function holds it."""
+    """The captured variable is named with its type, however the function holds it."""
     func = place(threading.Lock())
     with pytest.raises(InvalidStreamError) as raised:
         require_picklable(func, "map")
     assert str(raised.value) == (
         f"map cannot send {describe(func)} to the workers, because it uses 'value', "
         "of type _thread.lock, which cannot be pickled; "
-        "create it inside of the function, once for each partition where that is costly"
+        "create it inside the function, once per partition if that is costly"
     )
     assert isinstance(raised.value.__cause__, TypeError)
 
@@ -274,7 +274,7 @@ def test_culprit_global() -> None:
 
 
 def test_culprit_of_importable_module() -> None:
-    """A function that workers import by name may use what it likes: nothing of it is pickled."""
+    """A function that workers import may use anything: nothing of it is pickled."""
     require_picklable(uses_global_lock, "map")
     require_picklable(functools.partial(uses_global_lock), "map")
 
@@ -292,14 +292,14 @@ def test_culprit_of_importable_module() -> None:
     ],
 )
 def test_culprit_path(func: Callable[..., Any], path: str) -> None:
-    """What is nested deep is named by the path to it."""
+    """Deeply nested values are named by the path to them."""
     with pytest.raises(InvalidStreamError) as raised:
         require_picklable(func, "map")
     assert f"because it uses {path!r}, of type _thread.lock" in str(raised.value)
 
 
 def test_culprit_types(tmp_path: Path) -> None:
-    """Generators, sockets and files open for writing are called by their types."""
+    """Generators, sockets and files open for writing are described by their types."""
     with socket.socket() as connection, (tmp_path / "log").open("w") as file:
         for value, name in [
             ((i for i in "a"), "generator"),
@@ -311,7 +311,7 @@ def test_culprit_types(tmp_path: Path) -> None:
 
 
 class PublicStream:
-    """Stands for a class that says of itself that it exists only in the driver."""
+    """A class that declares that it exists only in the driver."""
 
     _dstreams_driver_only = True
 
@@ -334,7 +334,7 @@ def of_dstreams(name: str) -> object:
     ],
 )
 def test_culprit_driver_only(value: object, kind: str, remedy: str) -> None:
-    """What exists only in the driver is called so, with what to use instead."""
+    """The error names objects that exist only in the driver, and an alternative."""
     with pytest.raises(InvalidStreamError) as raised:
         require_picklable(in_closure(value), "map")
     message = str(raised.value)
@@ -343,7 +343,7 @@ def test_culprit_driver_only(value: object, kind: str, remedy: str) -> None:
 
 
 def test_culprit_driver_only_attribute() -> None:
-    """A method of an object that holds the context points at the attribute."""
+    """For a method of an object that holds the context, the attribute is named."""
 
     class Job:
         def __init__(self) -> None:
@@ -357,7 +357,7 @@ def test_culprit_driver_only_attribute() -> None:
 
 
 def test_culprit_unknown() -> None:
-    """Without a part to blame, the reason of the pickler is passed on."""
+    """If no part can be blamed, the error of the pickler is passed on."""
 
     class Stubborn:
         def __call__(self, record: Any) -> Any:
@@ -371,7 +371,7 @@ def test_culprit_unknown() -> None:
 
 
 def test_culprit_in_a_circle() -> None:
-    """Values that hold each other end the search."""
+    """The search ends for values that refer to each other."""
     circle: list[object] = [threading.Lock()]
     circle.insert(0, circle)
     with pytest.raises(InvalidStreamError, match=r"it uses 'value"):
@@ -385,7 +385,7 @@ def test_call_site() -> None:
 
 
 def test_call_site_skips_packages() -> None:
-    """Frames of the packages to skip are passed over, those of packages named alike are not."""
+    """Frames of the packages to skip are skipped, those of packages with similar names are not."""
     library = ModuleType("library.inner")
     exec("def call(func):\n    return func()", library.__dict__)  # noqa: S102
     site = lambda: call_site(skip_packages=("library",))  # noqa: E731
@@ -401,7 +401,7 @@ def test_call_site_skips_packages() -> None:
 
 
 def test_call_site_unknown() -> None:
-    """Where everything is skipped, the site is unknown."""
+    """If every frame is skipped, the site is unknown."""
     found: list[str] = []
     frames = tuple({HERE.partition(".")[0], "threading"})
     thread = threading.Thread(target=lambda: found.append(call_site(skip_packages=frames)))
@@ -411,7 +411,7 @@ def test_call_site_unknown() -> None:
 
 
 def test_a_call_site_in_a_notebook_is_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its number, where the shell has compiled it; another file keeps its name."""
+    """The number of the cell that the shell has compiled; another file keeps its name."""
 
     class Compiler:
         def format_code_name(self, name: str) -> tuple[str, str] | None:

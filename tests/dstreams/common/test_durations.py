@@ -40,13 +40,13 @@ from dstreams.errors import InvalidStreamError
     ],
 )
 def test_seconds_become_milliseconds(seconds: object, expected_ms: int) -> None:
-    """Seconds are rounded to milliseconds, where cutting off would lose one."""
+    """Seconds are rounded to milliseconds; truncation would lose one."""
     assert require_duration_ms(seconds, "batchDuration") == expected_ms
 
 
 @given(st.integers(min_value=1, max_value=10**10))
 def test_milliseconds_survive_the_way_through_seconds(duration_ms: int) -> None:
-    """Each whole number of milliseconds comes back from its seconds."""
+    """Each whole number of milliseconds survives the conversion to seconds and back."""
     assert require_duration_ms(duration_ms / 1000, "batchDuration") == duration_ms
 
 
@@ -55,7 +55,7 @@ def test_milliseconds_survive_the_way_through_seconds(duration_ms: int) -> None:
     [0, -1, -0.5, 0.0004, float("nan"), float("inf"), float("-inf"), timedelta(0), timedelta(-1)],
 )
 def test_impossible_durations(seconds: object) -> None:
-    """A duration that is not positive, not finite or below a millisecond is refused by name."""
+    """A duration that is not positive, not finite or below a millisecond is refused."""
     with pytest.raises(InvalidStreamError) as raised:
         require_duration_ms(seconds, "windowDuration")
     assert str(raised.value).startswith(
@@ -65,7 +65,7 @@ def test_impossible_durations(seconds: object) -> None:
 
 @pytest.mark.parametrize("value", ["1", None, True, [1], Decimal(1), 1j])
 def test_durations_of_the_wrong_type(value: object) -> None:
-    """What is no number of seconds is shown with its type; True is none either."""
+    """A value that is not a number of seconds, such as True, is shown with its type."""
     with pytest.raises(InvalidStreamError) as raised:
         require_duration_ms(value, "slideDuration")
     assert str(raised.value) == (
@@ -95,7 +95,7 @@ def test_not_a_multiple(duration_ms: int, of_ms: int, choice: str) -> None:
 
 @given(st.integers(1, 10**6), st.integers(1, 10**4))
 def test_multiples_pass(of_ms: int, times: int) -> None:
-    """A multiple is returned as it is."""
+    """A multiple is returned unchanged."""
     assert require_multiple(of_ms * times, of_ms, "windowDuration", "the slide") == of_ms * times
 
 
@@ -145,7 +145,7 @@ def test_batch_time(moment: object, expected_ms: int) -> None:
 
 @pytest.mark.parametrize("moment", ["now", None, True, timedelta(1), float("nan"), float("inf")])
 def test_batch_time_refuses(moment: object) -> None:
-    """What is no moment is shown with its type."""
+    """A value that is not a moment is shown with its type."""
     with pytest.raises(InvalidStreamError) as raised:
         batch_time_ms(moment, "begin")
     assert str(raised.value) == (
@@ -176,18 +176,21 @@ def test_in_words(text: str, expected_ms: int) -> None:
     ("text", "message"),
     [
         *(
-            (text, "no duration")
+            (text, "not a duration")
             for text in ("", "10", "s", "five", "1.5s", "1s2", "2 mss", "5 hs")
         ),
-        *((text, "no duration") for text in ("ten seconds", "1 second,", "1.5 seconds", "1 min s")),
-        ("1 microsecond", "whole milliseconds"),
+        *(
+            (text, "not a duration")
+            for text in ("ten seconds", "1 second,", "1.5 seconds", "1 min s")
+        ),
+        ("1 microsecond", "not a whole number of milliseconds"),
     ],
 )
 def test_what_is_no_duration(text: str, message: str) -> None:
-    """What cannot be read is shown with its name, and an example of what can."""
+    """A text that cannot be parsed is shown with its name and a valid example."""
     with pytest.raises(InvalidStreamError, match=message) as raised:
         parse_duration_ms(text, "spark.any")
-    assert str(raised.value).startswith(f"spark.any is {text!r}, which is n")
+    assert str(raised.value).startswith(f"spark.any is {text!r}, which is not a ")
 
 
 @pytest.mark.parametrize("is_naive", [False, True])
@@ -208,7 +211,7 @@ def test_what_is_no_duration(text: str, message: str) -> None:
 def test_a_moment_is_in_its_millisecond(
     second: int, microsecond: int, expected_ms: int, is_naive: bool
 ) -> None:
-    """What is shorter than a millisecond is cut off, before 1970 too, not taken to the next one."""
+    """Fractions of a millisecond are rounded down, also before 1970."""
     moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(0, second, microsecond)
     if is_naive:
         moment = moment.astimezone().replace(tzinfo=None)
@@ -217,7 +220,7 @@ def test_a_moment_is_in_its_millisecond(
 
 
 def test_a_batch_is_named_by_number_and_time() -> None:
-    """In milliseconds, which commands take, and as tables show it, with the zone."""
+    """In milliseconds, as in commands, and as in tables, with the time zone."""
     moment = datetime.fromtimestamp(1_763_942_472).astimezone()
     shown = f"{moment:%Y-%m-%d %H:%M:%S}"
     assert batch_name(1_763_942_472_000, 2) == (
@@ -229,5 +232,5 @@ def test_a_batch_is_named_by_number_and_time() -> None:
 
 @pytest.mark.parametrize(("time_us", "expected_ms"), [(0, 0), (1, 1), (1000, 1), (-1, 0)])
 def test_a_millisecond_is_up_when_all_of_it_is(time_us: int, expected_ms: int) -> None:
-    """What ends within a millisecond has ended at the end of it."""
+    """A time within a millisecond is rounded up to its end."""
     assert ms_upto(time_us) == expected_ms

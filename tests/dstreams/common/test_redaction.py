@@ -1,4 +1,4 @@
-"""What is secret among settings, by its name or by its value."""
+"""Secret settings, by name or by value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from dstreams.common.redaction import REGEX_KEY, mask_by, masked, secret_setting
     ],
 )
 def test_what_is_secret(name: str, value: str) -> None:
-    """Names as people call secrets, also of variables; and values that tell one within."""
+    """Common names of secrets, also of variables; and values that contain one."""
     assert secret_settings({})(name, value)
 
 
@@ -56,12 +56,12 @@ def test_what_is_secret(name: str, value: str) -> None:
     ],
 )
 def test_what_is_not_secret(name: str, value: str) -> None:
-    """A flag is none, whatever it is called: a restart without it would be less safe."""
+    """A flag is not secret, whatever its name: a restart without it would be less safe."""
     assert not secret_settings({})(name, value)
 
 
 def test_the_rule_of_spark_counts() -> None:
-    """``spark.redaction.regex`` finds names and values, besides what is found anyway."""
+    """``spark.redaction.regex`` matches names and values, in addition to our own rules."""
     is_secret = secret_settings({REGEX_KEY: "(?i)mine"})
     assert is_secret("spark.Mine", "x")
     assert is_secret("spark.x", "what is mine")
@@ -70,7 +70,7 @@ def test_the_rule_of_spark_counts() -> None:
 
 
 def test_a_rule_that_python_cannot_read_hides_everything() -> None:
-    """It is a regex of Java."""
+    """A regex that only Java understands hides every setting."""
     assert secret_settings({REGEX_KEY: r"\p{Alpha}+"})("spark.x", "y")
 
 
@@ -117,7 +117,7 @@ def test_examples() -> None:
     ],
 )
 def test_secrets_in_a_text(text: str, told: str) -> None:
-    """What a name says is secret is hidden, and nothing else; the second time changes nothing."""
+    """Values with a secret name are masked, and nothing else; masking twice changes nothing."""
     assert masked(text) == masked(told) == told
 
 
@@ -134,12 +134,12 @@ def test_secrets_in_a_text(text: str, told: str) -> None:
     ],
 )
 def test_texts_without_secrets(text: str) -> None:
-    """Keys and records are what a user looks for in an error."""
+    """Keys and records, which users look up in an error, are shown."""
     assert masked(text) == text
 
 
 def test_a_text_of_any_length_costs_what_it_is_long() -> None:
-    """Errors of users may be of any length, and of any characters."""
+    """The cost is linear: errors of users may have any length and any characters."""
     for text in (
         "a" * 200_000,
         "a=" * 100_000,
@@ -155,7 +155,7 @@ def test_a_text_of_any_length_costs_what_it_is_long() -> None:
 
 @pytest.mark.usefixtures("_rule_put_back")
 def test_the_rule_of_spark_counts_in_texts() -> None:
-    """By names as by values."""
+    """By names and by values."""
     mask_by({REGEX_KEY: "(?i)mine"})
     assert masked("mine=1 yours=2 theirs='is mine'") == "mine=*** yours=2 theirs=***"
     mask_by({REGEX_KEY: r"\p{Alpha}+"})

@@ -23,7 +23,7 @@ def test_defaults() -> None:
 
 
 def test_foreign_keys_are_ignored() -> None:
-    """Keys of others, and other keys of Spark Streaming, change nothing."""
+    """Keys of other tools, and other keys of Spark Streaming, change nothing."""
     conf = {"spark.master": "local[2]", "spark.streaming.manualClock.jump": "5"}
     assert Settings.from_conf(conf) == Settings()
 
@@ -48,6 +48,7 @@ def test_foreign_keys_are_ignored() -> None:
         ),
         ("spark.dstreams.recovery.catchUp", "merge", "catch_up", "merge"),
         ("spark.dstreams.window.inverse", "scala", "window_inverse", "scala"),
+        ("spark.dstreams.history.batches", "100", "history_batches", 100),
         ("spark.streaming.unpersist", "false", "unpersist", False),
         ("spark.streaming.unpersist", " TRUE ", "unpersist", True),
         ("spark.dstreams.stop.batchTimeout", "2h", "stop_batch_timeout_ms", 7_200_000),
@@ -78,7 +79,6 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.streaming.backpressure.initialRate", "50", "backpressure_initial_rate", 50),
         ("spark.streaming.backpressure.pid.minRate", "10", "pid_minimum", 10.0),
         ("spark.streaming.ui.retainedBatches", "5", "retained_batches", 5),
-        ("spark.dstreams.showConsoleProgress", "true", "shows_console_progress", True),
         ("spark.dstreams.extraListeners", "a.B, c.D,", "extra_listeners", ("a.B", "c.D")),
         ("spark.dstreams.state.values", "pickle", "state_values", "pickle"),
         ("spark.dstreams.state.localDirectory", "/fast", "state_local_directory", "/fast"),
@@ -104,7 +104,7 @@ def test_key(key: str, text: str, field: str, value: object) -> None:
 
 
 def test_every_field_has_a_key() -> None:
-    """There is no setting that a SparkConf cannot make."""
+    """Each setting can be made in a SparkConf."""
     marks = [case.args[1] for case in test_key.pytestmark if case.name == "parametrize"]
     assert {field for _, _, field, _ in marks[0]} == set(Settings.declared())
 
@@ -135,7 +135,7 @@ def test_every_field_has_a_key() -> None:
     ],
 )
 def test_bad_value(key: str, text: str, rule: str) -> None:
-    """A value that cannot be read is refused with its key, the value and what would do."""
+    """An invalid value is refused with its key, the value and the rule."""
     with pytest.raises(InvalidStreamError) as raised:
         Settings.from_conf({key: text})
     assert str(raised.value).startswith(f"{key} is ")
@@ -144,7 +144,7 @@ def test_bad_value(key: str, text: str, rule: str) -> None:
 
 @pytest.mark.parametrize("token", ["short-secret", "long enough, with a blank"])
 def test_a_secret_is_not_printed(token: str) -> None:
-    """Neither with the settings nor where it is refused."""
+    """Neither with the settings nor in the error that refuses it."""
     with pytest.raises(InvalidStreamError) as raised:
         Settings.from_conf({"spark.dstreams.ui.token": token})
     assert str(raised.value) == (
@@ -158,13 +158,13 @@ def test_a_secret_is_not_printed(token: str) -> None:
     [("pid_minimum", 0), ("pid_minimum", "0.1"), ("pid_minimum", True)],
 )
 def test_bad_amount(field: str, value: Any) -> None:
-    """An amount is checked as well when it does not come from a SparkConf."""
+    """An amount is also checked if it does not come from a SparkConf."""
     with pytest.raises(InvalidStreamError, match=f"{field} is {value!r}; use a number"):
         Settings(**{field: value})
 
 
 def test_concurrent_jobs() -> None:
-    """Batches beside each other would make state depend on their order, so they are refused."""
+    """Concurrent batches would make state depend on their order, so they are refused."""
     assert Settings.from_conf({"spark.streaming.concurrentJobs": "1"}) == Settings()
     with pytest.raises(InvalidStreamError, match="concurrentJobs is '2', but batches run strictly"):
         Settings.from_conf({"spark.streaming.concurrentJobs": "2"})
@@ -182,7 +182,7 @@ def test_concurrent_jobs() -> None:
     ],
 )
 def test_unknown_key(key: str, hint: str) -> None:
-    """A key that begins as ours do and is none would have no effect, so it is refused."""
+    """An unknown key with our prefix would have no effect, so it is refused."""
     with pytest.raises(InvalidStreamError) as raised:
         Settings.from_conf({key: "stop"})
     assert str(raised.value) == f"unknown setting {key}; {hint}"
@@ -199,13 +199,13 @@ def test_unknown_key(key: str, hint: str) -> None:
     ],
 )
 def test_bad_field(field: str, value: Any, rule: str) -> None:
-    """A value is checked as well when it does not come from a SparkConf."""
+    """A value is also checked if it does not come from a SparkConf."""
     with pytest.raises(InvalidStreamError, match=f"{field} is {value!r}; use {rule}"):
         Settings(**{field: value})
 
 
 def test_documented() -> None:
-    """The fields, in the order and with the keys of their documentation."""
+    """The documentation lists all fields with their keys."""
     text = Settings.__doc__ or ""
     keys = re.findall(r"`(spark\.[\w.]+)`", text)
     assert sorted(keys) == sorted(Settings.defaults())

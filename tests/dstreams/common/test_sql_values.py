@@ -46,7 +46,7 @@ IN_ORDER: list[list[Any]] = [
 
 @pytest.mark.parametrize("values", IN_ORDER, ids=repr)
 def test_order(values: list[Any]) -> None:
-    """None is first, NaN behind every number, also inside tuples and lists."""
+    """None is first, NaN after every number, also inside tuples and lists."""
     for given_order in (values, values[::-1]):
         assert sorted(given_order, key=sort_key) == values  # the same objects, so NaN as well
     for first, second in permutations(range(len(values)), 2):
@@ -75,7 +75,7 @@ def test_no_order(first: Any, second: Any) -> None:
 
 @given(st.lists(st.floats() | st.none() | st.integers()), st.randoms())
 def test_order_of_any_numbers(values: list[Any], random: Any) -> None:
-    """The order does not depend on the one in which values come."""
+    """The result does not depend on the order of the input."""
     shuffled = list(values)
     random.shuffle(shuffled)
     assert sorted(map(sort_key, shuffled)) == sorted(map(sort_key, values))
@@ -89,7 +89,7 @@ def test_datetimes_with_and_without_a_zone() -> None:
 
 
 def test_one_nan() -> None:
-    """All NaN are one value, -0.0 is 0.0, and named tuples and Rows stay what they are."""
+    """All NaN are one value, -0.0 is 0.0, and named tuples and Rows keep their class."""
     nans = [float("nan"), NAN, Decimal("NaN"), Decimal("sNaN"), np.float32("nan")]
     assert len(set(map(normalized, nans))) == 1
     assert repr(normalized(-0.0)) == "0.0"
@@ -103,7 +103,7 @@ def test_one_nan() -> None:
 
 
 def test_one_nan_of_several_processes() -> None:
-    """Sets that come from elsewhere have one NaN again when they are merged."""
+    """Merged sets from other processes have one NaN again."""
     values = {normalized(value) for value in (NAN, 1.0, (1, NAN), "a")}
     values.update(pickle.loads(pickle.dumps(values)))
     assert len(values) == 6

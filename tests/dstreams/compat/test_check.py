@@ -209,7 +209,7 @@ def test_names_of_other_packages(tmp_path: Path) -> None:
     ],
 )
 def test_findings(source: str, finding: tuple[int, str, str], tmp_path: Path) -> None:
-    """What is missing, what differs and what has no effect, each with its line."""
+    """Findings have the line of each name that is missing, differs or has no effect."""
     assert finding in found(tmp_path, IMPORT + source)
 
 

@@ -43,7 +43,7 @@ def smallest(kafka: KafkaCluster, **more: str) -> dict[str, str]:
 
 
 def collected(stream: DStream[Any]) -> list[Any]:
-    """What the stream has in all batches."""
+    """Return the records of all batches."""
     seen: list[Any] = []
     stream.foreachRDD(lambda rdd: seen.extend(rdd.collect()))
     return seen
@@ -103,7 +103,7 @@ def test_names_of_the_module() -> None:
     ],
 )
 def test_signatures(call: Any, required: list[str], optional: dict[str, Any]) -> None:
-    """Parameters stand in the order of 2.4, with its defaults."""
+    """Parameters have the order and defaults of 2.4."""
     parameters = inspect.signature(call).parameters
     assert list(parameters) == [*required, *optional]
     assert {name: parameters[name].default for name in optional} == optional
@@ -133,7 +133,7 @@ def test_offset_range() -> None:
 
 
 def test_message() -> None:
-    """It is decoded when it is asked, and can be sent to a worker."""
+    """It is decoded on access, and can be sent to a worker."""
     message = KafkaMessageAndMetadata("a", 0, 7, None, "Käse".encode())
     again = pickle.loads(pickle.dumps(message))
     assert (again.topic, again.partition, again.offset) == ("a", 0, 7)
@@ -180,7 +180,7 @@ def takes_two(one: object, two: object) -> None:
 def test_what_a_direct_stream_refuses(
     ssc: StreamingContext, changed: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
-    """Where it is defined; the kinds and words are those of 2.4 where it has some."""
+    """Errors are raised at the definition, with the classes and messages of 2.4."""
     arguments = {"ssc": ssc, "topics": ["a"], "kafkaParams": NOWHERE, **changed}
     with pytest.raises(InvalidStreamError, match=message) as caught:
         KafkaUtils24.createDirectStream(**arguments)
@@ -203,7 +203,7 @@ def test_what_a_direct_stream_refuses(
 def test_what_a_stream_refuses(
     ssc: StreamingContext, changed: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
-    """Where it is defined."""
+    """Errors are raised at the definition."""
     arguments = {
         "ssc": ssc,
         "zkQuorum": "zk:2181",
@@ -230,7 +230,7 @@ def test_direct_stream(kafka: KafkaCluster, ssc: StreamingContext) -> None:
 
 
 def test_direct_stream_from_the_end(kafka: KafkaCluster, ssc: StreamingContext) -> None:
-    """Unless told otherwise it begins with what comes, whatever its group has committed."""
+    """By default it starts with new messages, and ignores its group."""
     topic = kafka.create_topic()
     kafka.produce(topic, ["before"])
     kafka.commit(f"of-{topic}", topic, {0: 0})
@@ -337,8 +337,9 @@ def test_persisted_and_windowed(kafka: KafkaCluster, ssc: StreamingContext) -> N
     assert seen == [1, 3, 5]
 
 
+@pytest.mark.deep
 def test_restart(kafka: KafkaCluster, sc: SparkContext, tmp_path: Path) -> None:
-    """A stream that is made again from its checkpoint goes on, decoders and ranges included."""
+    """A stream restored from its checkpoint continues, with decoders and ranges."""
     topic = kafka.create_topic()
     out = tmp_path / "out"
 
@@ -364,7 +365,7 @@ def test_restart(kafka: KafkaCluster, sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_stream_of_a_group(kafka: KafkaCluster, sc: SparkContext) -> None:
-    """It begins where the group stands, and lets the group know what batches have had."""
+    """It starts at the offsets of the group, and commits those of batches."""
     topic, group = kafka.create_topic(partitions=2), "of-a-stream"
     kafka.produce(topic, ["0", "1", "2"], partition=0)
     kafka.commit(group, topic, {0: 1})
@@ -380,7 +381,7 @@ def test_stream_of_a_group(kafka: KafkaCluster, sc: SparkContext) -> None:
 
 
 def test_streams_of_one_group(kafka: KafkaCluster, ssc: StreamingContext) -> None:
-    """What several receivers of a group have together is each message once."""
+    """Several receivers of a group get each message once."""
     first, second = kafka.create_topic(partitions=2), kafka.create_topic()
     kafka.produce(first, ["a", "b"])
     kafka.produce(second, ["c"])

@@ -41,14 +41,14 @@ def test_forms(arguments: tuple[Any, ...], named: dict[str, Any], found: Any) ->
 
 
 def test_the_signature_is_that_of_scala() -> None:
-    """Help and editors show one form, and the class says where the other one is."""
+    """Help shows one form, and the class refers to the other."""
     assert list(inspect.signature(either).parameters) == ["ssc", "location", "strategy", "uid"]
     parameters = inspect.signature(KafkaUtils.createRDD).parameters
     assert list(parameters)[:4] == ["sc", "kafkaParams", "offsetRanges", "locationStrategy"]
 
 
 def test_errors_are_those_of_the_form() -> None:
-    """A program of 2.4 that gives a text as its topics is told so, as it was then."""
+    """A text as topics has the error of 2.4."""
     none: Any = None
     call: Any = KafkaUtils.createDirectStream
     with pytest.raises(WrongTypeError, match="should be a StreamingContext"):

@@ -14,7 +14,7 @@ BROKERS = "one:9092,two:9092"
 
 
 def direct(**given: Any) -> dict[str, Any]:
-    """What a direct stream makes of parameters; ``_`` stands for ``.``."""
+    """Return the parameters of a direct stream; ``_`` means ``.``."""
     parameters = {name.replace("_", "."): value for name, value in given.items()}
     return dict(_of_direct_stream(parameters, "here").given)
 
@@ -58,13 +58,13 @@ def test_names(given: dict[str, Any], found: dict[str, Any]) -> None:
     ],
 )
 def test_where_it_begins(reset: str | None, found: str) -> None:
-    """At the largest offset, unless told otherwise."""
+    """At the largest offset by default."""
     given = {"bootstrap.servers": BROKERS, "auto.offset.reset": reset}
     assert _of_direct_stream(given, "here").reset == found
 
 
 def test_what_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    """What was for ZooKeeper and for the consumer of 0.8 is left out, and the log says so."""
+    """Parameters for ZooKeeper and the consumer of 0.8 are dropped, and logged."""
     with caplog.at_level(logging.WARNING, "dstreams"):
         found = direct(
             metadata_broker_list=BROKERS,
@@ -90,7 +90,7 @@ def test_no_brokers() -> None:
 
 
 def test_a_group_without_brokers() -> None:
-    """ZooKeeper does not say where they are any more; the error says where to put them."""
+    """The error says where to name the brokers."""
     with pytest.raises(InvalidStreamError, match=r"zkQuorum='zk:2181' names ZooKeeper") as no:
         _of_group({}, "createStream", "zk:2181", "group")
     assert "kafkaParams={'metadata.broker.list': 'localhost:9092'}" in str(no.value)
@@ -114,7 +114,7 @@ def test_brokers_beside_the_program() -> None:
     ],
 )
 def test_commits_of_a_group(given: dict[str, str], commits: bool) -> None:
-    """A group commits, unless told not to; its name is the parameter of the call."""
+    """A group commits by default; its name is the parameter of the call."""
     parameters = _of_group(
         {"metadata.broker.list": BROKERS, "group.id": "another", **given}, "here", "zk", "group"
     )

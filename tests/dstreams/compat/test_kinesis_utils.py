@@ -14,8 +14,8 @@ from pyspark import SparkContext, StorageLevel
 from dstreams import DStream, StreamingContext
 from dstreams.compat.kinesis_utils import InitialPositionInStream, KinesisUtils
 from dstreams.compat.modules import NAMES
+from dstreams.engine.recovery.graph_snapshot import pickle_graph
 from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, SourceError
-from dstreams.graph.pickling import pickle_graph
 from dstreams.kafka.decoders import utf8_decoder
 from tests.support.kinesis_server import KEY, KEY_ID, REGION, KinesisServer, running_kinesis
 from tests.support.waiting import wait_for
@@ -67,7 +67,7 @@ def test_names_of_the_module() -> None:
 
 
 def test_signature() -> None:
-    """Parameters stand in the order of 4.3, with its defaults."""
+    """Parameters have the order and defaults of 4.3."""
     parameters = inspect.signature(KinesisUtils.createStream).parameters
     assert list(parameters)[:7] == [
         "ssc",
@@ -102,7 +102,7 @@ def test_signature() -> None:
 
 @pytest.mark.parametrize("more", [(), (StorageLevel.MEMORY_ONLY,), (2, StorageLevel.MEMORY_ONLY)])
 def test_calls_by_position(ssc: StreamingContext, more: tuple[Any, ...]) -> None:
-    """The storage level may stand where 2.4 has it, or behind the level of metrics, as in 4.3."""
+    """The storage level may have its position of 2.4 or of 4.3."""
     place = ("app", "some-stream", "https://kinesis.example.com", REGION, 1, 2)
     keys = (KEY_ID, KEY) if more else ()
     made = KinesisUtils.createStream(ssc, *place, *more, *keys, decoder=len)
@@ -134,14 +134,14 @@ def test_calls_by_position(ssc: StreamingContext, more: tuple[Any, ...]) -> None
     ],
 )
 def test_what_is_refused(ssc: StreamingContext, changed: dict[str, Any], message: str) -> None:
-    """Where the stream is defined, in the words of 2.4 where it has some; no key is in them."""
+    """Errors are raised at the definition, with the messages of 2.4, without keys."""
     with pytest.raises(InvalidStreamError, match=message) as caught:
         create(ssc, **changed)
     assert KEY not in str(caught.value)
 
 
 def test_no_context() -> None:
-    """What is given must be a context."""
+    """The first argument must be a context."""
     with pytest.raises(InvalidStreamError, match="must be a StreamingContext, got NoneType"):
         create(None)
 
@@ -190,7 +190,7 @@ def test_no_such_stream(kinesis: KinesisServer, ssc: StreamingContext) -> None:
     with pytest.raises(SourceError, match="of the Kinesis stream 'missing' in us-east-1") as caught:
         ssc.step()
     assert "ResourceNotFoundException" in str(caught.value)
-    assert f"look for the stream's name, the region, and the endpoint {kinesis.url}" in str(
+    assert f"check the name of the stream, the region, and the endpoint {kinesis.url}" in str(
         caught.value
     )
     assert KEY not in str(caught.value)
@@ -227,7 +227,7 @@ def test_a_role(
 
 
 def test_no_key_is_in_the_graph(ssc: StreamingContext) -> None:
-    """What a restart makes the streams of has the stream, and no key."""
+    """The graph of a checkpoint has no key."""
     create(ssc).pprint()
     written = pickle_graph(ssc._graph, ssc).data
     assert b"some-stream" in written
@@ -238,7 +238,7 @@ def test_no_key_is_in_the_graph(ssc: StreamingContext) -> None:
 def test_nothing_of_keys_is_logged(
     kinesis: KinesisServer, ssc: StreamingContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither in a log nor in what is said of a batch."""
+    """No key is in a log or in the description of a batch."""
     stream = kinesis.create()
     kinesis.put(stream, ["one"])
     with caplog.at_level(logging.DEBUG, "dstreams"):

@@ -22,7 +22,7 @@ from tests.support.jvms import ENVIRONMENT
 from tests.support.programs import LIMIT_S, running
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
 ROOT = Path(__file__).parents[3]
 RUN = ("-m", "dstreams", "run")
@@ -112,14 +112,14 @@ CHANGED = re.compile(
 
 
 def changed_in(errors: str) -> set[str]:
-    """The settings that are told to be changed, which are told once."""
+    """Return the reported settings, which are reported once."""
     (lines,) = CHANGED.findall(errors)
     return set(re.findall(r"(?m)^  (\w[\w.]*)[=:]", lines))
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program and a module beside it."""
+    """A program and a module in its directory."""
     directory = tmp_path_factory.mktemp("legacy")
     write(directory, HELPERS, "helpers.py")
     return Path(write(directory, PROGRAM))
@@ -127,7 +127,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def told(program: Path) -> dict[str, Any]:
-    """What the program tells of a run with settings from the command line."""
+    """The output of a run with settings from the command line."""
     options = ("--master", "local[7]", "--name", "theirs", "--conf", "spark.of.options=a=b")
     conf = ("--conf", "spark.python.task.killTimeout=5s")
     done = run(*options, *conf, str(program), *ARGUMENTS)
@@ -142,7 +142,7 @@ def told(program: Path) -> dict[str, Any]:
 
 
 def test_a_program_is_the_main_program(told: dict[str, Any], program: Path) -> None:
-    """Name, file, arguments and path are what Python gives the program it is told to run."""
+    """Name, file, arguments and path are those of a program run by Python."""
     assert told["name"] == "__main__"
     assert told["main"]
     assert told["file"] == str(program)
@@ -164,7 +164,7 @@ def test_its_functions_and_classes_reach_the_workers(told: dict[str, Any]) -> No
 
 
 def test_its_own_settings_win(told: dict[str, Any]) -> None:
-    """What the program sets beats the command line, and that beats the tuned settings."""
+    """Settings of the program override the command line, which overrides tuned settings."""
     settings = told["settings"]
     assert settings["spark.master"] == "local[1]"
     assert settings["spark.app.name"] == "mine"
@@ -208,7 +208,6 @@ def test_settings_of_the_machine_win_over_tuned_ones(tmp_path: Path) -> None:
         assert settings["spark.app.name"] == "app.py"
         assert settings["spark.ui.showConsoleProgress"] == "true"
         assert settings["spark.of.the.machine"] == "yes"
-        assert settings["spark.dstreams.showConsoleProgress"] == "true"
         assert settings["spark.python.task.killTimeout"] == "5s"
         assert "spark.ui.enabled" not in settings
     assert changed_in(done.stderr).isdisjoint({"spark.master", "spark.ui.showConsoleProgress"})
@@ -227,7 +226,7 @@ DEFAULTS = """
 
 
 def test_the_defaults_that_are_changed(tmp_path: Path) -> None:
-    """They are told, once, before the program goes on; with --quiet they are not."""
+    """They are reported once; not with --quiet."""
     program = write(tmp_path, DEFAULTS)
     done = run(program)
     assert done.returncode == 0, done.stderr
@@ -250,7 +249,7 @@ def test_the_defaults_that_are_changed(tmp_path: Path) -> None:
 
 
 def test_as_spark(tmp_path: Path) -> None:
-    """No default of Spark is changed; what the command line says holds."""
+    """No default of Spark is changed; options still apply."""
     program = write(tmp_path, DEFAULTS)
     given = ("--conf", "spark.of.options=a=b", "--conf", "spark.log.level=ERROR")
     done = run("--spark-defaults", *given, program)
@@ -264,7 +263,6 @@ def test_as_spark(tmp_path: Path) -> None:
         & {
             "spark.driver.bindAddress",
             "spark.driver.defaultJavaOptions",
-            "spark.dstreams.showConsoleProgress",
             "spark.dstreams.ui.enabled",
             "spark.port.maxRetries",
             "spark.python.daemon.module",
@@ -327,7 +325,7 @@ TUNED = """
 
 
 def test_the_options_hold_for_a_tuned_context_and_for_a_restart(tmp_path: Path) -> None:
-    """What the program and its checkpoint say wins, master and new settings are those given."""
+    """The program and its checkpoint win; master and new settings are the options."""
     program = write(tmp_path, TUNED)
 
     def told(*options: str) -> dict[str, str]:
@@ -382,14 +380,15 @@ def test_a_program_that_fails(tmp_path: Path) -> None:
     assert "dstreams" not in done.stderr
 
 
-def test_a_program_that_is_none(tmp_path: Path) -> None:
-    """A syntax error is told with its line alone."""
+def test_a_program_of_python_2(tmp_path: Path) -> None:
+    """A syntax error is printed with its line, and with the command that helps."""
     program = write(tmp_path, "x = 1\nprint 'two'\n")
     done = run(program)
     assert done.returncode == 1
     lines = done.stderr.splitlines()
     assert lines[0] == f'  File "{program}", line 2'
-    assert lines[-1].startswith("SyntaxError: ")
+    assert lines[-2].startswith("SyntaxError: ")
+    assert lines[-1] == f"dstreams run: if it is Python 2, see dstreams check {program}"
 
 
 def test_a_batch_that_fails(tmp_path: Path) -> None:
@@ -424,7 +423,7 @@ def test_no_java(tmp_path: Path) -> None:
 
 
 def test_jvm_that_does_not_start(tmp_path: Path) -> None:
-    """A JVM that Spark cannot start is a problem of the machine, told without a traceback."""
+    """A JVM that cannot start is a problem of the machine, without a traceback."""
     done = run(write(tmp_path, CONTEXT), PYSPARK_SUBMIT_ARGS="--no-such-option pyspark-shell")
     assert done.returncode == 3
     last = done.stderr.splitlines()[-1]
@@ -433,7 +432,7 @@ def test_jvm_that_does_not_start(tmp_path: Path) -> None:
 
 
 def test_a_master_that_is_none(tmp_path: Path) -> None:
-    """What the program asked Spark for in vain is an error of the program."""
+    """A master that Spark rejects is an error of the program."""
     source = "from pyspark import SparkContext\nSparkContext('nowhere', 'never')\n"
     program = write(tmp_path, source)
     done = run(program)
@@ -479,14 +478,15 @@ def test_interrupted_without_a_stream(tmp_path: Path, number: signal.Signals, st
     [
         (["nowhere.py"], "argument app.py: no such file: 'nowhere.py'"),
         (["--conf", "a=b", "x.py"], "argument --conf: 'a=b' must be spark.KEY=VALUE"),
+        (["--state", "uid=", "x.py"], "argument --state: 'uid=' must be UID=DIRECTORY"),
         (["--conf", "spark.a", "x.py"], "argument --conf: 'spark.a' must be spark.KEY=VALUE"),
-        (["--kernel", "x.py"], "there is no option '--kernel'; see dstreams run --help"),
+        (["--kernel", "x.py"], "unknown option '--kernel'; see dstreams run --help"),
     ],
 )
 def test_usage_errors(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What cannot be meant is said, with the usage and status 2, before anything is started."""
+    """A usage error has status 2 and the usage, and starts nothing."""
     with pytest.raises(SystemExit) as end:
         main(["run", *arguments])
     assert end.value.code == 2
@@ -496,9 +496,17 @@ def test_usage_errors(
 
 
 def test_no_program(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a program the command asks for one."""
+    """Without a program, the error names the usage."""
     assert main(["run"]) == 2
     assert capsys.readouterr().err == "dstreams run: which program? dstreams run app.py\n"
+
+
+def test_a_state_without_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A state to take over is in a checkpoint of Spark, which must be named."""
+    assert main(["run", "--state", "uid=uuid/rdd-1", write(tmp_path, "")]) == 2
+    assert capsys.readouterr().err == (
+        "dstreams run: --state names a state in a checkpoint; give --adopt too\n"
+    )
 
 
 def test_options_under_spark_submit(
@@ -517,7 +525,9 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         main(["run", "--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    assert "[--master URL] [--name NAME] [--conf K=V] [app.py] ..." in " ".join(text.split())
+    assert "[--conf K=V] [--adopt CHECKPOINT] [--state UID=DIRECTORY] [app.py] ..." in " ".join(
+        text.split()
+    )
     statuses = text.partition("exit status:\n")[2].splitlines()
     assert [line.split()[0] for line in statuses[1:] if line[2] != " "] == [
         "0",

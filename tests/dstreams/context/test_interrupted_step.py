@@ -1,4 +1,4 @@
-"""Ctrl-C in a step: its job is cancelled, its batch is told of, and no state is lost."""
+"""Ctrl-C in a step: its job is cancelled, its batch is reported, and no state is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def active_jobs(sc: SparkContext) -> bool:
 
 @pytest.fixture
 def press() -> Iterator[Callable[[Callable[[], bool]], None]]:
-    """Return what presses Ctrl-C once a condition holds, as in a notebook."""
+    """Return a function that presses Ctrl-C once a condition holds, as in a notebook."""
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def press_when(condition: Callable[[], bool]) -> None:
@@ -55,7 +55,7 @@ def test_a_job_is_cancelled_and_the_state_goes_on(
     press: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The batch is in the table; what it read is in the state after the next, and a restart."""
+    """The batch is in the table; its input is in the state after the next batch, and a restart."""
     seen: list[Any] = []
     slow = [False]
 
@@ -91,7 +91,7 @@ def test_a_job_is_cancelled_and_the_state_goes_on(
 def test_a_function_that_waits_is_interrupted(
     ssc: StreamingContext, sc: SparkContext, press: Any
 ) -> None:
-    """Where no job runs there is nothing to wait for, also where the one that ran was cancelled."""
+    """Without a running job nothing is waited for, even if the previous one was cancelled."""
     waiting, never = threading.Event(), threading.Event()
 
     def output(rdd: RDD[Any]) -> None:
@@ -112,7 +112,7 @@ def test_a_function_that_waits_is_interrupted(
 
 
 def test_a_handler_of_the_program_stays(ssc: StreamingContext, press: Any) -> None:
-    """It is called as it always is."""
+    """It is called as usual."""
     called = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: called.set())
     ssc.queueStream([[1]]).foreachRDD(lambda rdd: called.wait(60))

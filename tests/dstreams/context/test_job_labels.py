@@ -1,4 +1,4 @@
-"""What Spark's own page says of the jobs of a batch, and which jobs an output ran."""
+"""Descriptions of the jobs of a batch on Spark's page, and the jobs of each output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dstreams.spark.job_labels import (
     jobs_since,
     label_jobs,
     labelled_jobs,
-    next_job_id,
+    next_job_id_if_known,
 )
 from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
@@ -27,7 +27,7 @@ HERE = Path(__file__).name
 
 
 def described(sc: SparkContext, job_ids: tuple[int, ...]) -> list[str]:
-    """What Spark's page says of jobs."""
+    """Return the descriptions of jobs on Spark's page."""
     context = sc._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     return [context.statusStore().job(job).description().get() for job in job_ids]
@@ -40,7 +40,7 @@ def total(key: str, value: int | None, state: State[int]) -> int:
 
 
 def test_jobs_say_batch_output_and_line(ssc: StreamingContext, sc: SparkContext) -> None:
-    """Each output is told with its number, the time of the batch and the line of the user."""
+    """Each output is described by its number, the time of the batch and the line of the user."""
     numbers = ssc.queueStream([[1], [2]])
     numbers.foreachRDD(lambda rdd: rdd.collect())
     numbers.map(lambda n: n).foreachRDD(lambda rdd: (rdd.count(), rdd.count()))
@@ -58,7 +58,7 @@ def test_jobs_say_batch_output_and_line(ssc: StreamingContext, sc: SparkContext)
 def test_short_batches_are_told_in_milliseconds(
     make_ssc: Callable[..., StreamingContext], sc: SparkContext
 ) -> None:
-    """Below a second the time of a batch needs them."""
+    """Batch times below a second have milliseconds."""
     ssc = make_ssc(0.5)
     ssc.queueStream([[1]]).foreachRDD(lambda rdd: rdd.collect())
     (info,) = ssc.step()
@@ -68,7 +68,7 @@ def test_short_batches_are_told_in_milliseconds(
 def test_properties_are_those_of_sparks_own_streaming(
     ssc: StreamingContext, sc: SparkContext
 ) -> None:
-    """Listeners of Spark's find batch and output by the properties of its own streaming."""
+    """Listeners of Spark find batch and output by the properties of its own streaming."""
     seen = []
 
     def look(rdd: RDD[int]) -> None:
@@ -82,7 +82,7 @@ def test_properties_are_those_of_sparks_own_streaming(
 
 
 def test_a_step_leaves_the_thread_as_it_was(ssc: StreamingContext, sc: SparkContext) -> None:
-    """Also where it fails: what the program said of its own jobs stands again."""
+    """Also if it fails: the program's own job description is restored."""
     ssc.queueStream([[1], [2]]).foreachRDD(lambda rdd: rdd.map(lambda n: 1 // (n - 2)).collect())
     sc.setJobDescription("mine")
     try:
@@ -97,7 +97,7 @@ def test_a_step_leaves_the_thread_as_it_was(ssc: StreamingContext, sc: SparkCont
 
 
 def test_what_the_user_says_wins(ssc: StreamingContext, sc: SparkContext) -> None:
-    """A description of the user's holds to the end of his function, and not for another output."""
+    """A user's description applies to the end of the function, and not to other outputs."""
 
     def own(rdd: RDD[int]) -> None:
         sc.setJobDescription("to the warehouse")
@@ -119,7 +119,7 @@ def test_state_is_told_by_its_operator(
     ssc.checkpoint(str(tmp_path))
     pairs = ssc.queueStream([[("a", 1)]])
     pairs.mapWithState(StateSpec.function(total)).foreachRDD(lambda rdd: rdd.collect())
-    before = next_job_id(sc)
+    before = next_job_id_if_known(sc)
     (info,) = ssc.step()
     (output,) = info.outputs[0].job_ids
     assert before is not None
@@ -133,7 +133,7 @@ def test_state_is_told_by_its_operator(
 
 
 def test_a_failed_output_has_its_jobs(ssc: StreamingContext, sc: SparkContext) -> None:
-    """They are what somebody wants to look at."""
+    """They are needed for finding the error."""
     ssc.queueStream([[0]]).foreachRDD(lambda rdd: rdd.map(lambda n: 1 // n).collect())
     with pytest.raises(BatchFailedError) as raised:
         ssc.step()
@@ -144,7 +144,7 @@ def test_a_failed_output_has_its_jobs(ssc: StreamingContext, sc: SparkContext) -
 def test_a_started_stream_labels_its_jobs(
     ssc: StreamingContext, sc: SparkContext, clock: ManualClock
 ) -> None:
-    """The description that a thread of the scheduler inherits gives way to that of the batch."""
+    """The description that a scheduler thread inherits is replaced by that of the batch."""
     seen: list[str | None] = []
     ssc.queueStream([[1]]).foreachRDD(lambda rdd: seen.append(sc.getLocalProperty(DESCRIPTION)))
     sc.setJobDescription("the program")
@@ -160,7 +160,7 @@ def test_a_started_stream_labels_its_jobs(
 
 
 def test_jobs_beside_other_streams_are_told_by_their_group(sc: SparkContext) -> None:
-    """Where more runs in the process, jobs of others are not taken for those of an output."""
+    """Jobs of other threads of the process are not counted for an output."""
     asked, ran, end = threading.Event(), threading.Event(), threading.Event()
 
     def beside() -> None:
@@ -175,13 +175,13 @@ def test_jobs_beside_other_streams_are_told_by_their_group(sc: SparkContext) -> 
     sc.setJobGroup("mine", "of a test")
     try:
         with labelled_jobs(sc):
-            first = next_job_id(sc)
+            first = next_job_id_if_known(sc)
             sc.parallelize([1], 1).count()
             asked.set()
             assert ran.wait(60)
             sc._jsc.sc().listenerBus().waitUntilEmpty()
             assert first is not None
-            assert next_job_id(sc) == first + 2
+            assert next_job_id_if_known(sc) == first + 2
             assert jobs_since(sc, first) == (first,)
     finally:
         end.set()
@@ -190,13 +190,13 @@ def test_jobs_beside_other_streams_are_told_by_their_group(sc: SparkContext) -> 
 
 
 def test_labels_outside_of_batches_are_none(sc: SparkContext) -> None:
-    """Who computes without a batch says himself what his jobs do."""
+    """A program that computes outside of batches labels its jobs itself."""
     label_jobs("state: nothing")
     assert sc.getLocalProperty(DESCRIPTION) is None
 
 
 def test_jobs_of_a_stopped_context_are_unknown(sc: SparkContext) -> None:
-    """Labels never fail a batch: what runs jobs does, and says why."""
+    """Labels never fail a batch; running a job reports the error."""
 
     class Stopped:
         _jsc = None
@@ -209,7 +209,7 @@ def test_jobs_of_a_stopped_context_are_unknown(sc: SparkContext) -> None:
             raise AttributeError(key)
 
     stopped: SparkContext = Stopped()  # type: ignore[assignment]
-    assert next_job_id(stopped) is None
+    assert next_job_id_if_known(stopped) is None
     with labelled_jobs(stopped):
         label_jobs("state: nothing")
     assert jobs_since(stopped, 0) == ()

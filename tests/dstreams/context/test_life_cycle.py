@@ -27,7 +27,7 @@ def add(values: list[int], state: int | None) -> int:
 
 
 class SetUp:
-    """A factory as programs have one: defines a stateful stream, and counts its calls."""
+    """A setup function that defines a stateful stream and counts its calls."""
 
     def __init__(self, make_ssc: MakeContext) -> None:
         self._make_ssc = make_ssc
@@ -54,7 +54,7 @@ def empty(directory: Path) -> None:
 
 
 def files_of_others(directory: Path) -> None:
-    """What is no run of ours and no checkpoint of Spark's: a directory may have other uses."""
+    """Contents that are neither ours nor a checkpoint of Spark: a directory may have other uses."""
     (directory / "6b1f0c5e-uuid" / "rdd-7").mkdir(parents=True)
     (directory / "6b1f0c5e-uuid" / "rdd-7" / "part-00000").touch()
     (directory / "checkpoint-notes.txt").touch()
@@ -62,10 +62,11 @@ def files_of_others(directory: Path) -> None:
 
 
 def run_without_files(directory: Path) -> None:
-    """A run that ended before any state was due left its directory, and nothing to go on from."""
+    """A run that ended before any state was due left its directory, and nothing to resume."""
     (directory / "stream-1000-0123abcd").mkdir(parents=True)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("before", [nothing, empty, files_of_others, run_without_files])
 @pytest.mark.parametrize("create_on_error", [False, True])
 def test_where_nothing_was_left_the_setup_is_called(
@@ -75,7 +76,7 @@ def test_where_nothing_was_left_the_setup_is_called(
     create_on_error: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Once, without a word, and the directory is that of the context."""
+    """Once, without a message, and the context uses the directory."""
     directory = tmp_path / "here"
     before(directory)
     with caplog.at_level(logging.WARNING, "dstreams"):
@@ -88,7 +89,7 @@ def test_where_nothing_was_left_the_setup_is_called(
 
 
 def test_a_directory_that_the_setup_chose_is_replaced(setup: SetUp, tmp_path: Path) -> None:
-    """As in pyspark.streaming, the path that is asked for counts."""
+    """As in pyspark.streaming, the given path is used."""
 
     def elsewhere() -> StreamingContext:
         ssc = setup()
@@ -104,7 +105,7 @@ def test_a_directory_that_the_setup_chose_is_replaced(setup: SetUp, tmp_path: Pa
 def test_a_directory_that_the_setup_has_set_is_not_set_again(
     setup: SetUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Programs call checkpoint() in the factory; a second call would do no good."""
+    """Programs call checkpoint() in the setup function; a second call has no effect."""
     here = str(tmp_path / "here")
     called: list[str] = []
     checkpoint = StreamingContext.checkpoint
@@ -125,7 +126,7 @@ def test_a_directory_that_the_setup_has_set_is_not_set_again(
 
 @pytest.fixture
 def left_behind(setup: SetUp, tmp_path: Path) -> Path:
-    """A directory where a run has committed state at 1000 and 2000 ms."""
+    """A directory in which a run has committed state at 1000 and 2000 ms."""
     ssc = StreamingContext.getOrCreate(str(tmp_path / "here"), setup)
     ssc.step(2)
     ssc.stop(stopSparkContext=False)
@@ -137,12 +138,12 @@ def left_behind(setup: SetUp, tmp_path: Path) -> Path:
 def test_state_of_an_earlier_run_is_never_passed_over(
     setup: SetUp, left_behind: Path, call: str
 ) -> None:
-    """Where it cannot be taken up, the error says why, and nothing has been set up."""
+    """If the checkpoint cannot be resumed, the error says why, and nothing has been set up."""
     with pytest.raises(RestartError) as raised:
         getattr(StreamingContext, call)(str(left_behind), setup)
     assert re.fullmatch(
         r"queueStream at test_life_cycle.py:\d+ cannot be resumed: the items of a queue "
-        r"are gone with the driver that had them; give lists of records and replayable=True",
+        r"are lost with their driver; pass lists of records and replayable=True",
         str(raised.value),
     )
     assert setup.calls == 0
@@ -151,7 +152,7 @@ def test_state_of_an_earlier_run_is_never_passed_over(
 def test_beginning_anew_on_request(
     setup: SetUp, left_behind: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With createOnError the setup is called, the log says what is left, and nothing is touched."""
+    """With createOnError the setup is called, the log names the remains, and nothing changes."""
     before = {path: path.read_bytes() for path in left_behind.rglob("*") if path.is_file()}
     with caplog.at_level(logging.WARNING, "dstreams"):
         ssc = StreamingContext.getOrCreate(str(left_behind), setup, createOnError=True)
@@ -166,7 +167,7 @@ def test_beginning_anew_on_request(
 
 
 def test_files_without_committed_state(setup: SetUp, tmp_path: Path) -> None:
-    """They are of a run that failed on the way: that is no reason for silence."""
+    """Files of a run that failed halfway are reported too."""
     run = tmp_path / "stream-1000-0123abcd" / "log"
     run.mkdir(parents=True)
     (run / "1").touch()
@@ -176,7 +177,7 @@ def test_files_without_committed_state(setup: SetUp, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["checkpoint-1700000000000", "checkpoint-1700000000000.bk"])
 def test_a_checkpoint_of_spark(setup: SetUp, tmp_path: Path, name: str) -> None:
-    """What pyspark.streaming left before the program moved here is not passed over either."""
+    """A checkpoint that pyspark.streaming left there is reported too."""
     (tmp_path / name).touch()
     with pytest.raises(RestartError, match=f"of a stream of pyspark.streaming, with {name}:"):
         StreamingContext.getOrCreate(str(tmp_path), setup)
@@ -193,7 +194,7 @@ def test_the_path_must_be_one(setup: SetUp, wrong: Any) -> None:
 
 @pytest.mark.parametrize("make", [lambda path: str(path / "file" / "in"), lambda _: "hdfs://a/b"])
 def test_the_path_must_be_usable(setup: SetUp, tmp_path: Path, make: Callable[[Path], str]) -> None:
-    """A directory that cannot hold state is refused with the reason, not taken for an empty one."""
+    """A directory that cannot hold state is refused with the reason, not taken for empty."""
     (tmp_path / "file").touch()
     with pytest.raises(InvalidStreamError, match=r"the checkpoint directory .* cannot be used: "):
         StreamingContext.getOrCreate(make(tmp_path), setup)
@@ -208,7 +209,7 @@ CALLS: dict[str, Callable[[str | None, Any], StreamingContext]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_what_the_setup_returns_is_checked(tmp_path: Path, call: str) -> None:
-    """A factory that forgot its return is told so, by name."""
+    """The error names a setup function that returned nothing."""
 
     def forgetful() -> None:
         pass
@@ -225,13 +226,13 @@ def test_what_the_setup_returns_is_checked(tmp_path: Path, call: str) -> None:
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("wrong", [None, 1, "setup", lambda ssc: ssc])
 def test_the_setup_must_be_callable(tmp_path: Path, call: str, wrong: Any) -> None:
-    """What cannot be called without arguments is refused, also while a context is active."""
+    """A setup function that cannot be called without arguments is refused, also when active."""
     with pytest.raises(InvalidStreamError, match=rf"{call} .*f\(\) -> StreamingContext"):
         CALLS[call](str(tmp_path), wrong)
 
 
 def test_streams_may_be_defined_outside_of_the_setup(make_ssc: MakeContext, tmp_path: Path) -> None:
-    """What Spark refuses after a restart: the setup always runs, so nothing is from elsewhere."""
+    """Streams that Spark refuses after a restart work: the setup function always runs."""
     seen: list[int] = []
     ssc = StreamingContext.getOrCreate(str(tmp_path), make_ssc)
     ssc.queueStream([[1]]).foreachRDD(lambda rdd: seen.extend(rdd.collect()))
@@ -240,7 +241,7 @@ def test_streams_may_be_defined_outside_of_the_setup(make_ssc: MakeContext, tmp_
 
 
 def test_a_setup_that_started_its_context(setup: SetUp, tmp_path: Path) -> None:
-    """It is too late for a directory, which is an error as everywhere after the start."""
+    """It is too late to set a directory, which is an error as always after the start."""
 
     def too_early() -> StreamingContext:
         ssc = setup()
@@ -253,14 +254,14 @@ def test_a_setup_that_started_its_context(setup: SetUp, tmp_path: Path) -> None:
 
 
 def test_the_spark_context_is_used_again(sc: SparkContext, setup: SetUp, tmp_path: Path) -> None:
-    """A setup on an existing SparkContext keeps it."""
+    """A setup function with an existing SparkContext keeps it."""
     ssc = StreamingContext.getOrCreate(str(tmp_path), setup)
     assert ssc.sparkContext is sc
     assert StreamingContext.getActive() is None
 
 
 def test_the_active_context_comes_first(setup: SetUp, tmp_path: Path) -> None:
-    """getActiveOrCreate returns it, whatever the directory holds; when it stopped, another one."""
+    """getActiveOrCreate returns the active context, or a new one after it has stopped."""
     here = str(tmp_path / "here")
     first = StreamingContext.getActiveOrCreate(here, setup)
     first.step()
@@ -275,14 +276,14 @@ def test_the_active_context_comes_first(setup: SetUp, tmp_path: Path) -> None:
 
 
 def test_no_directory(setup: SetUp) -> None:
-    """With None getActiveOrCreate calls the setup, and sets no directory."""
+    """With None getActiveOrCreate calls the setup function and sets no directory."""
     ssc = StreamingContext.getActiveOrCreate(None, setup)
     assert setup.calls == 1
     assert ssc._checkpoint_directory is None
 
 
 def in_two_threads(first: Callable[[], Any], second: Callable[[], Any]) -> list[Any]:
-    """Call two functions at the same time, and return what they returned or raised."""
+    """Call two functions at the same time; return what they returned or raised."""
     ready, found = threading.Barrier(2), []
 
     def call(function: Callable[[], Any]) -> None:
@@ -303,7 +304,7 @@ def in_two_threads(first: Callable[[], Any], second: Callable[[], Any]) -> list[
 
 @pytest.mark.parametrize("begin", ["start", "step"])
 def test_two_threads_on_one_checkpoint(make_ssc: MakeContext, tmp_path: Path, begin: str) -> None:
-    """The later one is refused, and has touched nothing: there is one claim."""
+    """The later one is refused and has changed nothing: there is one claim."""
     contexts = [make_ssc(), make_ssc()]
     for ssc in contexts:
         ssc.checkpoint(str(tmp_path))
@@ -321,7 +322,7 @@ def _count(rdd: RDD[int]) -> None:
 
 
 def test_two_threads_that_start_one_context(make_ssc: MakeContext) -> None:
-    """It is started once, and the other one is told, as in a second call, by a warning."""
+    """It is started once; a second start is a warning."""
     ssc = make_ssc()
     ssc.queueStream([[1]]).foreachRDD(_count)
     assert in_two_threads(ssc.start, ssc.start) == [None, None]

@@ -1,4 +1,4 @@
-"""Listeners of a context: what they are told, when, and what they may do."""
+"""Listeners of a context: their events, the times of these, and allowed calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACTIVE, STOPPED = StreamingContextState.ACTIVE, StreamingContextState.STOPPED
 
 
 class Diary(StreamingListener):
-    """Writes down each event: what, the batch time and, of outputs, the id."""
+    """Records each event: its kind, the batch time and, for outputs, the id."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -81,7 +81,7 @@ NAMED = Diary()
 
 
 def whole_batch(time_ms: int, outputs: int) -> list[str]:
-    """What a diary says of a batch that runs alone."""
+    """Return the entries of a diary for a batch that runs alone."""
     return [
         f"{time_ms} submitted",
         f"{time_ms} begun",
@@ -109,7 +109,7 @@ def test_a_stepped_batch_has_been_told_when_step_returns(sc: SparkContext) -> No
 
 
 def test_every_tick_is_told(sc: SparkContext) -> None:
-    """Also a batch in which no output has an RDD, and one that cannot be made."""
+    """Also a batch in which no output has an RDD, and one that fails."""
 
     def only_good(rdd: RDD[int]) -> RDD[int]:
         if rdd.getNumPartitions() == 0:
@@ -140,7 +140,7 @@ def test_every_tick_is_told(sc: SparkContext) -> None:
 
 
 def test_an_output_has_the_name_of_its_operation(sc: SparkContext) -> None:
-    """And of the line that calls it; outputs without a turn are not announced."""
+    """And the line that calls it; outputs that are not due are not announced."""
     announced: list[Any] = []
 
     class Announced(StreamingListener):
@@ -176,7 +176,7 @@ def test_records_of_the_inputs(sc: SparkContext) -> None:
 
 
 def test_a_started_stream(ssc: StreamingContext, clock: ManualClock) -> None:
-    """Batches are told as they run, each completed before the next is started."""
+    """Events follow the batches: each is completed before the next one starts."""
     diary = Diary()
     ssc.addStreamingListener(diary)
     ssc.queueStream([[1], [2], [3]]).foreachRDD(lambda rdd: rdd.collect())
@@ -195,7 +195,7 @@ def test_a_started_stream(ssc: StreamingContext, clock: ManualClock) -> None:
 
 
 def test_all_is_told_before_stop_returns(ssc: StreamingContext, clock: ManualClock) -> None:
-    """Also what waits behind a callback that takes its time."""
+    """Also events that wait for a slow callback."""
     leave = threading.Event()
 
     class Slow(Diary):
@@ -223,7 +223,7 @@ def test_all_is_told_before_stop_returns(ssc: StreamingContext, clock: ManualClo
 def test_a_listener_that_never_returns(
     ssc: StreamingContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A stop leaves it behind, and takes no batch for the one that hangs."""
+    """A stop abandons it, and does not report it as a hanging batch."""
     monkeypatch.setattr("dstreams.engine.lifecycle.LISTENERS_S", 0.5)
     leave = threading.Event()
 
@@ -243,7 +243,7 @@ def test_a_listener_that_never_returns(
 
 
 def test_a_listener_added_while_the_stream_runs(ssc: StreamingContext, clock: ManualClock) -> None:
-    """It is told from then on, until it is removed."""
+    """It receives events from then on, until it is removed."""
     seen: list[Any] = []
     first, late = Diary(), Diary()
     ssc.addStreamingListener(first)
@@ -264,7 +264,7 @@ def test_a_listener_added_while_the_stream_runs(ssc: StreamingContext, clock: Ma
 def test_a_listener_that_raises_does_not_hurt(
     sc: SparkContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Batches succeed, it is logged once, and the others are told."""
+    """Batches succeed, the error is logged once, and other listeners receive their events."""
 
     class Raising(StreamingListener):
         def onBatchCompleted(self, batchCompleted: Any) -> None:
@@ -309,7 +309,7 @@ def test_stopping_from_a_listener(
 
 
 def test_stopping_a_stepped_context_from_a_listener(sc: SparkContext) -> None:
-    """The step that runs ends after its batch and returns what it has."""
+    """The running step ends after its batch and returns its results."""
     with BatchDriver(sc) as driver:
         ssc = driver.context
         seen = driver.output(driver.input([[1], [2], [3]]))
@@ -322,7 +322,7 @@ def test_stopping_a_stepped_context_from_a_listener(sc: SparkContext) -> None:
 
 
 def test_waiting_for_the_end_in_a_listener(ssc: StreamingContext, clock: ManualClock) -> None:
-    """It cannot come while the listener waits for it, and nothing hangs for that."""
+    """It cannot come while the listener waits for it, so the wait times out."""
     outcome: list[bool] = []
 
     class Waiting(StreamingListener):
@@ -348,7 +348,7 @@ def test_listeners_by_setting(make_ssc: MakeContext) -> None:
 
 
 def test_listeners_by_setting_that_cannot_be_made(sc: SparkContext) -> None:
-    """The context is not made, and the message has the name and the setting."""
+    """The context is not created, and the error has the name and the setting."""
     settings = Settings.from_conf({"spark.dstreams.extraListeners": "no.such.Listener"})
     with pytest.raises(InvalidStreamError) as raised:
         StreamingContext(sc, 1, settings=settings)
@@ -358,7 +358,7 @@ def test_listeners_by_setting_that_cannot_be_made(sc: SparkContext) -> None:
 
 
 def test_what_is_no_listener(ssc: StreamingContext) -> None:
-    """Refused where it is added."""
+    """It is refused when it is added."""
     with pytest.raises(InvalidStreamError, match="a listener must be an object, got the class"):
         ssc.addStreamingListener(Diary)
     with pytest.raises(

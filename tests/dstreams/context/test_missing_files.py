@@ -1,4 +1,4 @@
-"""Input files that are not there any more when their batch, or a state, reads them."""
+"""Input files that are missing when their batch, or a state, reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dstreams.sources.file_reader import FileReader
 from dstreams.sources.source import PlannedInput
 from tests.dstreams.conftest import MakeContext
 
-REMEDY = "put it back, or go on without its records with spark.sql.files.ignoreMissingFiles=true"
+REMEDY = "put it back, or continue without its records with spark.sql.files.ignoreMissingFiles=true"
 
 
 def update(values: list[int], state: int | None) -> int:
@@ -24,12 +24,12 @@ def update(values: list[int], state: int | None) -> int:
 
 
 def size_of(record: Any) -> tuple[str, int]:
-    """One for each file, whatever is read of it: each has one record."""
+    """Return one element per file for any format: each file has one record."""
     return "files", 1
 
 
 class Files:
-    """A directory of which batches read two files each, and the outputs of a stream over it."""
+    """A directory from which batches read two files each, and the outputs of a stream over it."""
 
     def __init__(self, ssc: StreamingContext, directory: Path, read: Any = "textFile") -> None:
         directory.mkdir()
@@ -66,7 +66,7 @@ class Files:
 
 @pytest.fixture
 def vanish(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
-    """Let a file vanish after its batch was planned, and before anything reads it."""
+    """Delete a file after its batch was planned, and before anything reads it."""
     doomed: list[Path] = []
     read = FileReader.read
 
@@ -110,11 +110,12 @@ def test_a_state_waits_for_a_file_that_is_missing(
     assert files.states[-1] == [("files", 6)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("read", ["textFile", "wholeTextFiles", "binaryFiles", "records"])
 def test_a_file_that_vanishes_while_its_batch_runs_is_named(
     make_ssc: MakeContext, tmp_path: Path, read: str
 ) -> None:
-    """Also where Spark only says that a Python worker crashed."""
+    """Also if Spark only reports that a Python worker crashed."""
     files = started(make_ssc, tmp_path, read)
     files.step("a1")
     files.write("b1", "b2")
@@ -125,6 +126,7 @@ def test_a_file_that_vanishes_while_its_batch_runs_is_named(
         assert REMEDY in message
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("read", ["textFile", "wholeTextFiles", "binaryFiles", "records"])
 def test_with_a_setting_batches_go_on_without_files_that_are_missing(
     make_ssc: MakeContext,
@@ -133,14 +135,14 @@ def test_with_a_setting_batches_go_on_without_files_that_are_missing(
     caplog: pytest.LogCaptureFixture,
     read: str,
 ) -> None:
-    """The other files of the batch are read; the log and the batch say what was skipped."""
+    """The other files of the batch are read; the log and the batch list the skipped ones."""
     files = started(make_ssc, tmp_path, read, ignore_missing_files=True)
     vanish(files.directory / "b1")
     info = files.step("b1", "b2", "b3")
     assert info.inputs[0].description == "new files: b1, b2, b3; skipped 1 that are missing: b1"
     assert files.records == [2]
     assert files.states == [[("files", 2)]]
-    assert "skipped 1 files of the batch at" in caplog.text
+    assert "skipped 1 missing files of the batch at" in caplog.text
     assert files.step("c1").inputs[0].description == "new files: c1"
     assert files.states[-1] == [("files", 3)]
 
@@ -148,7 +150,7 @@ def test_with_a_setting_batches_go_on_without_files_that_are_missing(
 def test_with_a_setting_a_file_may_vanish_while_its_batch_runs(
     make_ssc: MakeContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The tasks pass over it alone, and the batch says that it vanished."""
+    """Tasks skip that file only, and the batch reports that it vanished."""
     files = started(make_ssc, tmp_path, ignore_missing_files=True)
     files.write("b1", "b2")
     files.in_batch = lambda: files.delete("b1") if (files.directory / "b1").exists() else None
@@ -162,7 +164,7 @@ def test_with_a_setting_a_file_may_vanish_while_its_batch_runs(
 def test_files_that_all_vanish_while_they_are_opened_are_looked_for_again(
     make_ssc: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark then passes over the files that are there, too; the next batch has these."""
+    """Spark then skips the existing files too; the next batch reads these."""
     files = started(make_ssc, tmp_path, ignore_missing_files=True)
     files.write("b1", "b2")
     there = FileReader._there
@@ -181,7 +183,7 @@ def test_files_that_all_vanish_while_they_are_opened_are_looked_for_again(
 def test_a_restart_needs_the_files_of_its_state_unless_a_setting_says_otherwise(
     sc: SparkContext, make_ssc: MakeContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error names the file and what to do; with the setting the state lacks its records."""
+    """The error names the file and the remedy; with the setting the state lacks its records."""
     files = started(make_ssc, tmp_path)
     files.step("a1", "a2")
     files.step("b1")
@@ -205,4 +207,4 @@ def test_a_restart_needs_the_files_of_its_state_unless_a_setting_says_otherwise(
     (files.directory / "c1").write_text("abc\n")
     again(ignore_missing_files=True).step()
     assert states[-1] == [("files", 3)]
-    assert "skipped 1 files" in caplog.text
+    assert "skipped 1 missing files" in caplog.text

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_for
 
 
 class Holding(Receiver):
-    """Holds what cannot be pickled."""
+    """A receiver with an attribute that cannot be pickled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def test_what_is_no_receiver_is_refused(ssc: StreamingContext, receiver: Any) ->
 def test_a_receiver_that_cannot_be_pickled(
     make_ssc: MakeContext, no_checkpoint_directory: None, tmp_path: Path
 ) -> None:
-    """It may be used without a checkpoint directory; with one, start names what it holds."""
+    """Without a checkpoint directory it works; with one, the error of start names the attribute."""
     ssc = make_ssc()
     ssc.receiverStream(Holding()).foreachRDD(lambda rdd: None)
     ssc.start()
@@ -56,7 +56,7 @@ def test_a_receiver_that_cannot_be_pickled(
 
 
 def test_a_receiver_is_of_one_stream(ssc: StreamingContext) -> None:
-    """Otherwise its streamId would be two."""
+    """Otherwise it would have two stream ids."""
     receiver = Calls()
     ssc.receiverStream(receiver)
     with pytest.raises(
@@ -66,7 +66,7 @@ def test_a_receiver_is_of_one_stream(ssc: StreamingContext) -> None:
 
 
 def test_a_receiver_can_be_stepped(ssc: StreamingContext, clock: ManualClock) -> None:
-    """In a notebook the receiver runs, and each step takes what is there."""
+    """In a notebook the receiver runs, and each step takes what it has stored."""
     receiver = Calls(lambda started: started.storeAll([1, 2, 3]))
     seen: list[Any] = []
     stream = ssc.receiverStream(receiver)
@@ -77,7 +77,7 @@ def test_a_receiver_can_be_stepped(ssc: StreamingContext, clock: ManualClock) ->
 
 
 def test_a_receiver_that_gave_up_is_raised(ssc: StreamingContext) -> None:
-    """awaitTermination does not wait for what will never come."""
+    """awaitTermination raises its error instead of waiting forever."""
     receiver = Calls(lambda started: started.stop("no licence", ValueError("expired")))
     ssc.receiverStream(receiver).foreachRDD(lambda rdd: None)
     ssc.start()
@@ -88,10 +88,10 @@ def test_a_receiver_that_gave_up_is_raised(ssc: StreamingContext) -> None:
 def test_a_log_needs_a_checkpoint_directory(
     make_ssc: MakeContext, no_checkpoint_directory: None
 ) -> None:
-    """start says so."""
+    """The error is raised at the start."""
     ssc = make_ssc(receiver_write_ahead_log=True)
     ssc.receiverStream(Calls()).foreachRDD(lambda rdd: None)
-    with pytest.raises(InvalidStreamError, match=r"writeAheadLog\.enable is true, and there is no"):
+    with pytest.raises(InvalidStreamError, match=r"writeAheadLog\.enable is true without a "):
         ssc.start()
 
 
@@ -136,6 +136,6 @@ def test_socket_stream(sc: SparkContext) -> None:
 def test_socket_stream_refuses(
     ssc: StreamingContext, hostname: Any, port: Any, converter: Any, message: str
 ) -> None:
-    """What can never work, where it is defined."""
+    """Receivers that can never work are refused when they are defined."""
     with pytest.raises(InvalidStreamError, match=message):
         ssc.socketStream(hostname, port, converter)

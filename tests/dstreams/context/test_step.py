@@ -1,4 +1,4 @@
-"""Stepping by hand: times, what is told of a batch, failures, and that no state is lost."""
+"""Stepping by hand: times, reports of batches, failures, and that no state is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add(values: list[int], state: int | None) -> int:
 
 
 def add_unless(flag: Path) -> Callable[[list[int], int | None], int]:
-    """A running sum that fails while there is a file *flag*."""
+    """A running sum that fails while a file *flag* exists."""
 
     def update(values: list[int], state: int | None) -> int:
         if flag.exists():
@@ -54,7 +54,7 @@ def failing_run(driver: BatchDriver) -> BatchFailedError:
 
 
 def test_times_are_consecutive(ssc: StreamingContext, clock: ManualClock) -> None:
-    """From the multiple after the first step's clock on, whatever the clock does then."""
+    """Consecutive multiples from the clock of the first step, whatever the clock does later."""
     clock.advance(7300)
     ssc.queueStream([]).pprint()
     infos = ssc.step(2)
@@ -66,15 +66,15 @@ def test_times_are_consecutive(ssc: StreamingContext, clock: ManualClock) -> Non
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.0, True, "1", None])
 def test_a_number_of_batches_is_positive(ssc: StreamingContext, wrong: Any) -> None:
-    """Refused before anything starts."""
+    """It is refused before anything starts."""
     ssc.queueStream([]).pprint()
-    with pytest.raises(InvalidStreamError, match="n must be a positive number of batches, got "):
+    with pytest.raises(InvalidStreamError, match=f"n of step is {wrong!r}; use a whole number of"):
         ssc.step(wrong)
     assert ssc.getState() is StreamingContextState.INITIALIZED
 
 
 def test_a_started_context_is_not_stepped(ssc: StreamingContext) -> None:
-    """Its batches come when they are due."""
+    """Its batches run in real time."""
     ssc.queueStream([]).pprint()
     ssc.start()
     with pytest.raises(StreamLifecycleError, match="that was started cannot be stepped"):
@@ -82,7 +82,7 @@ def test_a_started_context_is_not_stepped(ssc: StreamingContext) -> None:
 
 
 def test_a_stepped_context_is_not_started(ssc: StreamingContext) -> None:
-    """Nor the other way round."""
+    """Steps and real time exclude each other."""
     ssc.queueStream([]).pprint()
     ssc.step()
     with pytest.raises(StreamLifecycleError, match="that is stepped cannot be started"):
@@ -90,7 +90,7 @@ def test_a_stepped_context_is_not_started(ssc: StreamingContext) -> None:
 
 
 def test_a_stop_between_steps(ssc: StreamingContext) -> None:
-    """The next step says that the context was stopped."""
+    """The next step reports that the context was stopped."""
     ssc.queueStream([]).pprint()
     ssc.step()
     ssc.stop(stopSparkContext=False)
@@ -101,7 +101,7 @@ def test_a_stop_between_steps(ssc: StreamingContext) -> None:
 def test_a_cell_that_ran_again(
     make_ssc: MakeContext, sc: SparkContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The name is that of a new context then, and the one that is stepped is found again."""
+    """The name refers to a new context then, and getActive finds the one that was stepped."""
     first = make_ssc()
     first.queueStream([[1]]).pprint()
     first.step()
@@ -132,7 +132,7 @@ def test_a_stop_inside_a_step(ssc: StreamingContext) -> None:
 
 
 def test_steps_run_on_the_calling_thread(ssc: StreamingContext) -> None:
-    """So a debugger stops where it is asked to."""
+    """The function runs in this thread, so a debugger stops there."""
     threads: list[threading.Thread] = []
     ssc.queueStream([]).foreachRDD(lambda rdd: threads.append(threading.current_thread()))
     ssc.step()
@@ -143,7 +143,7 @@ def test_steps_run_on_the_calling_thread(ssc: StreamingContext) -> None:
 
 
 def refused_step(ssc: StreamingContext, message: str) -> None:
-    """The first step is refused, and leaves the context as it was."""
+    """The refused first step leaves the context unchanged."""
     with pytest.raises(InvalidStreamError, match=message):
         ssc.step()
     assert ssc.getState() is StreamingContextState.INITIALIZED
@@ -151,7 +151,7 @@ def refused_step(ssc: StreamingContext, message: str) -> None:
 
 
 def test_an_output_that_is_missing_may_be_added(ssc: StreamingContext) -> None:
-    """The step that was refused has run nothing, and told nothing; listeners are still there."""
+    """The refused step has run nothing and sent no event; listeners are still registered."""
     told: list[str] = []
 
     class Listener(StreamingListener):
@@ -176,7 +176,7 @@ def test_an_output_that_is_missing_may_be_added(ssc: StreamingContext) -> None:
 def test_a_checkpoint_directory_that_is_missing_may_be_set(
     ssc: StreamingContext, tmp_path: Path
 ) -> None:
-    """Nothing was written before, and one stream is there after it."""
+    """Nothing was written before, and one stream exists after it."""
     counts = ssc.queueStream([[("a", 1)], [("a", 2)]]).updateStateByKey(add)
     seen: list[Pairs] = []
     counts.foreachRDD(lambda rdd: seen.append(rdd.collect()))
@@ -188,7 +188,7 @@ def test_a_checkpoint_directory_that_is_missing_may_be_set(
 
 
 def test_what_cannot_be_right_may_be_set_right(ssc: StreamingContext, tmp_path: Path) -> None:
-    """An interval that is no multiple, and a function that the checkpoint cannot hold."""
+    """An interval that is not a multiple, and a function that the checkpoint cannot hold."""
     ssc.checkpoint(str(tmp_path))
     counts = ssc.queueStream([[("a", 1)]]).updateStateByKey(add).checkpoint(1.5)
     held: list[Any] = [threading.Lock()]
@@ -205,7 +205,7 @@ def test_what_cannot_be_right_may_be_set_right(ssc: StreamingContext, tmp_path: 
 def test_a_context_that_was_refused_can_be_started_or_given_up(
     make_ssc: Callable[..., StreamingContext], clock: ManualClock
 ) -> None:
-    """It is as any other one that has not begun."""
+    """It is like any other context that has not started."""
     first, second = make_ssc(), make_ssc()
     for ssc in (first, second):
         ssc.queueStream([[1]])
@@ -220,7 +220,7 @@ def test_a_context_that_was_refused_can_be_started_or_given_up(
 def test_a_restored_context_that_was_refused_goes_on(
     make_ssc: Callable[..., StreamingContext], tmp_path: Path
 ) -> None:
-    """The earlier run is still what it goes on from, and nobody has taken it over meanwhile."""
+    """The earlier run can still be resumed, and no driver has taken it over."""
 
     def setup() -> StreamingContext:
         ssc = make_ssc()
@@ -247,11 +247,11 @@ def test_a_restored_context_that_was_refused_goes_on(
     assert seen == [[("a", 3)]]
 
 
-# What is told --------------------------------------------------------------------------------
+# Reports -------------------------------------------------------------------------------------
 
 
 class TickingClock(ManualClock):
-    """Moves on by 1 ms whenever it is read."""
+    """A clock that advances by 1 ms at each reading."""
 
     def now_ms(self) -> int:
         self.advance(1)
@@ -259,7 +259,7 @@ class TickingClock(ManualClock):
 
 
 def test_a_batch_info_has_all_there_is_to_tell(sc: SparkContext) -> None:
-    """Records per source, the times in their order, and each output with its name."""
+    """Records per source, consecutive times, and each output with its name."""
     ssc = StreamingContext(sc, 1, clock=TickingClock())
     try:
         lines = ssc.queueStream([["a", "b"], None])
@@ -293,7 +293,7 @@ def test_a_batch_info_has_all_there_is_to_tell(sc: SparkContext) -> None:
 
 
 def test_sources_of_one_name_are_told_apart(ssc: StreamingContext) -> None:
-    """Two queues have one name, and their records are not mixed up."""
+    """Two queues have the same name, and their records are counted separately."""
     a, b, c = (ssc.queueStream([[1] * count]) for count in (1, 2, 3))
     ssc.union(a, b, c).pprint()
     (info,) = ssc.step()
@@ -301,7 +301,7 @@ def test_sources_of_one_name_are_told_apart(ssc: StreamingContext) -> None:
 
 
 def test_records_of_an_rdd_are_not_counted(sc: SparkContext, ssc: StreamingContext) -> None:
-    """That would cost a job."""
+    """Counting them would cost a job."""
     ssc.queueStream([sc.parallelize([1, 2])]).foreachRDD(lambda rdd: None)
     infos: list[BatchInfo] = []
     assert count_jobs(sc, lambda: infos.extend(ssc.step())) == 0
@@ -309,7 +309,7 @@ def test_records_of_an_rdd_are_not_counted(sc: SparkContext, ssc: StreamingConte
 
 
 def test_the_info_of_a_failed_batch(ssc: StreamingContext) -> None:
-    """Its outcome, its failure in words, and which output it was."""
+    """Its outcome, its failure as text, and the failed output."""
 
     def fail(rdd: RDD[Any]) -> None:
         raise ValueError("out of order")
@@ -333,7 +333,7 @@ def test_the_info_of_a_failed_batch(ssc: StreamingContext) -> None:
 
 
 def test_a_failure_is_told_without_secrets(ssc: StreamingContext) -> None:
-    """In the error of the step, in what it knows of its batches, and to listeners."""
+    """In the error of the step, in its batch infos, and for listeners."""
     told: list[str | None] = []
 
     class Listening(StreamingListener):
@@ -356,7 +356,7 @@ def test_a_failure_is_told_without_secrets(ssc: StreamingContext) -> None:
 
 
 def test_a_failed_batch_ends_the_steps_and_the_next_goes_on(ssc: StreamingContext) -> None:
-    """Batches before it stand; the batch after it is the next."""
+    """Earlier batches stay committed; the batch after it is the next."""
     seen: list[tuple[float, int]] = []
 
     def output(time: Any, rdd: RDD[int]) -> None:
@@ -387,7 +387,7 @@ def test_an_output_that_fails_does_not_take_the_state(sc: SparkContext) -> None:
         seen = driver.output(states)
         driver.run(1)
         error = failing_run(driver)
-        # An OSError of the user's is no failure of the storage of the state.
+        # An OSError of a user function is not a failure of the state storage.
         assert not isinstance(error, DurabilityError)
         driver.run(1)
     assert seen == [[("a", 1)], [("a", 11)], [("a", 111)]]
@@ -396,7 +396,7 @@ def test_an_output_that_fails_does_not_take_the_state(sc: SparkContext) -> None:
 def test_an_update_function_that_fails_does_not_take_the_state(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """What it could not do in one batch is done in the next, in the order of the batches."""
+    """Work that failed in one batch is done in the next, in the order of the batches."""
     flag = tmp_path / "flag"
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", 1)], [("a", 10)], None, [("b", 1)]])
@@ -411,10 +411,11 @@ def test_an_update_function_that_fails_does_not_take_the_state(
     assert seen == [[("a", 1)], None, None, [("a", 11), ("b", 1)]]
 
 
+@pytest.mark.deep
 def test_an_update_function_that_fails_when_the_state_is_written(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """That is a failed batch like any other; the state is written when it is due again."""
+    """The batch fails like any other; the state is written when it is due again."""
     flag = tmp_path / "flag"
     with BatchDriver(sc, checkpoint=str(tmp_path / "ckpt")) as driver:
         states = driver.input([[("a", 1)], [("a", 10)], []]).updateStateByKey(add_unless(flag), 1)
@@ -436,7 +437,7 @@ def test_an_update_function_that_fails_when_the_state_is_written(
 
 
 def test_a_transform_that_fails_does_not_take_the_state(sc: SparkContext) -> None:
-    """A batch whose RDDs could not be made is made up for by the next one."""
+    """The next batch catches up with a batch whose RDDs could not be made."""
     calls: list[float] = []
 
     def fail_at_first(time: Any, rdd: RDD[Any]) -> RDD[Any]:
@@ -455,8 +456,9 @@ def test_a_transform_that_fails_does_not_take_the_state(sc: SparkContext) -> Non
     assert calls == [1, 2, 2, 3]
 
 
+@pytest.mark.deep
 def test_a_long_outage_does_not_take_the_state(sc: SparkContext, tmp_path: Path) -> None:
-    """What dozens of failed batches held is made up for when the function works again."""
+    """The state of dozens of failed batches is computed when the function works again."""
     batches, outage = 65, [True]
 
     def fail_for_long(rdd: RDD[Any]) -> RDD[Any]:
@@ -472,13 +474,14 @@ def test_a_long_outage_does_not_take_the_state(sc: SparkContext, tmp_path: Path)
         outage[0] = False
         driver.run(1)
         assert seen[-1] == [("a", batches + 1)]
-        driver.run(40)  # what was written to make up for it is deleted when it is not needed
+        driver.run(40)  # files written to catch up are deleted when they are not needed
         assert len(list(tmp_path.rglob("*.state"))) < 2 * 6
     assert seen[-1] == [("a", batches + 1)]
 
 
+@pytest.mark.deep
 def test_a_long_wait_for_the_first_rdd(sc: SparkContext) -> None:
-    """A state stream that has nothing yet asks for no more than the batch before."""
+    """A state stream without a state reads only the previous batch."""
     asked: list[float] = []
 
     def nothing(time: Any, rdd: RDD[Any]) -> RDD[Any] | None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
+from checkpoint.state_store.replica_files import stream_directory
 from dstreams import (
     IncompleteStopError,
     Receiver,
@@ -35,7 +36,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Gate:
-    """An output that waits in its first batch until the test lets it go on."""
+    """An output that waits in its first batch until the test releases it."""
 
     def __init__(self) -> None:
         self.seen: list[list[Any]] = []
@@ -56,7 +57,7 @@ def gate() -> Iterator[Gate]:
 
 
 def in_background(ssc: StreamingContext, **parameters: bool) -> threading.Thread:
-    """Call stop() on a thread, and return when it was understood."""
+    """Call stop() on a thread, and return when it has taken effect."""
     thread = threading.Thread(
         target=lambda: ssc.stop(stopSparkContext=False, **parameters), daemon=True
     )
@@ -82,7 +83,7 @@ def queued(ssc: StreamingContext) -> int:
 def test_batches_that_wait_are_not_begun(
     ssc: StreamingContext, clock: ManualClock, gate: Gate
 ) -> None:
-    """The batch that runs is finished, those behind it are dropped."""
+    """The running batch is finished, waiting ones are dropped."""
     ssc.queueStream([[1], [2], [3]]).foreachRDD(gate)
     ssc.start()
     clock.advance(3000)
@@ -97,7 +98,7 @@ def test_batches_that_wait_are_not_begun(
 
 
 seen: list[list[Any]] = []
-"""What the output of a program saw that is taken up again: it is found by name."""
+"""The output of a resumed program: pickled by name."""
 
 
 stop_in_output: list[str] = []
@@ -128,7 +129,7 @@ def never() -> StreamingContext:
 
 
 class StopsAt(StreamingListener):
-    """Stops the context when a batch has completed."""
+    """A listener that stops the context when a batch has completed."""
 
     def __init__(self, ssc: StreamingContext, time_ms: int) -> None:
         self.ssc, self.time_ms = ssc, time_ms
@@ -147,11 +148,12 @@ WHEN = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("when", WHEN)
 def test_a_stop_at_once_keeps_the_state_of_what_cannot_be_read_again(
     sc: SparkContext, make_ssc: MakeContext, clock: ManualClock, tmp_path: Path, when: str
 ) -> None:
-    """A last copy of the state has what a socket sent for batches that were committed."""
+    """The last snapshot of the state has what a socket sent for committed batches."""
     seen.clear()
     ssc = make_ssc()
     ssc.checkpoint(str(tmp_path))
@@ -196,6 +198,7 @@ def active_jobs(sc: SparkContext) -> list[int]:
     return list(sc.statusTracker().getActiveJobsIds())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("graceful", [False, True])
 def test_a_job_that_takes_too_long_is_cancelled(
     sc: SparkContext,
@@ -207,7 +210,7 @@ def test_a_job_that_takes_too_long_is_cancelled(
 ) -> None:
     """So is the job of the next output, nothing of the stream runs on, and one message says so.
 
-    Who asked for a graceful stop gets it as an error, when all has stopped.
+    The caller of a graceful stop gets it as an error after everything has stopped.
     """
 
     def endless(numbers: Any) -> Iterator[int]:
@@ -226,7 +229,7 @@ def test_a_job_that_takes_too_long_is_cancelled(
     with caplog.at_level(logging.WARNING, "dstreams"):
         if graceful:
             with pytest.raises(
-                IncompleteStopError, match=re.escape(f"(its 0.01 s were up); {left}")
+                IncompleteStopError, match=re.escape(f"(it timed out after 0.01 s); {left}")
             ):
                 ssc.stop(stopSparkContext=False, stopGraceFully=True)
         else:
@@ -248,7 +251,7 @@ def test_a_job_that_takes_too_long_is_cancelled(
 def test_a_graceful_stop_says_how_many_batches_it_runs(
     ssc: StreamingContext, clock: ManualClock, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And runs no batch more: the source's two extra ticks are not imitated."""
+    """No further batch runs: the two extra ticks of Spark are not imitated."""
     ssc.queueStream([[1], [2], [3], [4]]).foreachRDD(gate)
     ssc.start()
     clock.advance(3000)
@@ -265,7 +268,7 @@ def test_a_graceful_stop_says_how_many_batches_it_runs(
 def test_a_graceful_stop_says_how_long_it_takes(
     ssc: StreamingContext, clock: ManualClock, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the batches that ran, with the way to shorten it; and a later stop does not repeat it."""
+    """From the batches that ran, with the way to shorten it; a later stop does not repeat it."""
     batches: list[int] = []
 
     def output(rdd: RDD[Any], batchId: int) -> None:
@@ -305,10 +308,11 @@ def test_a_graceful_stop_says_how_long_it_takes(
     assert batches == [0, 1]
 
 
+@pytest.mark.deep
 def test_missed_batches_are_no_part_of_a_graceful_stop(
     make_ssc: MakeContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It ends after the batch that runs; the next start runs the others, each once."""
+    """It ends after the running batch; the next start runs the others, each once."""
     seen: list[Any] = []
     entered, leave = tmp_path / "entered", tmp_path / "leave"  # a function with a lock is refused
 
@@ -356,17 +360,19 @@ def test_missed_batches_are_no_part_of_a_graceful_stop(
 
 @pytest.mark.parametrize("chosen", [False, True])
 def test_copies_of_stored_state_after_a_stop(
-    make_ssc: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: bool
+    make_ssc: MakeContext, tmp_path: Path, chosen: bool
 ) -> None:
-    """They are deleted from a temporary directory, and stay in one that was chosen."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    local = tmp_path / "local" if chosen else tmp_path / f"dstreams-state-{os.getuid()}"
+    """They are deleted from a temporary directory, and stay in a configured one."""
+    temporary = Path(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")  # also of workers
+    local = tmp_path / "local" if chosen else temporary
     ssc = make_ssc(state_local_directory=str(local) if chosen else None)
     ssc.checkpoint(str(tmp_path / "checkpoint"))
     pairs = ssc.queueStream([[("a", 1)]] * 3)
     pairs.mapWithState(StateSpec.function(lambda key, value, state: state.update(value))).pprint()
     ssc.step(3)
-    (made,) = local.glob("*")
+    (checkpoint,) = (tmp_path / "checkpoint").glob("stream-*")
+    made = Path(stream_directory(str(local), checkpoint.name))
+    assert made.exists()
     ssc.stop(stopSparkContext=False)
     assert made.exists() == chosen
 
@@ -374,7 +380,7 @@ def test_copies_of_stored_state_after_a_stop(
 def test_a_graceful_stop_of_an_idle_stream_runs_nothing(
     ssc: StreamingContext, clock: ManualClock
 ) -> None:
-    """With nothing received there is no last batch, and the clock need not move."""
+    """If nothing was received there is no last batch, and the clock need not move."""
     seen: list[Any] = []
     ssc.queueStream([[1]]).foreachRDD(seen.append)
     ssc.start()
@@ -385,7 +391,7 @@ def test_a_graceful_stop_of_an_idle_stream_runs_nothing(
 def test_a_graceful_stop_runs_what_a_socket_received(
     make_ssc: MakeContext, clock: ManualClock
 ) -> None:
-    """All that was received is in one last batch, at the time of the next one."""
+    """Everything received is in one last batch, at the next batch time."""
     ssc = make_ssc()
     seen: list[tuple[float, list[str]]] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -413,7 +419,7 @@ def test_a_graceful_stop_runs_what_a_socket_received(
 def test_a_graceful_stop_does_not_wait_for_failed_batches(
     ssc: StreamingContext, clock: ManualClock, gate: Gate
 ) -> None:
-    """A batch that fails is over, too."""
+    """A failed batch has ended, too."""
 
     def fail(rdd: RDD[Any]) -> None:
         raise ValueError("every batch")
@@ -448,7 +454,7 @@ def test_what_a_stop_leaves_out_is_told_in_one_message(
     monkeypatch: pytest.MonkeyPatch,
     graceful: bool,
 ) -> None:
-    """The batches that run and wait, and the records of each input, those of no batch as well."""
+    """Running and waiting batches, and the records of each input, also those in no batch."""
     for limit in ("_GRACE_S", "_CANCEL_S"):
         monkeypatch.setattr(f"dstreams.engine.scheduler.{limit}", 0.1)
     ssc = make_ssc(stop_batch_timeout_ms=200)
@@ -476,9 +482,9 @@ def test_what_a_stop_leaves_out_is_told_in_one_message(
     upto = 3 if graceful else 2
     assert [message for message in caplog.messages if "lost" in message] == [
         (
-            "a graceful stop did not run all that was received (its 0.2 s were up); "
+            "a graceful stop did not run all that was received (it timed out after 0.2 s); "
             if graceful
-            else "the streams stopped (it was asked to stop at once); "
+            else "the streams stopped (an immediate stop was requested); "
         )
         + f"{upto} batches did not run to their end, from 1000 ms (1970-01-01 00:00:01) to "
         f"{upto}000 ms (1970-01-01 00:00:0{upto}); {lost}"
@@ -488,7 +494,7 @@ def test_what_a_stop_leaves_out_is_told_in_one_message(
 def test_a_graceful_stop_waits_for_a_batch_longer_than_ten_batches(
     make_ssc: MakeContext, clock: ManualClock, gate: Gate
 ) -> None:
-    """As Spark does, an hour unless the setting says otherwise: not some batch durations."""
+    """As in Spark, it waits an hour by default, and not a number of batches."""
     ssc = make_ssc(batch_duration=0.001)
     ssc.queueStream([[1]]).foreachRDD(gate)
     ssc.start()
@@ -505,7 +511,7 @@ def test_a_graceful_stop_waits_for_a_batch_longer_than_ten_batches(
 def test_a_stop_at_once_ends_a_graceful_one(
     ssc: StreamingContext, clock: ManualClock, gate: Gate
 ) -> None:
-    """Who waits for the graceful one is told what was left out; who stops at once is not."""
+    """A waiting graceful stop raises the unfinished work; an immediate stop does not."""
     ssc.queueStream([[1], [2]]).foreachRDD(gate)
     ssc.start()
     clock.advance(2000)
@@ -557,7 +563,7 @@ def test_stop_inside_a_batch(ssc: StreamingContext, clock: ManualClock, graceful
 
 
 def test_two_threads_may_stop_at_once(ssc: StreamingContext, clock: ManualClock) -> None:
-    """Whoever comes second finds the work done."""
+    """The second of two stops has nothing to do."""
     ssc.queueStream([[1]]).pprint()
     ssc.start()
     stops = [
@@ -634,15 +640,16 @@ ssc.stop()
 """
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_spark_is_stopped_on_request() -> None:
-    """By default, by a second stop, from inside a batch; a Spark that is gone ends the stream."""
+    """By default, by a second stop, from inside a batch; if Spark ended, the stream ends."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
         check=False,
     )
     assert done.stdout.splitlines() == [

@@ -36,7 +36,7 @@ def add(values: list[int], state: int | None) -> int:
 
 
 def fail_on(bad: int, message: str) -> Callable[[Any], None]:
-    """An output that fails on the driver for one record."""
+    """Return an output that fails on the driver for one record."""
 
     def output(rdd: Any) -> None:
         if rdd.collect() == [bad]:
@@ -56,14 +56,14 @@ def test_a_spark_context_is_needed(wrong: Any) -> None:
 
 
 def test_a_batch_duration_is_needed(sc: SparkContext) -> None:
-    """It has a default only because pyspark.streaming's has one."""
+    """It has a default only because that of pyspark.streaming has one."""
     with pytest.raises(InvalidStreamError, match="batchDuration is missing; give the seconds"):
         StreamingContext(sc)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 0.0001, math.nan, math.inf, "1", True, [1]])
 def test_a_batch_duration_is_a_positive_number(sc: SparkContext, wrong: Any) -> None:
-    """The message has the parameter and the value, and pyspark's programs may catch ValueError."""
+    """The error has the parameter and the value; programs for pyspark may catch ValueError."""
     with pytest.raises(ValueError, match=re.escape(repr(wrong))) as raised:
         StreamingContext(sc, wrong)
     assert str(raised.value).startswith("batchDuration must be a")
@@ -71,7 +71,7 @@ def test_a_batch_duration_is_a_positive_number(sc: SparkContext, wrong: Any) -> 
 
 @pytest.mark.parametrize("duration", [2.01, timedelta(seconds=2, milliseconds=10)])
 def test_batch_durations_are_rounded_to_milliseconds(make_ssc: MakeContext, duration: Any) -> None:
-    """2.01 seconds are 2010 ms, and not the 2009 of a cut-off product."""
+    """2.01 seconds are 2010 ms, and not 2009 as with truncation."""
     ssc = make_ssc(duration)
     ssc.queueStream([]).pprint()
     assert [info.batch_time_ms for info in ssc.step(2)] == [2010, 4020]
@@ -80,7 +80,7 @@ def test_batch_durations_are_rounded_to_milliseconds(make_ssc: MakeContext, dura
 def test_the_checkpoint_directory_may_come_from_the_settings(
     make_ssc: MakeContext, tmp_path: Path
 ) -> None:
-    """spark.streaming.checkpoint.directory is as good as a call of checkpoint()."""
+    """spark.streaming.checkpoint.directory is equivalent to a call of checkpoint()."""
     ssc = make_ssc(checkpoint_directory=str(tmp_path / "here"))
     ssc.queueStream([[("a", 1)]]).updateStateByKey(add).checkpoint(1).pprint()
     ssc.step()
@@ -88,7 +88,7 @@ def test_the_checkpoint_directory_may_come_from_the_settings(
 
 
 def test_settings_come_from_the_spark_conf(sc: SparkContext) -> None:
-    """Without settings of its own a context has those of the SparkConf."""
+    """Without settings of its own a context uses those of the SparkConf."""
     assert StreamingContext(sc, 1)._settings == Settings()
 
 
@@ -102,7 +102,7 @@ def test_a_checkpoint_directory_is_a_path(ssc: StreamingContext, wrong: Any) -> 
 def test_sparks_own_checkpoints_leave_nothing_unless_they_are_used(
     sc: SparkContext, make_ssc: MakeContext, tmp_path: Path
 ) -> None:
-    """Spark makes a directory of a random name at once; ours comes back when it is written to."""
+    """Spark creates a directory with a random name at once; ours is created on the first write."""
     for _ in range(2):
         ssc = make_ssc()
         ssc.checkpoint(str(tmp_path))
@@ -123,10 +123,10 @@ def test_sparks_own_checkpoints_leave_nothing_unless_they_are_used(
 def test_a_path_is_not_one_of_hadoop(
     sc: SparkContext, ssc: StreamingContext, tmp_path: Path, no_checkpoint_directory: None
 ) -> None:
-    """Where Hadoop has HDFS as default file system, nothing is created there for a local path."""
+    """If HDFS is Hadoop's default file system, a local path creates nothing there."""
     conf: Any = sc._jsc.hadoopConfiguration()
     before = conf.get("fs.defaultFS")
-    conf.set("fs.defaultFS", "hdfs://127.0.0.1:1")  # nobody listens there
+    conf.set("fs.defaultFS", "hdfs://127.0.0.1:1")  # no server listens there
     conf.set("ipc.client.connect.max.retries", "0")
     try:
         ssc.checkpoint(f"{tmp_path}/a checkpoint")
@@ -137,7 +137,7 @@ def test_a_path_is_not_one_of_hadoop(
 
 
 def test_a_checkpoint_directory_must_be_usable(ssc: StreamingContext, tmp_path: Path) -> None:
-    """That it is not is said by checkpoint(), long before there is a state."""
+    """checkpoint() refuses it, long before there is a state."""
     (tmp_path / "file").touch()
     directory = str(tmp_path / "file" / "inside")
     with pytest.raises(InvalidStreamError) as raised:
@@ -186,7 +186,7 @@ def test_starting_twice_is_a_warning(
 
 
 def test_no_output(ssc: StreamingContext, clock: ManualClock) -> None:
-    """Starting refuses it, says what an output is, and may be repeated with one."""
+    """The start refuses it, explains outputs, and can be repeated with one."""
     numbers = ssc.queueStream([[1]]).map(str)
     with pytest.raises(InvalidStreamError, match=r"no output operations registered.*pprint"):
         ssc.start()
@@ -214,7 +214,7 @@ def test_a_start_without_a_checkpoint_directory_may_be_repeated_with_one(
 
 
 def test_only_one_context_is_active(make_ssc: MakeContext) -> None:
-    """The second start says where the first was, and may be repeated when that one has stopped."""
+    """The second start names the place of the first, and can be repeated after that one stopped."""
     first, second = make_ssc(), make_ssc()
     first.queueStream([]).pprint()
     second.queueStream([]).pprint()
@@ -332,7 +332,7 @@ def test_late_batches_are_all_run(ssc: StreamingContext, clock: ManualClock) -> 
 def test_a_clock_that_jumps_in_the_middle_of_a_batch_changes_no_batch(
     ssc: StreamingContext, clock: ManualClock
 ) -> None:
-    """What is due while a batch runs is run after it, each with the input of its own time."""
+    """Batches that are due while a batch runs are run after it, with the input of their times."""
     entered, leave = threading.Event(), threading.Event()
     seen: list[list[int]] = []
 
@@ -354,7 +354,7 @@ def test_a_clock_that_jumps_in_the_middle_of_a_batch_changes_no_batch(
 
 
 def test_an_unused_input_stream(ssc: StreamingContext, clock: ManualClock) -> None:
-    """It is started and read like any other, and disturbs nobody."""
+    """It is started and read like any other, and has no effect on others."""
     seen: list[list[int]] = []
     unused = ssc.queueStream([["never"], ["seen"]])
     ssc.queueStream([[1], [2]]).foreachRDD(lambda rdd: seen.append(rdd.collect()))
@@ -370,7 +370,7 @@ def test_an_unused_input_stream(ssc: StreamingContext, clock: ManualClock) -> No
 def test_local_properties_are_those_of_the_start(
     sc: SparkContext, ssc: StreamingContext, clock: ManualClock
 ) -> None:
-    """What was set before the start reaches the jobs, what is set later does not."""
+    """Properties set before the start reach the jobs, later ones do not."""
     seen: list[tuple[str | None, str | None]] = []
     ssc.queueStream([]).foreachRDD(
         lambda rdd: seen.append(
@@ -498,7 +498,7 @@ def test_an_error_names_what_failed(ssc: StreamingContext, clock: ManualClock) -
 
 
 def test_an_error_of_a_clock_stops_the_context(sc: SparkContext) -> None:
-    """What breaks the scheduler itself does not leave a context that only looks alive."""
+    """An error of the scheduler itself stops the context instead of leaving it hanging."""
 
     class BrokenClock(ManualClock):
         def wait_until(self, time_ms: int, interrupted: threading.Event) -> bool:
@@ -538,7 +538,7 @@ def test_what_old_harnesses_call_on_the_context_of_the_jvm(
 def test_an_input_that_no_restart_has_again_is_told_at_the_start(
     ssc: StreamingContext, tmp_path: Path, caplog: pytest.LogCaptureFixture, replayable: bool
 ) -> None:
-    """Where there is a checkpoint to go on from: not only when it is too late."""
+    """The warning comes at the start, only if there is a checkpoint to resume."""
     ssc.checkpoint(str(tmp_path))
     ssc.queueStream([[1]], replayable=replayable).foreachRDD(_count)
     with caplog.at_level(logging.WARNING, "dstreams"):
@@ -559,8 +559,15 @@ def test_a_context_knows_its_spark_context(sc: SparkContext, ssc: StreamingConte
     assert ssc.queueStream([]).context() is ssc
 
 
+@pytest.mark.parametrize("limit", [0, -1, 1.5, True])
+def test_a_limit_of_files_is_a_positive_number(ssc: StreamingContext, limit: Any) -> None:
+    """An invalid maxFilesPerBatch is refused when the stream is defined."""
+    with pytest.raises(InvalidStreamError, match=f"maxFilesPerBatch of fileStream is {limit}; use"):
+        ssc.fileStream("in", maxFilesPerBatch=limit)
+
+
 def test_union_and_transform_need_streams(ssc: StreamingContext) -> None:
-    """None at all, and what is none, is refused."""
+    """No streams, and values that are not streams, are refused."""
     stream = ssc.queueStream([])
     assert ssc.union(stream) is stream
     with pytest.raises(InvalidStreamError, match="union needs at least one DStream, got none"):

@@ -46,7 +46,7 @@ def line_of(function: Callable[..., Any]) -> int:
 
 
 def named(function: Callable[..., Any]) -> str:
-    """How messages name a function of this module."""
+    """Return the name that messages give a function of this module."""
     return f"{function.__module__}.{function.__qualname__}:{line_of(function)}"
 
 
@@ -87,6 +87,7 @@ PAIR_OPERATIONS: dict[str, Callable[[DStream], DStream]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", PAIR_OPERATIONS)
 def test_records_that_are_no_pairs(sc: SparkContext, name: str) -> None:
     """The record, its type, the operation that needs pairs, and how to get them."""
@@ -99,9 +100,10 @@ def test_records_that_are_no_pairs(sc: SparkContext, name: str) -> None:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["updateStateByKey", "reduceByKey", "groupByKey", "join"])
 def test_unhashable_keys(sc: SparkContext, name: str) -> None:
-    """The key, why it is none, and what could be one instead."""
+    """The error has the key, the reason, and valid kinds of keys."""
     message = message_of_batch(sc, [(["k"], 1)], PAIR_OPERATIONS[name])
     assert re.search(
         rf"TypeError: {name} at {HERE}:\d+: the key \['k'\] cannot be placed: ", message
@@ -111,7 +113,7 @@ def test_unhashable_keys(sc: SparkContext, name: str) -> None:
 
 
 def test_pairs_may_be_lists_of_two(sc: SparkContext) -> None:
-    """What pyspark takes for a pair is one."""
+    """Everything that pyspark accepts as a pair is accepted."""
     with BatchDriver(sc) as driver:
         seen = driver.output(driver.input([[["a", 1], ["a", 2]]]).reduceByKey(max))
         driver.run(1)
@@ -150,7 +152,7 @@ def returns_a_lock(values: list[int], state: Any) -> Any:
 def test_an_update_function_of_the_wrong_arity(
     sc: SparkContext, form: str, shape: str, count: int
 ) -> None:
-    """What it is called with, what it takes, and what it should take."""
+    """The error has the arguments of the call, those of the function, and the fix."""
     message = message_of_definition(sc, lambda s: s.updateStateByKey(one_argument, form=form))
     told = (
         f" calls {shape} -> new state, or None to drop the key, but {named(one_argument)} takes "
@@ -169,6 +171,7 @@ def test_an_unknown_form(sc: SparkContext) -> None:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("function", "form", "told"),
     [
@@ -181,7 +184,7 @@ def test_an_unknown_form(sc: SparkContext) -> None:
 def test_an_update_function_that_returns_no_state(
     sc: SparkContext, function: Callable[..., Any], form: str, told: str
 ) -> None:
-    """What it must return and what it returned, by name, with the key where there is one."""
+    """The error has the expected and the returned type, and the key if there is one."""
     message = message_of_batch(sc, [("a", 1)], lambda s: s.updateStateByKey(function, form=form))
     where = rf"update function {re.escape(named(function))} of updateStateByKey at {HERE}:\d+:? "
     assert re.search(where + re.escape(told), message), message
@@ -272,7 +275,7 @@ def test_functions_that_cannot_be_sent(sc: SparkContext, name: str) -> None:
     message = message_of_definition(sc, lambda s: OPERATIONS[name](s, use))
     assert re.match(rf"{name} at {HERE}:\d+ cannot send ", message)
     assert f"{named(use)} to the workers, because it uses 'lock', of type " in message
-    assert "_thread.lock, which cannot be pickled; create it inside of the function" in message
+    assert "_thread.lock, which cannot be pickled; create it inside the function" in message
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -364,16 +367,15 @@ PARTITIONED: dict[str, Callable[[DStream, Any], object]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", PARTITIONED)
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [(0, "at least 1, got 0"), ("2", "an integer, got '2'"), (True, "an integer, got True")],
-)
-def test_numbers_of_partitions(sc: SparkContext, name: str, wrong: Any, told: str) -> None:
-    """Refused where they are given."""
+@pytest.mark.parametrize("wrong", [0, "2", True])
+def test_numbers_of_partitions(sc: SparkContext, name: str, wrong: Any) -> None:
+    """An invalid number of partitions is refused when the stream is defined."""
     message = message_of_definition(sc, lambda s: PARTITIONED[name](s, wrong))
     assert re.fullmatch(
-        rf"numPartitions of {name} at {HERE}:\d+ must be {re.escape(told)}", message
+        rf"numPartitions of {name} at {HERE}:\d+ is {wrong!r}; use a whole number of at least 1",
+        message,
     )
 
 
@@ -432,7 +434,7 @@ def test_no_checkpoint_directory(ssc: StreamingContext, stateful: bool) -> None:
 
 @pytest.mark.usefixtures("no_checkpoint_directory")
 def test_a_stream_that_no_output_uses_needs_no_directory(ssc: StreamingContext) -> None:
-    """What never runs is not checked."""
+    """Streams that never run are not checked."""
     pairs = ssc.queueStream([])
     pairs.updateStateByKey(add)
     pairs.pprint()
@@ -511,7 +513,7 @@ def test_a_directory_that_becomes_unreadable(sc: SparkContext, tmp_path: Path) -
 
 
 def test_a_dead_socket(ssc: StreamingContext, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody listens: the streams run, with empty batches, and a warning names the address."""
+    """If no server listens, the streams run with empty batches, and a warning has the address."""
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     seen: list[list[str]] = []
@@ -537,3 +539,19 @@ def test_another_spark(sc: SparkContext, monkeypatch: pytest.MonkeyPatch, versio
         f"pyspark {version} is installed, but dstreams needs 3.5 or"
     )
     assert str(raised.value).endswith("run: python -m pip install 'pyspark>=3.5,<5'")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("print", "; use pprint()"),
+        ("sortBy", "; use transform(f) for operations of RDDs"),
+        ("x", ""),
+    ],
+)
+def test_missing_methods(ssc: StreamingContext, name: str, remedy: str) -> None:
+    """The error of a method of Scala or of RDDs names its counterpart."""
+    stream = ssc.queueStream([[1]])
+    assert not hasattr(stream, name)
+    with pytest.raises(AttributeError, match=re.escape(f"no attribute {name!r}{remedy}") + "$"):
+        getattr(stream, name)

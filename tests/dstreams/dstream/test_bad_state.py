@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Operation, Any, str]] = {
         "a",
         f"{GROUP} failed for key 'a': .*cannot be set without ProcessingTimeTimeout",
     ),
-    "the watermark where there is none": (
+    "a watermark without event time": (
         group(lambda state: [state.getCurrentWatermarkMs()]),
         "a",
         f"{GROUP} failed for key 'a': .*no event time watermark",
@@ -159,6 +159,7 @@ def committed(directory: Path) -> list[int]:
     return [part.version_id.version for store in record.stores for part in store.partitions]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", CASES)
 def test_what_cannot_be(sc: SparkContext, tmp_path: Path, case: str) -> None:
     """The batch fails with the message; the state stays as it was, and what is committed of it."""
@@ -184,6 +185,7 @@ def test_any_class_with_pickle(sc: SparkContext) -> None:
     assert rows == [["a"], ["a"]]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("initial", "message"),
     [
@@ -213,6 +215,7 @@ def test_initial_states_that_cannot_be(
             driver.run(1)
 
 
+@pytest.mark.deep
 def test_the_second_of_two_states_fails(sc: SparkContext, tmp_path: Path) -> None:
     """The first one's state is kept; the second makes up for it when its function works again."""
     outage = tmp_path / "outage"

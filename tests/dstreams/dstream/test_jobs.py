@@ -1,4 +1,4 @@
-"""What a batch costs: one Spark job for each output, one more when state is made durable."""
+"""Jobs of a batch: one Spark job per output, one more when state is made durable."""
 
 from __future__ import annotations
 
@@ -52,12 +52,13 @@ def test_a_batch_without_an_rdd_runs_no_job(sc: SparkContext) -> None:
 
 
 def test_an_output_that_runs_nothing_costs_nothing(sc: SparkContext) -> None:
-    """State is not computed by us when nobody looks at it and it is not due."""
+    """State is not computed if no output uses it and no snapshot is due."""
     with BatchDriver(sc) as driver:
         driver.input([[("a", 1)]]).updateStateByKey(add).foreachRDD(lambda rdd: None)
         assert jobs_of(sc, driver, 1) == [0]
 
 
+@pytest.mark.deep
 def test_durable_state_is_one_more_job(sc: SparkContext) -> None:
     """Exactly in the batches whose state is made durable, also in the batch after."""
     with BatchDriver(sc) as driver:
@@ -114,6 +115,7 @@ STATELESS: dict[str, Callable[[DStream], DStream]] = {
 }
 
 
+@pytest.mark.deep
 def test_stateless_operators_run_no_job_of_their_own(sc: SparkContext) -> None:
     """All of them together cost the one job of each output."""
     with BatchDriver(sc) as driver:

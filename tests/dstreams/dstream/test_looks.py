@@ -35,7 +35,7 @@ def count(key: str, value: int, state: Any) -> tuple[str, int]:
 
 
 def test_the_newest_rdd_of_any_stream(ssc: StreamingContext) -> None:
-    """Of inputs, of steps between, of outputs: those of the last batch."""
+    """Of inputs, intermediate streams and outputs: the RDD of the last batch."""
     pairs = ssc.queueStream(BATCHES)
     doubled = pairs.mapValues(lambda v: 2 * v)
     doubled.filter(lambda pair: True).foreachRDD(lambda rdd: None)
@@ -48,7 +48,7 @@ def test_the_newest_rdd_of_any_stream(ssc: StreamingContext) -> None:
 
 
 def test_the_newest_rdd_is_that_of_a_batch_that_had_one(ssc: StreamingContext) -> None:
-    """A batch without an RDD has none to show, and says so."""
+    """A batch without an RDD has nothing to show, and reports that."""
     pairs = ssc.queueStream([None, [("a", 1)]])
     pairs.foreachRDD(lambda rdd: None)
     ssc.step()
@@ -60,7 +60,7 @@ def test_the_newest_rdd_is_that_of_a_batch_that_had_one(ssc: StreamingContext) -
 
 
 def test_a_slow_stream_has_the_newest_of_its_own(ssc: StreamingContext) -> None:
-    """A window that slides by two batches is that of the second batch after the third."""
+    """After the third batch, a window with a slide of two batches has that of the second."""
     windows = ssc.queueStream([[1], [2], [3]]).window(2, 2)
     windows.foreachRDD(lambda rdd: None)
     ssc.step(3)
@@ -72,7 +72,7 @@ def test_a_slow_stream_has_the_newest_of_its_own(ssc: StreamingContext) -> None:
 def test_show_prints_as_pprint_does(
     ssc: StreamingContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Under the time of its batch, in one job."""
+    """With the time of its batch, in one job."""
     numbers = ssc.queueStream([[1, 2, 3]])
     numbers.pprint(2)
     ssc.step()
@@ -84,7 +84,7 @@ def test_show_prints_as_pprint_does(
 
 
 def test_show_of_nothing(ssc: StreamingContext, capsys: pytest.CaptureFixture[str]) -> None:
-    """It says that there was no RDD."""
+    """show() reports that the last batch had no RDD."""
     numbers = ssc.queueStream([None])
     numbers.foreachRDD(lambda rdd: None)
     ssc.step()
@@ -93,7 +93,7 @@ def test_show_of_nothing(ssc: StreamingContext, capsys: pytest.CaptureFixture[st
 
 
 def test_when_there_is_nothing_to_look_at(ssc: StreamingContext) -> None:
-    """Before the first batch, of a stream that no batch makes, and after the end."""
+    """Before the first batch, for a stream that no batch computes, and after the end."""
     numbers = ssc.queueStream([[1]])
     unused = numbers.map(str)
     numbers.foreachRDD(lambda rdd: None)
@@ -108,7 +108,7 @@ def test_when_there_is_nothing_to_look_at(ssc: StreamingContext) -> None:
 
 
 def test_a_failed_batch_shows_what_was_made(ssc: StreamingContext) -> None:
-    """So the records on which an output failed can be looked at."""
+    """So the records for which an output failed can be inspected."""
     numbers = ssc.queueStream([[1, 0]])
     numbers.map(lambda x: 1 / x).foreachRDD(lambda rdd: rdd.collect())
     with pytest.raises(Exception, match="division by zero"):
@@ -121,8 +121,9 @@ def test_a_failed_batch_shows_what_was_made(ssc: StreamingContext) -> None:
 # State -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_state_is_looked_at_the_same_way(ssc: StreamingContext, tmp_path: Path) -> None:
-    """That of updateStateByKey as that of mapWithState: the newest, and as a stream."""
+    """The state of updateStateByKey like that of mapWithState: the newest, and as a stream."""
     ssc.checkpoint(str(tmp_path))
     pairs = ssc.queueStream(BATCHES)
     updated = pairs.updateStateByKey(add)
@@ -141,8 +142,9 @@ def test_state_is_looked_at_the_same_way(ssc: StreamingContext, tmp_path: Path) 
         assert seen[-2:] == [there, there]
 
 
+@pytest.mark.deep
 def test_state_of_an_earlier_batch(ssc: StreamingContext, tmp_path: Path) -> None:
-    """As long as it is remembered; times between two batches are floored."""
+    """While it is remembered; times between two batches are rounded down."""
     ssc.checkpoint(str(tmp_path))
     ssc.remember(3)
     counts = ssc.queueStream(BATCHES * 10).updateStateByKey(add).checkpoint(1)
@@ -161,7 +163,7 @@ def test_state_of_an_earlier_batch(ssc: StreamingContext, tmp_path: Path) -> Non
 
 
 def test_no_state_yet(ssc: StreamingContext, tmp_path: Path) -> None:
-    """Without a first RDD there is none."""
+    """Without a first RDD there is no state."""
     ssc.checkpoint(str(tmp_path))
     counts = ssc.queueStream([None]).updateStateByKey(add)
     counts.foreachRDD(lambda rdd: None)
@@ -213,7 +215,7 @@ def test_pictures_at_every_time_run_nothing(ssc: StreamingContext, tmp_path: Pat
 def test_a_picture_keeps_nothing_of_a_stream_that_is_not_used(
     ssc: StreamingContext, tmp_path: Path
 ) -> None:
-    """What was looked at before the start is in no checkpoint."""
+    """Inspecting a stream before the start adds nothing to the checkpoint."""
     numbers = ssc.queueStream([[1]])
     unused = numbers.map(abs)
     ssc.checkpoint(str(tmp_path))
@@ -226,7 +228,7 @@ def test_a_picture_keeps_nothing_of_a_stream_that_is_not_used(
 def test_a_picture_when_spark_has_stopped(
     ssc: StreamingContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says so, and fails for nothing."""
+    """It reports that, and does not fail."""
     counts = ssc.queueStream(BATCHES).updateStateByKey(add)
     counts.pprint()
     monkeypatch.setattr(ssc, "_sc", SimpleNamespace(_jsc=None))
@@ -235,7 +237,7 @@ def test_a_picture_when_spark_has_stopped(
 
 
 def test_pictures_of_queries(sc: SparkContext) -> None:
-    """Of what is being written, of what runs, of the session, and of the progress."""
+    """Of the definition, a running query, the session, and the progress."""
     session = StreamSession(sc)
     events = session.memoryStream("<events>")
     counts = events.toDS().groupByKey(lambda x: x % 2).count()
@@ -262,7 +264,7 @@ def test_pictures_of_queries(sc: SparkContext) -> None:
 
 
 class Told(BatchSink):
-    """A sink that says what it promises."""
+    """A sink that states a guarantee."""
 
     promise = DeliveryGuarantee("exactly once", "by the moon")
 
@@ -271,7 +273,7 @@ class Told(BatchSink):
 
 
 def explained(ssc: StreamingContext, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
-    """What explain prints, by heading, without line breaks."""
+    """Return the output of explain, by heading, without line breaks."""
     ssc.explain()
     parts = capsys.readouterr().out.split("== ")[1:]
     titled = (part.partition(" ==\n") for part in parts)
@@ -281,7 +283,7 @@ def explained(ssc: StreamingContext, capsys: pytest.CaptureFixture[str]) -> dict
 def test_explain_says_what_each_output_promises(
     ssc: StreamingContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exactly once, at least once, and under which condition."""
+    """Exactly once, at least once, and the condition."""
     ssc.checkpoint(str(tmp_path))
     pairs = ssc.queueStream(BATCHES, uid="pairs")
     pairs.pprint()
@@ -294,15 +296,15 @@ def test_explain_says_what_each_output_promises(
     pairs.saveToKafka("topic", {"bootstrap.servers": "localhost:1"}, exactlyOnce=False)
     outputs = explained(ssc, capsys)["Outputs"]
     for uid, promise in {
-        "pprint-0": "at least once: a batch that a crash cut off is printed again",
-        "foreachRDD-0": "at least once: the function is called again",
-        "foreachRDD-1": "at least once: the function is called again with a batch that a crash "
-        "cut off, with the same records and batch id: exactly once where it leaves out a batch id",
-        "saveAsTextFiles-0": "exactly once: the directory of a batch is there whole or not at all",
+        "pprint-0": "at least once: a batch that a crash interrupted is printed again",
+        "foreachRDD-0": "at least once: after a crash, the function is called again",
+        "foreachRDD-1": "at least once: after a crash, the function is called again with the "
+        "interrupted batch, the same records and batch id: exactly once if it skips batch ids",
+        "saveAsTextFiles-0": "exactly once: the directory of a batch is complete or absent",
         "foreachRDD-2": "exactly once: the rows of a batch and its id are committed in one",
         "foreachRDD-3": "exactly once: by the moon",
         "saveToKafka-0": "exactly once: for readers with isolation.level=read_committed",
-        "saveToKafka-1": "at least once: a batch that a crash cut off is put out again",
+        "saveToKafka-1": "at least once: a batch that a crash interrupted is written again",
     }.items():
         place = outputs.index(f"{uid}, ")
         assert promise in outputs[place : place + 300]
@@ -312,7 +314,7 @@ def test_explain_says_what_each_output_promises(
 def test_explain_says_what_is_durable_and_when(
     sc: SparkContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """State as snapshots and as changes; inputs that no restart has again."""
+    """State as snapshots and as changes; inputs that no restart can read again."""
     ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=Settings(on_failure="stop"))
     pairs = ssc.queueStream(BATCHES, uid="pairs")
     counts = pairs.updateStateByKey(add, uid="counts")
@@ -334,7 +336,7 @@ def test_explain_says_what_is_durable_and_when(
 def test_explain_says_why_nothing_can_run_yet(
     ssc: StreamingContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """First of all; and that nothing is durable without a directory."""
+    """First; and it reports that nothing is durable without a directory."""
     counts = ssc.queueStream(BATCHES).updateStateByKey(add)
     said = explained(ssc, capsys)
     assert "no output operations registered" in said["Cannot run yet"]

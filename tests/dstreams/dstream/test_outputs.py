@@ -16,7 +16,7 @@ from dstreams.testing import BatchDriver
 
 
 class Calls:
-    """Functions of every kind, which write down how they were called."""
+    """Functions of every kind that record their calls."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -40,6 +40,7 @@ class Calls:
         self.seen.append(len(rest))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("kind", "wanted"),
     [
@@ -53,7 +54,7 @@ class Calls:
     ],
 )
 def test_functions_of_every_kind(sc: SparkContext, kind: str, wanted: Any) -> None:
-    """Counted by their signature: pyspark.streaming takes neither partials nor objects."""
+    """By their signature: pyspark.streaming accepts neither partials nor objects."""
     calls = Calls()
     functions: dict[str, Any] = {
         "object": calls,
@@ -71,7 +72,7 @@ def test_functions_of_every_kind(sc: SparkContext, kind: str, wanted: Any) -> No
 
 
 def test_functions_that_want_the_batch_id(sc: SparkContext) -> None:
-    """As a third argument of any name, or as the parameter batchId wherever it stands."""
+    """As a third argument of any name, or as the parameter batchId in any position."""
     seen: list[Any] = []
 
     class Ids:
@@ -105,7 +106,7 @@ def test_functions_that_want_the_batch_id(sc: SparkContext) -> None:
 
 
 def test_functions_that_pyspark_calls_with_two_stay_so(sc: SparkContext) -> None:
-    """A default and any keyword are the function's own; a first parameter is never the id."""
+    """Defaults and keywords belong to the function; a first parameter is never the id."""
     seen: list[Any] = []
 
     def with_more(time: datetime, rdd: RDD[Any], more: str = "own", **rest: Any) -> None:
@@ -123,7 +124,7 @@ def test_functions_that_pyspark_calls_with_two_stay_so(sc: SparkContext) -> None
 
 
 def test_a_sink_is_told_its_batch(sc: SparkContext) -> None:
-    """The stream's identity, the same in all batches, beside number and time."""
+    """The stream's identity, the same in all batches, next to number and time."""
     seen: list[OutputBatch] = []
 
     class Sink(BatchSink):
@@ -139,7 +140,7 @@ def test_a_sink_is_told_its_batch(sc: SparkContext) -> None:
 
 
 def test_an_output_returns_nothing(sc: SparkContext) -> None:
-    """It is the end of a stream, as in pyspark.streaming."""
+    """It ends a stream, as in pyspark.streaming."""
     with BatchDriver(sc) as driver:
         stream = driver.input([])
         assert stream.foreachRDD(lambda rdd: None) is None
@@ -147,7 +148,7 @@ def test_an_output_returns_nothing(sc: SparkContext) -> None:
 
 
 def test_pprint(sc: SparkContext, capsys: pytest.CaptureFixture[str]) -> None:
-    """The batch time, so many records, and dots when there are more."""
+    """The batch time, that many records, and dots if there are more."""
     with BatchDriver(sc) as driver:
         driver.input([[1, 2, 3], None, []]).pprint(2)
         driver.run(3)
@@ -160,7 +161,7 @@ def test_pprint(sc: SparkContext, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, "10", True, None])
 def test_pprint_needs_a_number(sc: SparkContext, wrong: Any) -> None:
-    """Refused where it is called."""
+    """It is refused in the call."""
     with BatchDriver(sc) as driver, pytest.raises(InvalidStreamError) as refused:
         driver.input([]).pprint(wrong)
     assert str(refused.value) == f"num of pprint is {wrong!r}; use a whole number of at least 1"
@@ -183,7 +184,7 @@ def test_save_as_text_files(sc: SparkContext, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("prefix", "suffix"), [(None, None), (1, None), ("p", 1)])
 def test_save_as_text_files_needs_text(sc: SparkContext, prefix: Any, suffix: Any) -> None:
-    """Refused where it is called."""
+    """It is refused in the call."""
     with BatchDriver(sc) as driver, pytest.raises(InvalidStreamError, match="saveAsTextFiles must"):
         driver.input([]).saveAsTextFiles(prefix, suffix)
 
@@ -199,7 +200,7 @@ def test_batch_times_are_local(sc: SparkContext) -> None:
 
 
 def test_an_output_of_a_stopped_context(sc: SparkContext) -> None:
-    """Too late, like after the start."""
+    """It is too late, as after the start."""
     ssc = StreamingContext(sc, 1)
     stream = ssc.queueStream([])
     ssc.stop(stopSparkContext=False)

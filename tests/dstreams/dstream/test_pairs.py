@@ -31,7 +31,7 @@ PARTITIONED: dict[str, Callable[..., DStream]] = {
 
 
 def test_numbers_of_partitions(sc: SparkContext) -> None:
-    """As many as asked for; otherwise those of the default parallelism."""
+    """The given number, or the default parallelism."""
     found: dict[str, list[int]] = {name: [] for name in PARTITIONED}
     with BatchDriver(sc) as driver:
         pairs = driver.input([sc.parallelize([("a", 1)], 4)])
@@ -58,7 +58,7 @@ def test_values_may_change_without_losing_the_partitioner(sc: SparkContext) -> N
 
 
 def test_partition_by_a_function(sc: SparkContext) -> None:
-    """A key that cannot be hashed is placed by a function that can place it."""
+    """A function can place keys that cannot be hashed."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[([1], "a"), ([2], "b")]])
         seen = driver.output(pairs.partitionBy(2, lambda key: key[0]).glom())
@@ -93,7 +93,7 @@ def test_the_partitioner_of_a_state(sc: SparkContext) -> None:
 
 
 def test_a_partitioner_and_another_number_of_partitions(sc: SparkContext) -> None:
-    """Nobody can say which was meant."""
+    """Two numbers of partitions that differ are ambiguous and refused."""
     with BatchDriver(sc) as driver, pytest.raises(InvalidStreamError) as raised:
         driver.input([]).updateStateByKey(add, 3, partitionFunc=StablePartitioner(4))
     assert str(raised.value).startswith("updateStateByKey at test_pairs.py:")
@@ -104,13 +104,13 @@ def test_a_partitioner_and_another_number_of_partitions(sc: SparkContext) -> Non
 
 @pytest.mark.parametrize("wrong", [5, "hash", lambda: 1])
 def test_a_partition_function_that_is_none(sc: SparkContext, wrong: Any) -> None:
-    """Refused at definition."""
+    """It is refused at definition."""
     with BatchDriver(sc) as driver, pytest.raises(InvalidStreamError, match=r"f\(key\) -> int"):
         driver.input([]).updateStateByKey(add, partitionFunc=wrong)
 
 
 def test_an_initial_state_is_taken_as_it_is_now(sc: SparkContext) -> None:
-    """A dict that changes after the definition changes no state."""
+    """Later changes of the dict do not change the state."""
     initial = {"a": 1}
     with BatchDriver(sc) as driver:
         states = driver.input([[]]).updateStateByKey(add, initialRDD=initial)

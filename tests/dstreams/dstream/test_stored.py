@@ -66,6 +66,7 @@ def mapped(
     return [sorted(out or [], key=repr) for out in outputs], [dict(s or []) for s in snapshots]
 
 
+@pytest.mark.deep
 def test_states_count(sc: SparkContext) -> None:
     """Each record is one call; snapshots have every key in every batch."""
     outputs, snapshots = mapped(sc, ["", "a", "ab", None, "abc"], StateSpec.function(count))
@@ -81,7 +82,7 @@ def test_states_count(sc: SparkContext) -> None:
 
 
 def test_removal_and_initial_states(sc: SparkContext) -> None:
-    """An initial state is there before the first record, and can be removed by it."""
+    """An initial state exists before the first record, and a record can remove it."""
     spec = StateSpec.function(toggle).initialState([("a", 5), ("z", 0)]).numPartitions(3)
     outputs, snapshots = mapped(sc, ["ab", "a", "b"], spec)
     assert outputs == [["a"], [], ["b"]]
@@ -89,7 +90,7 @@ def test_removal_and_initial_states(sc: SparkContext) -> None:
 
 
 def test_timeouts_are_exact(sc: SparkContext) -> None:
-    """A key ends in the first batch after it was idle for too long, also without any RDD."""
+    """A key ends in the first batch after it was idle for too long, also without an RDD."""
     spec = StateSpec.function(last_words).timeout(2).initialState({"z": 9}.items())
     outputs, snapshots = mapped(sc, ["ab", "a", None, None, None, None], spec)
     assert outputs == [
@@ -151,8 +152,9 @@ def latest(key: str, values: Iterator[int], state: GroupState[int]) -> list[tupl
     return [(key, newest)]
 
 
+@pytest.mark.deep
 def test_groups_in_event_time(sc: SparkContext) -> None:
-    """Late values are left out; a timer is due when the watermark is after it."""
+    """Late values are dropped; a timer is due when the watermark is after it."""
     seconds = [[11, 13, 15], [4], [10], [25], [], []]
     outputs = run_batches(
         sc,
@@ -173,7 +175,7 @@ def test_groups_in_event_time(sc: SparkContext) -> None:
 
 
 def test_groups_with_initial_states(sc: SparkContext) -> None:
-    """Keys of the initial state are called in the first batch, and in no later one."""
+    """The function is called for keys of the initial state in the first batch only."""
 
     def total(key: str, values: Iterator[int], state: GroupState[int]) -> tuple[str, int, int]:
         seen = list(values)
@@ -190,7 +192,7 @@ def test_groups_with_initial_states(sc: SparkContext) -> None:
 
 
 def test_one_job_for_the_state_and_one_for_the_output(sc: SparkContext) -> None:
-    """A version is made once, however many outputs read its rows."""
+    """A version is made once, for any number of outputs that read its rows."""
     with BatchDriver(sc) as driver:
         stream = driver.input([letters("ab")] * 3).mapWithState(StateSpec.function(count))
         driver.output(stream)
@@ -199,6 +201,7 @@ def test_one_job_for_the_state_and_one_for_the_output(sc: SparkContext) -> None:
         assert count_jobs(sc, lambda: driver.run(1)) == 3
 
 
+@pytest.mark.deep
 def test_no_job_for_snapshots_of_which_none_is_due(sc: SparkContext) -> None:
     """The first is due in the tenth batch, the next when the changelogs are as large as it."""
     with BatchDriver(sc) as driver:
@@ -209,7 +212,7 @@ def test_no_job_for_snapshots_of_which_none_is_due(sc: SparkContext) -> None:
 
 
 def test_checksums_of_stored_state(sc: SparkContext, tmp_path: Path) -> None:
-    """With the setting each changelog says what all records of its partition sum up to."""
+    """With the setting each changelog has the checksum of all records of its partition."""
     for checksums in (False, True):
         directory = tmp_path / str(checksums)
         ssc = StreamingContext(
@@ -227,7 +230,7 @@ def test_checksums_of_stored_state(sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_a_failed_batch_does_not_take_the_state(sc: SparkContext) -> None:
-    """What failed is made up for when the function works again; nothing is counted twice."""
+    """Batches that failed are caught up when the function works again; nothing counts twice."""
     fails = [False]
 
     def outage(rdd: RDD[Any]) -> RDD[Any]:
@@ -282,7 +285,7 @@ def test_the_record_names_what_counts(sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_a_look_inside(sc: SparkContext) -> None:
-    """The newest state can be read between batches, with when its keys are due."""
+    """The newest state can be read between batches, with the timeouts of its keys."""
     with BatchDriver(sc) as driver:
         spec = StateSpec.function(last_words).timeout(5)
         stream = driver.input([letters("ab"), letters("a")]).mapWithState(spec)
@@ -297,7 +300,7 @@ def test_a_look_inside(sc: SparkContext) -> None:
 
 
 def test_a_look_back(sc: SparkContext) -> None:
-    """The state after an earlier batch can be read, as long as it is kept."""
+    """The state after an earlier batch can be read while it is kept."""
     with BatchDriver(sc) as driver:
         stream = driver.input([letters("ab"), letters("a"), letters("ac")]).mapWithState(
             StateSpec.function(count)
@@ -310,7 +313,7 @@ def test_a_look_back(sc: SparkContext) -> None:
         ]
         with pytest.raises(
             InvalidStreamError,
-            match="9000 ms is not kept; those of the batches from 1000 to 4000 ms are",
+            match="9000 ms is not kept; kept batches: from 1000 to 4000 ms",
         ):
             stream.stateStore(9)
         newest = sorted(stream.stateStore().collect())
@@ -323,8 +326,9 @@ def test_a_look_back(sc: SparkContext) -> None:
     assert newest == [("a", 3, None), ("b", 1, None), ("c", 1, None)]
 
 
+@pytest.mark.deep
 def test_a_look_while_batches_run(sc: SparkContext) -> None:
-    """Each look shows one version, whatever the batches do meanwhile."""
+    """Each read shows one version, even if batches run in the meantime."""
     batches = 12
     with BatchDriver(sc) as driver:
         stream = driver.input([letters("abcdef")] * batches).mapWithState(StateSpec.function(count))
@@ -342,8 +346,9 @@ def test_a_look_while_batches_run(sc: SparkContext) -> None:
     assert looks == sorted(looks)
 
 
+@pytest.mark.deep
 def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:
-    """After snapshots, changelogs and records from before them go; the state stays whole."""
+    """After snapshots, older changelogs and records are deleted; the state stays complete."""
     batches = 45
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         stream = driver.input([letters("abcdef")] * batches)
@@ -357,8 +362,9 @@ def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:
     assert len(list(run.rglob("*.changes"))) < 2 * batches
 
 
+@pytest.mark.deep
 def test_both_kinds_of_state(sc: SparkContext, tmp_path: Path) -> None:
-    """One record holds the state of both; nothing that one of them needs is deleted."""
+    """One record holds the state of both; files that one of them needs are kept."""
 
     def total(values: list[int], state: int | None) -> int:
         return sum(values) + (state or 0)
@@ -379,7 +385,7 @@ def test_both_kinds_of_state(sc: SparkContext, tmp_path: Path) -> None:
 
 
 class Seen:
-    """A class that is none of data."""
+    """A class that is not a data class."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -391,7 +397,7 @@ def keep_object(key: str, value: int, state: State[Seen]) -> int:
 
 
 def test_objects_need_pickle(sc: SparkContext) -> None:
-    """A state that is no plain data says which setting takes it, and with it works."""
+    """The error for a state that is not plain data names the setting that accepts it."""
     spec = StateSpec.function(keep_object)
     with BatchDriver(sc) as driver:
         driver.output(driver.input([letters("a")]).mapWithState(spec))
@@ -412,15 +418,15 @@ BAD = {
     ),
     "timeout": (
         lambda s: s.flatMapGroupsWithState(sessions, timeout="soon"),
-        "timeout of flatMapGroupsWithState at .* is 'soon'; use one of none, processingTime, ",
+        "timeout of flatMapGroupsWithState at .* must be one of none, .*, got 'soon'",
     ),
     "no event time": (
         lambda s: s.flatMapGroupsWithState(latest, timeout="eventTime"),
-        "timeout='eventTime', which needs eventTime and watermark",
+        "timeout='eventTime' of flatMapGroupsWithState at .* needs eventTime and watermark",
     ),
     "no watermark": (
         lambda s: s.mapGroupsWithState(latest, eventTime=int),
-        "eventTime and watermark of mapGroupsWithState at .* go together",
+        "eventTime and watermark of mapGroupsWithState at .* need each other",
     ),
     "negative watermark": (
         lambda s: s.mapGroupsWithState(latest, eventTime=int, watermark=-1),
@@ -436,7 +442,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_definitions(sc: SparkContext, case: str) -> None:
-    """What cannot run is refused where it is defined."""
+    """Streams that cannot run are refused when they are defined."""
     define, message = BAD[case]
     with pytest.raises(InvalidStreamError, match=message):
         define(defined(StreamingContext(sc, 1, clock=ManualClock())))
@@ -445,7 +451,7 @@ def test_bad_definitions(sc: SparkContext, case: str) -> None:
 def test_a_checkpoint_directory_is_needed(
     sc: SparkContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stored state has to be stored somewhere."""
+    """Stored state needs a checkpoint directory."""
     monkeypatch.setattr(SparkContext, "getCheckpointDir", lambda _: None)
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     defined(ssc).mapWithState(StateSpec.function(count)).pprint()

@@ -1,4 +1,4 @@
-"""What every stream can do: say what it is, be persisted once, be sliced; and its functions."""
+"""Methods of every stream: its description, persistence and slices, and element functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dstreams.testing import BatchDriver, ManualClock
 
 
 def test_a_stream_says_what_it_is(sc: SparkContext) -> None:
-    """The operation, and where in the program it was called."""
+    """The operation and its place in the program."""
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     source = ssc.queueStream([])
     for stream, name in (
@@ -30,7 +30,7 @@ def test_a_stream_says_what_it_is(sc: SparkContext) -> None:
 
 
 def test_options_return_the_stream(sc: SparkContext) -> None:
-    """So they can be chained."""
+    """So calls can be chained."""
     stream = StreamingContext(sc, 1).queueStream([])
     assert stream.cache() is stream
     assert stream.persist() is stream
@@ -39,7 +39,7 @@ def test_options_return_the_stream(sc: SparkContext) -> None:
 
 
 def test_the_last_level_counts(sc: SparkContext) -> None:
-    """Before the start it may be changed."""
+    """It may be changed before the start."""
     with BatchDriver(sc) as driver:
         stream = driver.input([[1]]).map(str).cache().persist(StorageLevel.DISK_ONLY)
         levels: list[Any] = []
@@ -48,9 +48,10 @@ def test_the_last_level_counts(sc: SparkContext) -> None:
     assert levels == [StorageLevel.DISK_ONLY]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("begin", "end"), [("a", 1), (1, None), (True, 2), (1, [2])])
 def test_slice_needs_times(sc: SparkContext, begin: Any, end: Any) -> None:
-    """Datetimes or seconds; the message has the parameter."""
+    """Datetimes or seconds; the error has the parameter."""
     with BatchDriver(sc) as driver:
         stream = driver.input([[1]])
         driver.output(stream)
@@ -60,7 +61,7 @@ def test_slice_needs_times(sc: SparkContext, begin: Any, end: Any) -> None:
 
 
 def test_a_range_that_runs_backwards_has_nothing(sc: SparkContext) -> None:
-    """And is no error."""
+    """A range that ends before it begins is empty and not an error."""
     with BatchDriver(sc) as driver:
         stream = driver.input([[1], [2]])
         driver.output(stream)
@@ -91,7 +92,7 @@ def test_functions_may_be_of_any_kind(sc: SparkContext) -> None:
 
 
 def test_partitioning_is_kept_on_request(sc: SparkContext) -> None:
-    """As with RDDs: map and its like keep the partitioner only when they are told to."""
+    """As with RDDs, map and similar methods keep the partitioner only on request."""
     kept: list[bool] = []
     with BatchDriver(sc) as driver:
         states = driver.input([[("a", 1)]]).updateStateByKey(lambda values, state: 1)

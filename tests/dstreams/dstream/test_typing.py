@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.types import checked, revealed_type
 
+pytestmark = pytest.mark.deep
+
 HEAD = """
 from __future__ import annotations
 from datetime import datetime
@@ -72,17 +74,17 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """What mypy says of each line of the program, by its number in the tables."""
+    """Return what mypy reports for each line of the program, by its number in the tables."""
     return checked(HEAD, list(REVEALED), list(REFUSED), Path(tmp_path_factory.mktemp("typing")))
 
 
 @pytest.mark.parametrize("expression", REVEALED)
 def test_elements_are_followed(said: dict[int, str], expression: str) -> None:
-    """The type of each step's elements is known from the functions."""
+    """The element type of each step is inferred from the functions."""
     assert revealed_type(said[list(REVEALED).index(expression)]) == REVEALED[expression]
 
 
 @pytest.mark.parametrize("expression", REFUSED)
 def test_a_mistake_is_found_before_it_runs(said: dict[int, str], expression: str) -> None:
-    """A function that does not fit the elements is refused by the type checker."""
+    """The type checker rejects a function that does not fit the elements."""
     assert REFUSED[expression] in said[len(REVEALED) + list(REFUSED).index(expression)]

@@ -43,7 +43,7 @@ def step(sc: SparkContext, output: Callable[[RDD[Any]], None]) -> None:
 
 
 def refused(save: Callable[[], None]) -> bool:
-    """Save into a directory that exists; whether it is refused."""
+    """Save into an existing directory; return whether that is refused."""
     try:
         save()
     except Py4JJavaError as error:
@@ -51,8 +51,9 @@ def refused(save: Callable[[], None]) -> bool:
     return False
 
 
+@pytest.mark.deep
 def test_every_save_of_a_batch_writes_again(sc: SparkContext, tmp_path: Path) -> None:
-    """In an output and in a transform; before and after the batch the check is what it was."""
+    """In an output and in a transform; before and after the batch the check is unchanged."""
     pairs = sc.parallelize([("old", 1)], 1)
     for name, save in SAVES.items():
         save(pairs, str(tmp_path / name))
@@ -81,7 +82,7 @@ def test_every_save_of_a_batch_writes_again(sc: SparkContext, tmp_path: Path) ->
 
 
 def test_other_threads_are_refused(sc: SparkContext, tmp_path: Path) -> None:
-    """What runs beside the batch is not of the batch, as in Spark."""
+    """Files written outside of the batch do not belong to the batch, as in Spark."""
     path = str(tmp_path / "there")
     sc.parallelize([1]).saveAsTextFile(path)
     found: list[bool] = []
@@ -97,7 +98,7 @@ def test_other_threads_are_refused(sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_the_check_comes_back_after_a_failure(sc: SparkContext, tmp_path: Path) -> None:
-    """Whatever ends the batch."""
+    """The setting is restored however the batch ends."""
     path = str(tmp_path / "there")
     sc.parallelize([1]).saveAsTextFile(path)
 
@@ -113,7 +114,7 @@ def test_the_check_comes_back_after_a_failure(sc: SparkContext, tmp_path: Path) 
 def test_a_setting_of_the_program_wins(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    """Spark's own, which says whether saves look at the directory."""
+    """Spark's own setting, which decides whether saves check the directory."""
     monkeypatch.setattr(jvm, "_classes", WeakKeyDictionary())
     path = str(tmp_path / "there")
     sc.parallelize([1]).saveAsTextFile(path)

@@ -54,7 +54,7 @@ def sub(v: int, w: int) -> int:
 
 
 def message_of(sc: SparkContext, define: Callable[[DStream[Any]], object]) -> str:
-    """Define a stream that is refused, and return what its error says."""
+    """Define a stream that is refused, and return the error message."""
     with BatchDriver(sc) as driver:
         stream = driver.input([])
         with pytest.raises(InvalidStreamError) as raised:
@@ -66,6 +66,7 @@ def message_of(sc: SparkContext, define: Callable[[DStream[Any]], object]) -> st
 # Bad input -----------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize(
     ("durations", "message"),
@@ -81,13 +82,13 @@ def message_of(sc: SparkContext, define: Callable[[DStream[Any]], object]) -> st
     ],
 )
 def test_durations(sc: SparkContext, name: str, durations: tuple[Any, ...], message: str) -> None:
-    """Are refused where the stream is defined, with its name, the value and the rule."""
+    """They are refused when the stream is defined; the error has its name, value and rule."""
     found = message_of(sc, lambda s: OPERATIONS[name](s, *durations))
     assert re.match(rf"{name} at {HERE}:\d+: {message}", found)
 
 
 def test_seconds_are_rounded_to_milliseconds(sc: SparkContext) -> None:
-    """2.01 s are 2010 ms, three times 0.67 s, which no cutting off makes of them."""
+    """2.01 s are 2010 ms, three times 0.67 s; truncation would break that."""
     with BatchDriver(sc, 0.67) as driver:
         windows = driver.input([]).window(2.01, 1.34)
         assert windows._node.slide_ms == 1340
@@ -120,7 +121,7 @@ FUNCTIONS: dict[str, tuple[Callable[[DStream[Any]], object], str]] = {
     ),
     "no partitions": (
         lambda s: s.groupByKeyAndWindow(2, 1, 0),
-        "numPartitions of groupByKeyAndWindow at .* must be at least 1, got 0",
+        "numPartitions of groupByKeyAndWindow at .* is 0; use a whole number of at least 1",
     ),
     "a partition function that is none": (
         lambda s: s.countByValueAndWindow(2, partitionFunc=7),
@@ -135,15 +136,16 @@ FUNCTIONS: dict[str, tuple[Callable[[DStream[Any]], object], str]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", FUNCTIONS)
 def test_functions_and_partitions(sc: SparkContext, case: str) -> None:
-    """Are refused where the stream is defined."""
+    """They are refused when the stream is defined."""
     define, message = FUNCTIONS[case]
     assert re.match(message, message_of(sc, define))
 
 
 def test_after_the_start_no_window_can_be_defined(sc: SparkContext) -> None:
-    """As every other stream."""
+    """As for every other stream."""
     with BatchDriver(sc) as driver:
         numbers = driver.input([[1]])
         driver.output(numbers)
@@ -164,7 +166,7 @@ WITH_INVERSE: dict[str, Callable[..., DStream[Any]]] = {
 @pytest.mark.usefixtures("no_checkpoint_directory")
 @pytest.mark.parametrize("rule", ["pyspark", "scala"])
 def test_an_inverse_that_is_used_needs_a_checkpoint_directory(sc: SparkContext, rule: Any) -> None:
-    """It is asked for at the start, by the name of the operation; others need none."""
+    """It is required at the start, and the error names the operation; others need none."""
     settings = Settings(window_inverse=rule)
     for name, operation in WITH_INVERSE.items():
         ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=settings)
@@ -184,7 +186,7 @@ def test_an_inverse_that_is_used_needs_a_checkpoint_directory(sc: SparkContext, 
 def test_a_filter_that_is_not_used_is_named(
     sc: SparkContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It has no effect without an inverse, as in the source, and a warning says what has."""
+    """It has no effect without an inverse, as in Spark; the warning names the alternative."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", 1)]])
         seen = driver.output(
@@ -200,10 +202,11 @@ def test_a_filter_that_is_not_used_is_named(
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["groupByKeyAndWindow", "reduceByKeyAndWindow"])
 @pytest.mark.parametrize("record", ["ab", (["k"], 1)])
 def test_records_that_are_no_pairs(sc: SparkContext, name: str, record: Any) -> None:
-    """The record, or the key that cannot be placed, and the operation."""
+    """The error has the record or the key, and the operation."""
     with BatchDriver(sc) as driver:
         driver.output(OPERATIONS[name](driver.input([[record]]), 2))
         with pytest.raises(BatchFailedError) as raised:
@@ -214,8 +217,9 @@ def test_records_that_are_no_pairs(sc: SparkContext, name: str, record: Any) -> 
     ), str(raised.value)
 
 
+@pytest.mark.deep
 def test_a_function_that_fails_is_named(sc: SparkContext) -> None:
-    """With the operation, its own name and line, and the key."""
+    """With the operation, its name and line, and the key."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", 1), ("a", "x")]])
         driver.output(pairs.reduceByKeyAndWindow(add, sub, 2))
@@ -228,13 +232,14 @@ def test_a_function_that_fails_is_named(sc: SparkContext) -> None:
     ), str(raised.value)
 
 
-# What it costs -------------------------------------------------------------------------------
+# Costs ---------------------------------------------------------------------------------------
 
 
 def jobs_of(sc: SparkContext, driver: BatchDriver, batches: int) -> list[int]:
     return [count_jobs(sc, lambda: driver.run(1)) for _ in range(batches)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_one_output_is_one_job(sc: SparkContext, name: str) -> None:
     """In each batch, the first, an empty one and one without an RDD."""
@@ -244,6 +249,7 @@ def test_one_output_is_one_job(sc: SparkContext, name: str) -> None:
         assert jobs_of(sc, driver, 5) == [1] * 5
 
 
+@pytest.mark.deep
 def test_with_an_inverse_it_is_one_job_too(sc: SparkContext) -> None:
     """One more only when the result is made durable."""
     with BatchDriver(sc) as driver:
@@ -253,8 +259,9 @@ def test_with_an_inverse_it_is_one_job_too(sc: SparkContext) -> None:
         assert jobs_of(sc, driver, 6) == [1, 1, 2] * 2
 
 
+@pytest.mark.deep
 def test_batches_between_two_windows_run_no_job(sc: SparkContext) -> None:
-    """With a slide of three batches only each third has a window."""
+    """With a slide of three batches only every third batch has a window."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", 1)]] * 6)
         pairs.reduceByKeyAndWindow(add, sub, 6, 3).foreachRDD(lambda rdd: rdd.count())
@@ -268,8 +275,9 @@ def seen_rdds(driver: BatchDriver, stream: DStream[Any]) -> list[RDD[Any]]:
     return seen
 
 
+@pytest.mark.deep
 def test_lineage_does_not_grow(sc: SparkContext) -> None:
-    """Over two intervals of durable copies it stays what it was over one."""
+    """Over two checkpoint intervals it is the same as over one."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", n), (n, 1)] for n in range(12)])
         sizes: list[int] = []
@@ -279,8 +287,9 @@ def test_lineage_does_not_grow(sc: SparkContext) -> None:
     assert sizes[6:8] == sizes[8:10] == sizes[10:12]
 
 
+@pytest.mark.deep
 def test_reductions_of_batches_are_not_moved_again(sc: SparkContext) -> None:
-    """Each has one shuffle, however often it is read; windows over them have none of their own."""
+    """Each is shuffled once, for any number of reads; windows over them shuffle nothing."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[(n, 1) for n in range(20)]] * 4)
         naive = seen_rdds(driver, pairs.reduceByKeyAndWindow(add, None, 3))
@@ -292,8 +301,9 @@ def test_reductions_of_batches_are_not_moved_again(sc: SparkContext) -> None:
             assert rdds[-1].partitioner == StablePartitioner(2)
 
 
+@pytest.mark.deep
 def test_the_parents_functions_run_once_for_each_record(sc: SparkContext) -> None:
-    """However many windows a record is in."""
+    """For any number of windows that contain a record."""
     calls = sc.accumulator(0)
 
     def counted(value: Any) -> Any:
@@ -312,6 +322,7 @@ def test_the_parents_functions_run_once_for_each_record(sc: SparkContext) -> Non
     assert calls.value == 3 * 12
 
 
+@pytest.mark.deep
 def test_place_and_number_of_partitions(sc: SparkContext) -> None:
     """As chosen, for the result with and without an inverse."""
     partitioner = StablePartitioner(3, lambda key: key, "identity")
@@ -337,7 +348,7 @@ def test_place_and_number_of_partitions(sc: SparkContext) -> None:
 
 
 def test_levels(sc: SparkContext) -> None:
-    """A result with an inverse is persisted, in memory and on disk unless another is chosen."""
+    """A result with an inverse is persisted, in memory and on disk by default."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", 1)]])
         by_default = seen_rdds(driver, pairs.reduceByKeyAndWindow(add, sub, 5))
@@ -351,8 +362,9 @@ def test_levels(sc: SparkContext) -> None:
 # Durable, and failures -----------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_a_durable_result_is_committed(sc: SparkContext, tmp_path: Path) -> None:
-    """At each interval, under the name of the operation; later windows go on from the files."""
+    """Written at each interval, under the name of the operation; later windows read the files."""
     with BatchDriver(sc, checkpoint=str(tmp_path), settings=SCALA) as driver:
         pairs = driver.input([[("a", 2**n)] for n in range(8)])
         windows = pairs.reduceByKeyAndWindow(add, sub, 4, 2, 3).checkpoint(4)
@@ -367,10 +379,11 @@ def test_a_durable_result_is_committed(sc: SparkContext, tmp_path: Path) -> None
     assert seen[1::2] == [[("a", 3)], [("a", 15)], [("a", 60)], [("a", 240)]]
 
 
+@pytest.mark.deep
 def test_a_copy_that_failed_is_made_up_for_with_the_next_window(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """Batches between two windows do not forget that one is due."""
+    """Batches between two windows keep it due."""
     broken = tmp_path / "broken"
 
     def add_unless_broken(v: int, w: int) -> int:
@@ -394,8 +407,9 @@ def test_a_copy_that_failed_is_made_up_for_with_the_next_window(
     assert seen == [None, [("a", 2)], None, None, None, [("a", 4)], None]
 
 
+@pytest.mark.deep
 def test_windows_can_be_made_durable(sc: SparkContext) -> None:
-    """Also one without an inverse, and one over reductions; both are read from the files then."""
+    """Also one without an inverse, and one over reductions; both are read from files then."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", n)] for n in range(6)])
         plain = driver.output(pairs.window(2).checkpoint(2))
@@ -405,9 +419,10 @@ def test_windows_can_be_made_durable(sc: SparkContext) -> None:
     assert naive[2:] == [[("a", 2 * n - 3), ("a", 2 * n - 1)] for n in range(2, 6)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("slide", [1, 3])
 def test_a_failed_batch_is_not_lost(sc: SparkContext, slide: int) -> None:
-    """Its records are in the windows after it, as soon as the function works."""
+    """Its records are in later windows as soon as the function works."""
     batches: list[Any] = [[("a", 2**n)] for n in range(9)]
 
     def run(fails_at: set[int]) -> tuple[list[Any], list[int]]:
@@ -440,8 +455,9 @@ def test_a_failed_batch_is_not_lost(sc: SparkContext, slide: int) -> None:
     ]
 
 
+@pytest.mark.deep
 def test_lost_blocks_are_computed_again(sc: SparkContext) -> None:
-    """What Spark dropped from memory comes back from lineage, with the same results."""
+    """RDDs that Spark dropped from memory are recomputed, with the same results."""
     with BatchDriver(sc, settings=SCALA) as driver:
         pairs = driver.input([[("a", 2**n), (n, 1)] for n in range(8)])
         windows = pairs.reduceByKeyAndWindow(add, sub, 3, filterFunc=lambda p: p[1] != 0)
@@ -461,12 +477,13 @@ def test_lost_blocks_are_computed_again(sc: SparkContext) -> None:
     assert [len(batch or []) for batch in seen] == [2, 3, 4, 4, 4, 4, 4, 4]
 
 
-# What they add up to -------------------------------------------------------------------------
+# Results -------------------------------------------------------------------------------------
 
 PAIRS = st.tuples(st.sampled_from(["a", "b", "", None, 7, ("a", 1)]), st.integers(-3, 3))
 BATCHES = st.lists(st.none() | st.lists(PAIRS, max_size=6), min_size=1, max_size=8)
 
 
+@pytest.mark.deep
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(BATCHES, st.integers(1, 6), st.integers(1, 3))
 def test_incremental_and_anew_are_the_same(
@@ -504,7 +521,7 @@ def test_incremental_and_anew_are_the_same(
 
 
 def test_lists_are_in_the_order_of_their_batches(sc: SparkContext) -> None:
-    """Over slides of several batches, and values that are lists themselves."""
+    """Over slides of several batches, and for values that are lists."""
     batches = [[("a", [n])] for n in range(6)]
     found = run_batches(sc, batches, lambda pairs: pairs.groupByKeyAndWindow(4, 2).mapValues(list))
     assert found[1::2] == [
@@ -525,8 +542,9 @@ def test_a_value_is_not_shared_between_windows(sc: SparkContext) -> None:
     ]
 
 
+@pytest.mark.deep
 def test_nothing_is_logged(sc: SparkContext, caplog: pytest.LogCaptureFixture) -> None:
-    """A run over windows of all kinds gives no warning."""
+    """Windows of all kinds log no warning."""
     with caplog.at_level(logging.WARNING), BatchDriver(sc) as driver:
         pairs = driver.input([[("a", 1)], [], None, [("b", 1)]])
         for operation in OPERATIONS.values():

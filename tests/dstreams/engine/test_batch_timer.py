@@ -24,12 +24,12 @@ HOUR_MS = 3_600_000
     ],
 )
 def test_a_batch_is_due(rule: str, time_ms: int, now_ms: int, due_ms: int) -> None:
-    """A clock that was set back moves the next batch, and stretches no wait."""
+    """A clock that was set back moves the next batch and does not stretch a wait."""
     assert BatchTimer(1000).due_ms(time_ms, now_ms) == due_ms, rule
 
 
 def test_a_clock_that_is_behind_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """When it was set back, when it was set back further, and when it has caught up."""
+    """One message when it was set back, one when further back, one when it has caught up."""
     pace = BatchTimer(1000)
     with caplog.at_level(logging.INFO, "dstreams"):
         assert pace.due_ms(7_201_000, 7_200_000) == 7_201_000

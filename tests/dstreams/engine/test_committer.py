@@ -53,7 +53,7 @@ def ones(count: int) -> list[Pairs]:
 
 
 def expected(batches: int) -> Pairs:
-    """The state after that many batches of ones()."""
+    """Return the state after that many batches of ones()."""
     return sorted([("a", batches), *((f"key {number}", 1) for number in range(batches))])
 
 
@@ -67,7 +67,7 @@ def log_of(base: Path) -> CommitLog:
 
 
 def copies_of(base: Path) -> list[int]:
-    """Times of the batches that have a copy of some stream."""
+    """Return the times of the batches with a snapshot of any stream."""
     return [record.batch_time_ms for record in log_of(base).records() if record.snapshots]
 
 
@@ -89,11 +89,12 @@ def failing_run(driver: BatchDriver) -> BatchFailedError:
     return raised.value
 
 
-# What is written -----------------------------------------------------------------------------
+# Written files -------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_a_record_names_the_files_of_the_state(sc: SparkContext, tmp_path: Path) -> None:
-    """At each interval; every file proves itself, and together they are the state."""
+    """At each interval; every file verifies, and together they are the state."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         states = driver.input(ones(5)).updateStateByKey(add, 3).checkpoint(2)
         seen = driver.output(states)
@@ -116,8 +117,9 @@ def test_a_record_names_the_files_of_the_state(sc: SparkContext, tmp_path: Path)
     assert [sorted(batch or []) for batch in seen] == [expected(n) for n in range(1, 6)]
 
 
+@pytest.mark.deep
 def test_one_record_covers_all_streams_of_a_batch(sc: SparkContext, tmp_path: Path) -> None:
-    """State streams and others that are checkpointed are committed together, each when due."""
+    """State streams and other checkpointed streams are committed together, each when due."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         pairs = driver.input(ones(4))
         first = pairs.updateStateByKey(add).checkpoint(1)
@@ -135,7 +137,7 @@ def test_one_record_covers_all_streams_of_a_batch(sc: SparkContext, tmp_path: Pa
 def test_a_stream_without_state_reads_back_what_was_written(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """Any checkpointed stream can be read after its batch, from its files."""
+    """Any checkpointed stream is read from its files after its batch."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         driver.context.remember(9)
         numbers = driver.input([[1, 2], [3]]).map(lambda x: x * x).checkpoint(1)
@@ -154,7 +156,7 @@ def test_the_default_interval_is_ten_seconds(sc: SparkContext, tmp_path: Path) -
 
 
 def test_two_runs_in_one_directory_do_not_meet(sc: SparkContext, tmp_path: Path) -> None:
-    """A run reads and deletes nothing of another one."""
+    """A run neither reads nor deletes files of another run."""
     for _ in range(2):
         with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
             states = driver.input(ones(2)).updateStateByKey(add).checkpoint(1)
@@ -181,9 +183,10 @@ def test_the_directory_of_the_spark_context_will_do(sc: SparkContext, tmp_path: 
     assert log_of(base).times() == [1000]
 
 
-# What stays small ----------------------------------------------------------------------------
+# Sizes ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_lineage_is_cut(sc: SparkContext, tmp_path: Path) -> None:
     """Over five intervals the lineage of the state is no deeper than over one interval."""
     depths: list[int] = []
@@ -203,8 +206,9 @@ def test_lineage_is_cut(sc: SparkContext, tmp_path: Path) -> None:
     assert depths[5:10] * 4 == depths[5:]
 
 
+@pytest.mark.deep
 def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:
-    """What two intervals ago was durable is kept, nothing older, and nothing unfinished."""
+    """Files of the last two intervals are kept; older and unfinished ones are deleted."""
     counts: list[int] = []
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         states = driver.input([[("a", 1)]] * 20).updateStateByKey(add, 2).checkpoint(1)
@@ -223,10 +227,11 @@ def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:
 # Failed batches ------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_an_output_that_always_fails_does_not_fill_the_disk(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """The state is committed all the same, so its lineage is cut and old files go."""
+    """The state is still committed, so its lineage is cut and old files are deleted."""
 
     def fail(rdd: RDD[Any]) -> None:
         raise ValueError("always")
@@ -245,7 +250,7 @@ def test_an_output_that_always_fails_does_not_fill_the_disk(
 def test_a_due_state_is_made_and_written_although_no_output_runs(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """A failure before the outputs does not put durability off."""
+    """A failure before the outputs does not postpone durability."""
 
     def fail_when_due(time: datetime, rdd: RDD[Any]) -> RDD[Any]:
         calls.append(round(time.timestamp()))
@@ -265,10 +270,11 @@ def test_a_due_state_is_made_and_written_although_no_output_runs(
     assert sorted(seen[-1] or []) == expected(4)
 
 
+@pytest.mark.deep
 def test_a_due_state_that_could_not_be_made_is_written_when_it_is_due_again(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """Nothing is lost meanwhile, though it takes longer than the state is remembered."""
+    """Nothing is lost meanwhile, even if that takes longer than the state is remembered."""
     is_failing = [False]
 
     def fail(rdd: RDD[Any]) -> RDD[Any]:
@@ -289,6 +295,7 @@ def test_a_due_state_that_could_not_be_made_is_written_when_it_is_due_again(
     assert sorted(seen[-1] or []) == expected(10)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "error", [ConnectionError("refused"), FileNotFoundError("rules.csv"), TimeoutError("late")]
 )
@@ -296,7 +303,7 @@ def test_a_due_state_that_could_not_be_made_is_written_when_it_is_due_again(
 def test_an_os_error_of_a_function_above_a_state_is_none_of_the_storage(
     sc: SparkContext, tmp_path: Path, error: OSError, kind: str
 ) -> None:
-    """The batch fails, and the stream goes on with all of its input."""
+    """The batch fails, and the stream continues with all of its input."""
     errors: list[Exception] = []
 
     def look_up(rdd: RDD[Any]) -> RDD[Any]:
@@ -341,7 +348,7 @@ def replace_by_a_file(directory: Path) -> None:
 def test_a_directory_that_is_gone_stops_the_context(
     sc: SparkContext, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    """Also with on_failure "continue": a stream does not go on without durability."""
+    """Also with on_failure "continue", a stream stops if it cannot be durable."""
     clock = ManualClock()
     ssc = StreamingContext(sc, 1, clock=clock)
     ssc.checkpoint(str(tmp_path))
@@ -354,7 +361,7 @@ def test_a_directory_that_is_gone_stops_the_context(
     try:
         clock.advance(1000)
         directory = run_directory(tmp_path)
-        # Its commit record alone is not the end: it looks for a newer driver after that.
+        # After its commit record, the driver checks for a newer one.
         wait_for(lambda: "clean.done" in steps)
         damage(directory)
         clock.advance(2000)
@@ -383,11 +390,12 @@ def cut_off(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("damage", [flip_a_byte, cut_off, Path.unlink])
 def test_a_damaged_state_file_is_no_failure_of_the_output(
     sc: SparkContext, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    """An output that meets it fails, and the error says that the storage is at fault and where."""
+    """The output that reads it fails, and the error blames the storage and names the file."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         states = driver.input(ones(2)).updateStateByKey(add, 1).checkpoint(1)
         rest = states.updateStateByKey(add, 1).checkpoint(4)
@@ -401,10 +409,11 @@ def test_a_damaged_state_file_is_no_failure_of_the_output(
     assert file.name in str(error)
 
 
+@pytest.mark.deep
 def test_a_state_that_cannot_be_read_in_an_output_stops_the_context(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """Batches that are not due notice it, too: the first one that reads the files."""
+    """Batches without a due snapshot notice it too: the first one that reads the files."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         driver.output(driver.input(ones(3)).updateStateByKey(add, 1).checkpoint(2))
         driver.run(2)
@@ -415,7 +424,7 @@ def test_a_state_that_cannot_be_read_in_an_output_stops_the_context(
 
 
 class FaultyInTheDriver(FaultyFiles):
-    """Faults that only the driver meets, from a commit on: workers get the files that work."""
+    """Faults in the driver only, from a commit on: workers get working files."""
 
     _is_counting = False
 
@@ -430,7 +439,7 @@ class FaultyInTheDriver(FaultyFiles):
 
 
 class FaultyInTasks(FaultyFiles):
-    """Faults that only writing a state file meets."""
+    """Faults in writing a state file only."""
 
     def call(self, operation: str, run: Callable[[], Any], *, writes_parts: bool = False) -> Any:
         if not operation.startswith("create state/"):
@@ -457,11 +466,12 @@ def with_files(driver: BatchDriver, wrap: Callable[[Files], Files]) -> Any:
     return files
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("error", [StorageRefusedError, StorageUncertainError])
 def test_a_commit_that_fails_fails_the_batch_and_stops_the_context(
     sc: SparkContext, tmp_path: Path, error: type[Exception]
 ) -> None:
-    """The outputs saw the state; nothing is built on one that may not be durable."""
+    """The outputs saw the state; no batch builds on a state that may not be durable."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         seen = driver.output(driver.input(ones(3)).updateStateByKey(add).checkpoint(2))
         driver.run(1)
@@ -481,7 +491,7 @@ def test_a_commit_that_fails_fails_the_batch_and_stops_the_context(
 def test_a_commit_of_which_only_the_news_was_lost_is_a_commit(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """The record is there, whatever the storage said: reading it back settles the doubt."""
+    """The record exists, whatever the storage reported: reading it back settles the doubt."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         driver.output(driver.input(ones(2)).updateStateByKey(add).checkpoint(2))
         driver.run(1)
@@ -494,17 +504,18 @@ def test_a_commit_of_which_only_the_news_was_lost_is_a_commit(
     assert log_of(tmp_path).times() == [2000]
 
 
+@pytest.mark.deep
 def test_a_clean_up_that_fails_fails_nothing(
     sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every operation after the commit may fail: a warning, and the next clean-up does it."""
+    """Every operation after the commit may fail: it is logged, and the next clean-up retries it."""
     faults = 0
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         states = driver.input([[("a", 1)]] * 40).updateStateByKey(add, 1).checkpoint(1)
         states.foreachRDD(lambda rdd: rdd.count())
         driver.run(3)
         inner = with_files(driver, lambda files: files)
-        # The commit itself, and a look for a newer driver, come first.
+        # The commit itself and the check for a newer driver come first.
         for at in range(3, 60):
             files = with_files(
                 driver,
@@ -521,7 +532,7 @@ def test_a_clean_up_that_fails_fails_nothing(
             with_files(driver, lambda _: inner)
             driver.run(1)
         assert not files.fired
-    assert faults >= 4  # the look for a newer driver, a state file, a commit and a begin record
+    assert faults >= 3  # a state file, a commit and a begin record
     log = log_of(tmp_path)
     assert len(log.times()) == 3
     assert len(log.files.list("state/")) == 3
@@ -530,7 +541,7 @@ def test_a_clean_up_that_fails_fails_nothing(
 def test_a_batch_of_a_started_stream_waits_for_no_clean_up(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next batches run beside it, and a stop lets it end."""
+    """The next batches run during the clean-up, and a stop waits for it."""
     began, may_end = threading.Event(), threading.Event()
     retire = StreamRetention.retire
 
@@ -561,7 +572,7 @@ def test_a_batch_of_a_started_stream_waits_for_no_clean_up(
 
 
 def test_a_task_that_cannot_write_fails_the_batch(sc: SparkContext, tmp_path: Path) -> None:
-    """What a worker could not write is a failure of the storage, and no output runs after it."""
+    """A write that fails in a worker is a failure of the storage, and no output runs after it."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         seen = driver.output(driver.input(ones(3)).updateStateByKey(add, 1).checkpoint(2))
         driver.run(1)
@@ -574,10 +585,11 @@ def test_a_task_that_cannot_write_fails_the_batch(sc: SparkContext, tmp_path: Pa
     assert [batch and sorted(batch) for batch in seen] == [expected(1), None]
 
 
+@pytest.mark.deep
 def test_retention_keeps_what_a_stream_with_a_longer_interval_still_reads(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """Copies of one stream every second do not retire those that another makes every six."""
+    """Snapshots of one stream every second do not retire those of another every six seconds."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         pairs = driver.input(ones(10))
         driver.output(pairs.updateStateByKey(add).checkpoint(1))
@@ -590,13 +602,14 @@ def test_retention_keeps_what_a_stream_with_a_longer_interval_still_reads(
     assert sorted(seldom[-1] or []) == expected(10)
 
 
+@pytest.mark.deep
 def test_copies_of_a_state_that_cannot_be_computed_do_not_pile_up(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """What the healthy partitions wrote of batches that failed is deleted again."""
+    """Files that healthy partitions wrote for failed batches are deleted again."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         batches = [[(key, 1) for key in range(8)], *([[(0, "poison")]] * 3)]
-        # Two partitions, for as many cores: the healthy one is written before the job is given up.
+        # Two partitions on two cores: the healthy one is written before the job is cancelled.
         driver.output(driver.input(batches).updateStateByKey(add, 2).checkpoint(1))
         driver.run(1)
         for _ in range(3):
@@ -604,7 +617,7 @@ def test_copies_of_a_state_that_cannot_be_computed_do_not_pile_up(
     log = log_of(tmp_path)
     assert copies_of(tmp_path) == [1000]
     late = set(log.files.list("state/")) - log.read(1000).file_names()
-    assert len(late) <= 1, late  # on a busy machine a task may still write when it was given up
+    assert len(late) <= 1, late  # on a busy machine a task may still write after the cancellation
 
 
 # Lost blocks ---------------------------------------------------------------------------------
@@ -613,7 +626,7 @@ def test_copies_of_a_state_that_cannot_be_computed_do_not_pile_up(
 def lose_all_blocks(sc: SparkContext) -> None:
     """Lose every cached block of this SparkContext, as when all executors are replaced.
 
-    What was persisted stays so, and is cached again when it is computed the next time.
+    RDDs that were persisted stay so, and are cached again when they are next computed.
     """
     for rdd in sc._jsc.getPersistentRDDs().values():
         level = rdd.getStorageLevel()
@@ -621,10 +634,11 @@ def lose_all_blocks(sc: SparkContext) -> None:
         rdd.persist(level)
 
 
+@pytest.mark.deep
 def test_lost_blocks_are_computed_again_from_the_committed_files(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """The state is the same, and only batches after the last commit are run again."""
+    """The state is the same, and only batches after the last commit are recomputed."""
     calls = tmp_path / "calls"
 
     def counted(time: datetime, key: str, values: list[int], state: int | None) -> int:
@@ -647,6 +661,7 @@ def test_lost_blocks_are_computed_again_from_the_committed_files(
     assert calls.read_text().split() == ["4", "5", "6", "7"]
 
 
+@pytest.mark.deep
 def test_blocks_lost_before_the_first_commit_are_computed_from_the_input(
     sc: SparkContext, tmp_path: Path
 ) -> None:
@@ -662,7 +677,7 @@ def test_blocks_lost_before_the_first_commit_are_computed_from_the_input(
 
 
 def test_files_are_where_open_files_finds_them(sc: SparkContext, tmp_path: Path) -> None:
-    """A directory may be given as a URL, too."""
+    """A directory may also be given as a URL."""
     with BatchDriver(sc, checkpoint=f"file://{tmp_path}/") as driver:
         driver.output(driver.input(ones(1)).updateStateByKey(add).checkpoint(1))
         driver.run(1)

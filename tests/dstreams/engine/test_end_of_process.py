@@ -1,4 +1,4 @@
-"""How a process ends: asked by signals, alone or with its JVM, once or twice; or failed unseen."""
+"""The end of a process: by one signal or two, alone or with its JVM, or after a failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.support.programs import Program, running
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
 PROGRAM = """
 import logging, sys, threading, time
@@ -83,10 +83,10 @@ say("finished")
 
 @dataclass
 class Story:
-    """What is done to a program.
+    """What a test does to a program.
 
     Args:
-        how: what the program is to do.
+        how: the case that the program runs.
         until: what it prints before it is signalled.
         signals: what it is sent, a second apart.
         to_group: send to its JVM as well.
@@ -112,7 +112,7 @@ STORIES = {
 
 @dataclass
 class Ended:
-    """How a program ended."""
+    """The end of a program."""
 
     status: int
     seconds: float
@@ -127,7 +127,7 @@ def run(story: Story, program: Program) -> Ended:
     started = time.monotonic()
     for count, number in enumerate(story.signals):
         if count > 0:
-            wait_for(lambda: any("asked to end" in line for line in program.lines))
+            wait_for(lambda: any("because of a signal" in line for line in program.lines))
         if story.to_group:
             os.killpg(program.process.pid, number)
         else:
@@ -148,7 +148,7 @@ def ended() -> Iterator[dict[str, Ended]]:
 
 
 def test_the_running_batch_is_finished_and_no_other_begun(ended: dict[str, Ended]) -> None:
-    """SIGTERM during a long batch: it ends well, and so does what came due before."""
+    """SIGTERM during a long batch: it completes, and so do the batches due before."""
     end = ended["slow"]
     assert end.status == 0, end.lines
     assert end.lines[-1] == "finished"
@@ -159,11 +159,11 @@ def test_the_running_batch_is_finished_and_no_other_begun(ended: dict[str, Ended
 
 
 def test_each_end_leaves_a_line_in_the_log(ended: dict[str, Ended]) -> None:
-    """Whether a signal asks for it or the program comes to its end; that of a signal is seen."""
-    asked = "WARNING asked to end by a signal, stopping the streams; a second signal stops them"
+    """A signal or the end of the program is logged; a signal is logged as a warning."""
+    asked = "WARNING stopping the streams because of a signal; a second signal stops them"
     for name in ("slow", "twice", "group", "failing"):
         assert any(line.startswith(asked) for line in ended[name].lines), name
-    assert "INFO the program has ended, stopping the streams" in ended["too long"].lines
+    assert "INFO stopping the streams because the program has ended" in ended["too long"].lines
     for name in ("slow", "twice", "too long", "group", "failing", "leaving"):
         assert any("INFO the streams have stopped, with" in line for line in ended[name].lines), (
             name
@@ -171,14 +171,14 @@ def test_each_end_leaves_a_line_in_the_log(ended: dict[str, Ended]) -> None:
 
 
 def test_a_signal_while_the_streams_are_starting_ends_with_a_line(ended: dict[str, Ended]) -> None:
-    """A restart may take long; it is cut off in a call to the JVM, and the log says so."""
+    """A restart may take long; it is interrupted in a call to the JVM, and that is logged."""
     end = ended["starting"]
     assert end.status == -signal.SIGTERM, end.lines
-    assert any("by a signal while the streams were starting" in line for line in end.lines)
+    assert any("because of a signal while the streams were starting" in line for line in end.lines)
 
 
 def test_a_second_signal_ends_sooner(ended: dict[str, Ended]) -> None:
-    """A batch of five minutes is not waited for by who asks twice; what is left out is named."""
+    """A second signal does not wait for a batch of five minutes; the log names what was skipped."""
     end = ended["twice"]
     assert end.status == 1, end.lines
     assert end.seconds < 100
@@ -186,21 +186,21 @@ def test_a_second_signal_ends_sooner(ended: dict[str, Ended]) -> None:
     assert "raised IncompleteStopError" in end.lines
     (because,) = (line for line in end.lines if line.startswith("because"))
     assert re.search(
-        r"a second signal asked .* did not run to (its|their) end.*; "
+        r"a second signal stopped .* did not run to (its|their) end.*; "
         r"lost: \d+ records? of queueStream",
         because,
     )
 
 
 def test_the_end_of_a_program_says_that_something_was_left_out(ended: dict[str, Ended]) -> None:
-    """Also where nobody is there any more for whom an error could be raised: by its status."""
+    """The exit status shows it, because no thread is left to raise an error."""
     end = ended["too long"]
     assert end.status == 1, end.lines
     assert any("a graceful stop did not run all" in line for line in end.lines)
 
 
 def test_a_signal_to_the_jvm_as_well_ends_with_what_was_left_out(ended: dict[str, Ended]) -> None:
-    """Spark is gone and the batch with it: no graceful end, which is said and raised."""
+    """Spark has ended, and the batch with it: the stop is not graceful; it is logged and raised."""
     end = ended["group"]
     assert end.status == 1, end.lines
     assert "raised IncompleteStopError" in end.lines
@@ -211,7 +211,7 @@ def test_a_signal_to_the_jvm_as_well_ends_with_what_was_left_out(ended: dict[str
 
 
 def test_a_failed_batch_holds_up_no_stop(ended: dict[str, Ended]) -> None:
-    """awaitTermination has raised; the program goes on, is asked to end, and ends by the signal."""
+    """awaitTermination raises; the program continues, and later ends by SIGTERM."""
     end = ended["failing"]
     assert end.status == -signal.SIGTERM, end.lines
     assert end.seconds < 100
@@ -221,7 +221,7 @@ def test_a_failed_batch_holds_up_no_stop(ended: dict[str, Ended]) -> None:
 def test_a_stream_that_failed_unseen_ends_its_process(
     ended: dict[str, Ended], name: str, status: int
 ) -> None:
-    """Whether the program does something else for ever, or comes to its end."""
+    """The process ends with a failure, whether the program runs forever or returns."""
     end = ended[name]
     assert end.status == status, end.lines
     assert any("the scheduler failed, the stream stops: enough" in line for line in end.lines)

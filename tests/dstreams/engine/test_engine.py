@@ -12,7 +12,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint import LocalFiles, StorageRefusedError
-from checkpoint.log import inputs
+from checkpoint.log import input_offsets
 from checkpoint.log.batch_records import BatchLog
 from dstreams import BatchFailedError, DStream, DurabilityError, SourceError, StreamingContext
 from dstreams.common.durations import batch_name
@@ -35,7 +35,7 @@ HERE = r"\(test_engine\.py:\d+ in \w+\)"
 
 @dataclass(frozen=True, eq=False)
 class ScriptedSource(Source):
-    """A source that does what its script says, and writes down what it is asked to do.
+    """A source that follows a script and records the calls it gets.
 
     Args:
         script: records of each batch; an exception is raised by plan, a type of one by rdd.
@@ -54,7 +54,7 @@ class ScriptedSource(Source):
 
 
 class ScriptedReader(SourceReader):
-    """Follows the script."""
+    """A reader that follows the script."""
 
     def __init__(self, source: ScriptedSource, spark: SparkContext) -> None:
         self._source = source
@@ -115,7 +115,7 @@ def collected(stream: DStream) -> list[list[Any]]:
 
 
 def engine_of(ssc: StreamingContext) -> Engine:
-    """Freeze the graph as a first step would do it, without running a batch."""
+    """Freeze the graph as a first step would do, without running a batch."""
     return ssc._life._activate()
 
 
@@ -124,7 +124,7 @@ def run(engine: Engine) -> BatchResult:
 
 
 def test_batches_are_fixed_before_they_run(ssc: StreamingContext) -> None:
-    """Several may be planned ahead; each has its own input, time and number."""
+    """Several can be planned ahead; each has its own input, time and number."""
     stream, source = scripted(ssc, [[1], [2], [3]])
     seen = collected(stream)
     engine = engine_of(ssc)
@@ -139,7 +139,7 @@ def test_batches_are_fixed_before_they_run(ssc: StreamingContext) -> None:
 
 
 def test_sources_are_told_what_counts_and_what_is_not_read_again(ssc: StreamingContext) -> None:
-    """After each batch, as far back as the stream is remembered; unused ones at once."""
+    """After each batch, as far back as the stream is remembered; unused inputs at once."""
     ssc.remember(1)
     stream, source = scripted(ssc, [[1], [2], [3]])
     _, unused = scripted(ssc, [[1], [2], [3]])
@@ -156,7 +156,7 @@ def test_sources_are_told_what_counts_and_what_is_not_read_again(ssc: StreamingC
 
 
 class KeepingReader(ScriptedReader):
-    """A reader that has to know what earlier batches have read."""
+    """A reader that depends on what earlier batches have read."""
 
     def snapshot_size(self) -> int:
         return 0
@@ -176,22 +176,23 @@ class KeepingSource(ScriptedSource):
 
     @property
     def retired_ms(self) -> list[int]:
-        """The offsets, which are times of batches, up to which no later run needs anything."""
+        """Return the offsets, which are batch times, up to which no later run needs anything."""
         told = (call.split() for call in self.calls)
         return [int(time_ms) for what, *time_ms in told if what == "retire" for time_ms in time_ms]
 
 
 def begun_ms(directory: Path) -> list[int]:
-    """The batches of which there is a record of what they have read."""
+    """Return the batches whose input was recorded."""
     (stream,) = directory.glob("stream-*")
     return [found.time_ms for found in BatchLog(LocalFiles(str(stream))).all_ids()]
 
 
+@pytest.mark.deep
 def test_a_durable_record_is_kept_as_long_as_that_of_its_batch(
     ssc: StreamingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a restart, or a rewind, can begin, the input of the batches after it is there."""
-    monkeypatch.setattr(inputs, "_FEW_BATCHES", 1)
+    """The input after each batch at which a restart or a rewind can begin is kept."""
+    monkeypatch.setattr(input_offsets, "_FEW_BATCHES", 1)
     ssc.checkpoint(str(tmp_path))
     source = KeepingSource([[("a", 1)]] * 9)
     states = ssc._input(source, "keeping").updateStateByKey(add)
@@ -208,7 +209,7 @@ def test_a_durable_record_is_kept_as_long_as_that_of_its_batch(
 def test_a_stream_without_state_keeps_a_durable_record_for_some_batches(
     ssc: StreamingContext, tmp_path: Path
 ) -> None:
-    """Of the batches whose commit records are there."""
+    """The input of batches with an existing commit record is kept."""
     ssc.checkpoint(str(tmp_path))
     source = KeepingSource([[1]] * 20)
     collected(ssc._input(source, "keeping"))
@@ -222,7 +223,7 @@ def test_a_stream_without_state_keeps_a_durable_record_for_some_batches(
 def test_a_state_that_has_never_been_keeps_no_durable_record(
     ssc: StreamingContext, tmp_path: Path
 ) -> None:
-    """Batches that had no RDD left nothing behind that could be committed."""
+    """Batches without an RDD have no state that could be committed."""
     ssc.checkpoint(str(tmp_path))
     source = KeepingSource([None] * 10)
     collected(ssc._input(source, "keeping").updateStateByKey(add).checkpoint(1))
@@ -239,14 +240,14 @@ def test_a_state_that_has_never_been_keeps_no_durable_record(
 def test_a_source_that_cannot_record_what_it_reads_stops_the_stream(
     ssc: StreamingContext, error: Exception, kind: type[BatchFailedError]
 ) -> None:
-    """Nothing goes on without durability; a connection that is refused is none of the storage."""
+    """Nothing continues without durability; a refused connection is not an error of the storage."""
     stream, _ = scripted(ssc, [error])
     collected(stream)
     assert type(run(engine_of(ssc)).error) is kind
 
 
 def test_a_source_that_cannot_plan_fails_its_batch(ssc: StreamingContext) -> None:
-    """The error names the input stream; the batches before and after it are run."""
+    """The error names the input stream; the batches before and after it run."""
     stream, _ = scripted(ssc, [[1], SourceError("the disk is gone"), [3]])
     seen = collected(stream)
     engine = engine_of(ssc)
@@ -262,12 +263,13 @@ def test_a_source_that_cannot_plan_fails_its_batch(ssc: StreamingContext) -> Non
     assert [result.info.outcome for result in results] == ["succeeded", "failed", "succeeded"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("failure", [SourceError("the disk is gone"), SourceError])
 @pytest.mark.parametrize("failing", [0, 1])
 def test_what_other_sources_gave_reaches_the_state(
     ssc: StreamingContext, tmp_path: Path, failure: Any, failing: int
 ) -> None:
-    """A batch that one of two sources fails is made up for in the next, with what the other had."""
+    """A batch that one source fails is caught up in the next, with the input of the other."""
     ssc.checkpoint(str(tmp_path))
     scripts: list[list[Any]] = [[[("a", 1)], failure, [("a", 1)]], [[("b", 1)]] * 3]
     streams = [scripted(ssc, script)[0] for script in (scripts if failing == 0 else scripts[::-1])]
@@ -279,7 +281,7 @@ def test_what_other_sources_gave_reaches_the_state(
 
 
 def test_the_first_of_two_failed_sources_is_told(ssc: StreamingContext) -> None:
-    """One error is enough to find the place."""
+    """The first error is reported."""
     first, _ = scripted(ssc, [SourceError("one")])
     second, _ = scripted(ssc, [SourceError("two")])
     collected(first.union(second))
@@ -301,7 +303,7 @@ def test_a_batch_in_which_nothing_has_an_rdd_is_empty(
 
 
 def test_outputs_run_in_the_order_of_their_definition(ssc: StreamingContext) -> None:
-    """Not in that of the streams, and those without an RDD keep their number."""
+    """They run in that order, not that of the streams; numbers include those without an RDD."""
     order: list[str] = []
     a, _ = scripted(ssc, [[1]])
     b, _ = scripted(ssc, [None])
@@ -314,7 +316,7 @@ def test_outputs_run_in_the_order_of_their_definition(ssc: StreamingContext) -> 
 
 
 def test_the_first_failed_output_is_the_error_of_the_batch(ssc: StreamingContext) -> None:
-    """The others are in the batch's info."""
+    """The other errors are in the batch's info."""
 
     def fail(message: str) -> Any:
         def output(rdd: RDD[Any]) -> None:
@@ -337,7 +339,7 @@ def test_the_first_failed_output_is_the_error_of_the_batch(ssc: StreamingContext
 def test_a_request_to_end_is_no_failure_of_a_batch(
     ssc: StreamingContext, error: type[BaseException]
 ) -> None:
-    """It passes through to whoever steps."""
+    """It is raised by the step."""
 
     def interrupt(rdd: RDD[Any]) -> None:
         raise error
@@ -349,14 +351,14 @@ def test_a_request_to_end_is_no_failure_of_a_batch(
 
 
 def told(engine: Engine) -> list[Any]:
-    """Keep what the engine tells from now on."""
+    """Keep the events of the engine from now on."""
     events: list[Any] = []
-    engine.planner.tell = engine.runner.tell = events.append
+    engine.planner.notify = engine.runner.notify = events.append
     return events
 
 
 def test_each_step_of_a_batch_is_told(ssc: StreamingContext) -> None:
-    """In order, with what is known at that step."""
+    """In order, with the facts known at that step."""
     stream, _ = scripted(ssc, [[1, 2]])
     seen = collected(stream)
     engine = engine_of(ssc)
@@ -381,7 +383,7 @@ def test_each_step_of_a_batch_is_told(ssc: StreamingContext) -> None:
 
 
 def test_a_batch_that_a_source_fails_is_told(ssc: StreamingContext) -> None:
-    """It has no input from that source, no output runs, and its end says why."""
+    """It has no input from that source, no output runs, and its end has the error."""
     stream, _ = scripted(ssc, [SourceError("the disk is gone")])
     collected(stream)
     engine = engine_of(ssc)
@@ -394,7 +396,7 @@ def test_a_batch_that_a_source_fails_is_told(ssc: StreamingContext) -> None:
 
 
 def test_a_batch_that_was_told_to_end_is_told(ssc: StreamingContext) -> None:
-    """Outputs that did not begin are not told, and the batch is completed."""
+    """No event reports outputs that did not start, and the batch is completed."""
     stream, _ = scripted(ssc, [[1]])
     seen = collected(stream)
     engine = engine_of(ssc)
@@ -408,6 +410,7 @@ def test_a_batch_that_was_told_to_end_is_told(ssc: StreamingContext) -> None:
 CUT_OFF = f"{batch_name(11000, 0)} was cut off by a stop"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("at", "durable", "outcome", "failure"),
     [
@@ -423,7 +426,7 @@ CUT_OFF = f"{batch_name(11000, 0)} was cut off by a stop"
 def test_the_outcome_of_a_batch_that_is_cut_off(
     ssc: StreamingContext, tmp_path: Path, at: str, durable: bool, outcome: str, failure: str | None
 ) -> None:
-    """It did not succeed, and unless it failed by itself it did not fail either."""
+    """It did not succeed, and it failed only if it failed by itself."""
     cancelled = [True] if at == "begin" else []
 
     def first(rdd: RDD[Any]) -> None:

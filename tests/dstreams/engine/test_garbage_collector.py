@@ -1,4 +1,4 @@
-"""The janitor: in the way of nobody, and at a defined moment where nobody starts a thread."""
+"""The garbage collector: no batch waits for it; without its thread it runs in the caller."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dstreams.engine.garbage_collector import GarbageCollector
 
 
 def test_without_a_thread_each_clean_up_runs_where_it_is_posted() -> None:
-    """So a test, or a stream that is stepped by hand, sees the same each time."""
+    """So a test, or a stream that is stepped by hand, is deterministic."""
     threads: list[threading.Thread] = []
     collector = GarbageCollector()
     for number in range(3):
@@ -20,7 +20,7 @@ def test_without_a_thread_each_clean_up_runs_where_it_is_posted() -> None:
 
 
 def test_of_those_that_wait_the_newest_runs_and_close_waits_for_it() -> None:
-    """While one runs nobody waits for it; it does what those would have done that were left out."""
+    """While a clean-up runs, later ones wait without blocking; the newest includes the others."""
     ran: list[int] = []
     began, may_end = threading.Event(), threading.Event()
 
@@ -47,7 +47,7 @@ def test_of_those_that_wait_the_newest_runs_and_close_waits_for_it() -> None:
 def test_one_that_fails_is_logged_and_the_next_one_runs(
     has_thread: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It fails no batch."""
+    """A failed clean-up fails no batch."""
     ran: list[int] = []
     collector = GarbageCollector()
     if has_thread:

@@ -1,6 +1,6 @@
-"""What an output has, and which history of the checkpoint wrote it: written, believed or an error.
+"""Outputs and the histories of a checkpoint: a batch is written, already there, or refused.
 
-Lines of files go into a database and into directories of text. Whatever happens to the checkpoint,
+Lines of files are written to a database and to directories of text. Whatever the checkpoint does,
 each line is in both once, or the stream stops and says why.
 """
 
@@ -20,7 +20,7 @@ from checkpoint.cli.main import SUCCEEDED, main
 from dstreams import DurabilityError, OutputConflictError, Settings, StreamingContext
 from dstreams.common import faults
 from dstreams.common.faults import Fault, FaultError
-from dstreams.sinks import TransactionalSink, hadoop_directory, manifest
+from dstreams.sinks import TransactionalSink, committed_directory, hadoop_directory
 from dstreams.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("active_stopped")
@@ -55,7 +55,7 @@ class Lines:
             database.commit()
 
     def put(self, *seconds: int, into: str = "in") -> None:
-        """Put files there, each with its second as its line, and modified then."""
+        """Put files there, each with its second as its line and modification time."""
         for second in seconds:
             hidden = self.root / into / f".{second}"
             hidden.write_text(f"{second}")
@@ -76,7 +76,7 @@ class Lines:
         return ssc
 
     def run(self, batches: int, *, clock: int = 0, more: str | None = None) -> None:
-        """Go on for some batches, and crash.
+        """Run some batches, and crash.
 
         Args:
             batches: how many.
@@ -84,7 +84,7 @@ class Lines:
             more: of what kind another input is that the code of now has as well.
         """
         hadoop_directory._swept.clear()  # a new process
-        manifest._compared.clear()
+        committed_directory._compared.clear()
         make = StreamingContext.restore if more else StreamingContext.getOrCreate
         ssc = make(str(self.checkpoint), lambda: self.define(more))
         ssc._clock = ManualClock(1000 * clock)
@@ -94,7 +94,7 @@ class Lines:
             ssc.stop(stopSparkContext=False)
 
     def crash_in(self, monkeypatch: pytest.MonkeyPatch, step: str, batch_id: int) -> None:
-        """Go on to a step of a batch, and crash there."""
+        """Run up to a step of a batch, and crash there."""
         monkeypatch.setitem(faults._faults, step, Fault(batch_id, "raise"))
         with pytest.raises((FaultError, DurabilityError), match="fault at"):
             self.run(batch_id + 1)
@@ -107,7 +107,7 @@ class Lines:
         shutil.copytree(self.root / "backup", self.checkpoint)
 
     def refuse(self, batches: int, message: str, **how: Any) -> None:
-        """The stream must stop, with nothing committed and nothing written."""
+        """Require that the stream stops, with nothing committed and nothing written."""
         before = self.found()
         for _ in range(2):  # a restart changes nothing
             with pytest.raises(DurabilityError, match=message) as stopped:
@@ -122,12 +122,12 @@ class Lines:
         return rows, sorted(line for part in parts for line in part)
 
     def require(self, *seconds: int) -> None:
-        """Each line must be in both outputs once."""
+        """Require each line once in both outputs."""
         wanted = sorted(map(str, seconds))
         assert self.found() == (wanted, wanted)
 
     def remove_from(self, second: int) -> None:
-        """Do what the errors tell: remove the outputs of a batch and of all after it."""
+        """Apply the remedy of the errors: remove the outputs of a batch and of all after it."""
         batch = second - 1
         self.change(
             f"DELETE FROM lines WHERE CAST(line AS INT) >= {second}",  # noqa: S608
@@ -138,11 +138,12 @@ class Lines:
                 shutil.rmtree(path)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("step", ["out.start", "out.done", "commit.start"])
 def test_a_batch_that_a_crash_cut_off(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """It keeps its beginning: what the dead driver wrote of it is believed, the rest is written."""
+    """It keeps its begin record: outputs of the dead driver are accepted, the rest is written."""
     stream = Lines(sc, tmp_path)
     stream.put(1, 2, 3)
     stream.crash_in(monkeypatch, step, 1)
@@ -151,10 +152,11 @@ def test_a_batch_that_a_crash_cut_off(
     stream.require(1, 2, 3, 4)
 
 
+@pytest.mark.deep
 def test_an_older_copy_that_is_put_back(sc: SparkContext, tmp_path: Path) -> None:
     """Its batches are others than those that are there under their numbers, also with one input.
 
-    Once the outputs are as old as the checkpoint it goes on, and neither loses nor doubles.
+    Once the outputs are as old as the checkpoint, it continues without loss or duplicates.
     """
     stream = Lines(sc, tmp_path)
     stream.put(1, 2, 3)
@@ -175,8 +177,9 @@ def test_an_older_copy_that_is_put_back(sc: SparkContext, tmp_path: Path) -> Non
     stream.require(1, 2, 3, 4)
 
 
+@pytest.mark.deep
 def test_an_older_copy_that_leaves_out_batches(sc: SparkContext, tmp_path: Path) -> None:
-    """What is there of the batches between would be written again: it is found by the next one."""
+    """Existing outputs of the batches between would be overwritten: the next batch detects it."""
     stream = Lines(sc, tmp_path, missed="merge")
     stream.put(1, 2, 3)
     stream.run(2)
@@ -184,13 +187,13 @@ def test_an_older_copy_that_leaves_out_batches(sc: SparkContext, tmp_path: Path)
     stream.run(2)
     stream.put_back()
     stream.put(4)
-    stream.refuse(1, "has batch 2 of stream-.*; this is batch 7, beginning", clock=8)
+    stream.refuse(1, "has batch 2 of stream-.*; this is batch 7 with token", clock=8)
     stream.change(
         "DELETE FROM lines WHERE CAST(line AS INT) >= 3",
         "DELETE FROM dstreams_batches WHERE batch_id >= 2",
     )
     for name, batch in ("out-3000", 2), ("out-4000", 3):  # the oldest is named
-        refusal = rf"{name} has batch {batch} of .*; this is batch 7, begin"
+        refusal = rf"{name} has batch {batch} of .*; this is batch 7 with token"
         with pytest.raises(DurabilityError, match=refusal):
             stream.run(1, clock=8)
         shutil.rmtree(tmp_path / name)
@@ -198,10 +201,11 @@ def test_an_older_copy_that_leaves_out_batches(sc: SparkContext, tmp_path: Path)
     stream.require(1, 2, 3, 4)
 
 
+@pytest.mark.deep
 def test_a_copy_of_a_running_batch(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Original and import go on with it as one beginning; of what comes after, one is told."""
+    """Original and import share their past; after it, the second one to write is refused."""
     stream = Lines(sc, tmp_path)
     stream.put(1, 2, 3)
     stream.crash_in(monkeypatch, "out.start", 1)
@@ -215,10 +219,11 @@ def test_a_copy_of_a_running_batch(
     stream.refuse(1, "has batch 2 of")
 
 
+@pytest.mark.deep
 def test_a_stream_that_was_rewound(sc: SparkContext, tmp_path: Path) -> None:
     """Its later batches run again as they were begun, so what is there of them is believed.
 
-    What was removed is written again: that is how to get outputs anew.
+    Removed outputs are written again: this is how to regenerate outputs.
     """
     stream = Lines(sc, tmp_path)
     stream.put(1, 2, 3)
@@ -234,6 +239,7 @@ def test_a_stream_that_was_rewound(sc: SparkContext, tmp_path: Path) -> None:
     stream.require(1, 2, 3, 4)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("on_failure", ["continue", "stop"])
 def test_a_batch_of_which_an_output_failed(
     sc: SparkContext, tmp_path: Path, on_failure: Any
@@ -259,11 +265,12 @@ def test_a_batch_of_which_an_output_failed(
     stream.require(1, 2, 3)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("more", ["files", "queue"])
 def test_an_input_that_is_added_to_a_batch_in_flight(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: Any
 ) -> None:
-    """The batch reads again what it was begun with; the next one reads what is new."""
+    """The batch reads again its original input; the next one reads the new input."""
     stream = Lines(sc, tmp_path)
     stream.put(1, 2)
     stream.crash_in(monkeypatch, "commit.start", 1)

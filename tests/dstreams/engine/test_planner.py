@@ -1,4 +1,4 @@
-"""What the next batch is: its time, what it reads, and what its begin record says. No Spark."""
+"""The next batch: its time, its input, and its begin record; no Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from checkpoint import BeginRecord, StorageRefusedError
-from dstreams.engine.input_offsets import InputOffsets
+from dstreams.engine.inputs import InputOffsets
 from dstreams.engine.planner import BatchPlanner
 from dstreams.engine.recovery.resume import batches_in_flight
 from dstreams.engine.stream_checkpoint import AFTER
@@ -28,7 +28,7 @@ from dstreams.testing import ManualClock
 
 
 class FrozenPlan(SimpleNamespace):
-    """What a planner asks of a plan."""
+    """The part of a plan that a planner uses."""
 
     batch_upto = Plan.batch_upto
 
@@ -37,7 +37,7 @@ PLAN: Any = FrozenPlan(zero_ms=0, batch_ms=1000, input_uids={}, outputs=())
 
 
 def planner_at(now_ms: int) -> BatchPlanner:
-    """A planner of a stream without inputs."""
+    """Return a planner of a stream without inputs."""
     clock = ManualClock(start_ms=now_ms)
     return BatchPlanner(PLAN, {}, InputOffsets({}, {}, 0), None, clock, ignore_event, "stream-1")
 
@@ -54,7 +54,7 @@ def planner_at(now_ms: int) -> BatchPlanner:
 def test_batches_that_were_missed_are_left_out_once(
     in_flight_ms: list[int], expected: list[int]
 ) -> None:
-    """After those that had begun; a commit between two batches was none."""
+    """They follow those that had begun; a commit between two batches is not a batch."""
     begun = tuple(BeginRecord("stream-1", 3, time_ms, 1, {}) for time_ms in in_flight_ms)
     recovery: Any = SimpleNamespace(in_flight=begun)
     planner = planner_at(8900)
@@ -65,7 +65,7 @@ def test_batches_that_were_missed_are_left_out_once(
 
 @pytest.mark.parametrize("now_ms", [3000, 4999])
 def test_no_batch_is_left_out_where_none_was_missed(now_ms: int) -> None:
-    """The next one is due, or will be."""
+    """The next batch is due now or later."""
     planner = planner_at(now_ms)
     planner.resume(3000, {}, {})
     planner.skip_missed()
@@ -87,7 +87,7 @@ def test_no_batch_is_left_out_where_none_was_missed(now_ms: int) -> None:
 def test_how_far_a_restart_is_behind(
     now_ms: int, in_flight_ms: list[int], leaves_out: bool, expected: tuple[int, int]
 ) -> None:
-    """So many batches up to now: those that run again, and those that were missed, or one."""
+    """It counts the batches up to now that run again, and those that were missed, or one."""
     planner = planner_at(now_ms)
     in_flight = {time_ms: BeginRecord("stream-1", 3, time_ms, 1, {}) for time_ms in in_flight_ms}
     planner.resume(3000, {}, in_flight)
@@ -100,7 +100,7 @@ def test_how_far_a_restart_is_behind(
 
 @dataclass
 class Numbers(SourceReader):
-    """A reader that has two more records for each batch, but for those in which it fails."""
+    """A reader with two more records per batch, except for batches in which it fails."""
 
     fails_at: tuple[int, ...] = ()
 
@@ -112,7 +112,7 @@ class Numbers(SourceReader):
 
 @dataclass
 class Log:
-    """Keeps begin records, but for that of the batch at which storage fails."""
+    """A checkpoint that keeps begin records, except for the batch at which storage fails."""
 
     fails_at: int = 0
     begun: dict[int, tuple[Any, ...]] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class Planned:
 
 
 class NumberSource(Source):
-    """Where the numbers come from."""
+    """A source of a sequence of numbers."""
 
     name = "numbers"
 
@@ -167,7 +167,7 @@ class NumberSource(Source):
 
 
 def ends(log: Log) -> dict[int, list[Any]]:
-    """Up to where each batch reads its inputs."""
+    """Return the end of the input of each batch."""
     return {
         time_ms: [said["end"] for said in inputs.values()]
         for time_ms, (inputs, _, _) in log.begun.items()
@@ -175,7 +175,7 @@ def ends(log: Log) -> dict[int, list[Any]]:
 
 
 def test_each_batch_reads_on_where_the_one_before_has_ended() -> None:
-    """And its record says so before anybody is told of it."""
+    """The begin record is written before any event reports the batch."""
     log = Log()
     made = Planned(log, a=Numbers(), b=Numbers())
     batches = [made.planner.plan_batch() for _ in range(3)]
@@ -188,7 +188,7 @@ def test_each_batch_reads_on_where_the_one_before_has_ended() -> None:
 
 
 def test_inputs_are_told_apart() -> None:
-    """By the name of their source, and by number where two have that name."""
+    """They have the name of their source, with a number if several have the same name."""
     batch = Planned(Log(), a=Numbers(), b=Numbers()).planner.plan_batch()
     read = OffsetProgress(None, 2, 2, {})
     assert batch.input_infos == (
@@ -200,7 +200,7 @@ def test_inputs_are_told_apart() -> None:
 
 
 def test_a_source_that_fails_makes_a_batch_that_fails() -> None:
-    """The batch reads nothing of it, and the next one what was left."""
+    """The batch reads nothing of it, and the next one reads the rest."""
     log = Log()
     made = Planned(log, a=Numbers(fails_at=(1000,)), b=Numbers())
     failed, following = made.planner.plan_batch(), made.planner.plan_batch()
@@ -211,7 +211,7 @@ def test_a_source_that_fails_makes_a_batch_that_fails() -> None:
 
 
 def test_after_a_batch_that_could_not_be_begun_none_is() -> None:
-    """Its input is in no batch until a restart finds what was begun."""
+    """Its input is in no batch until a restart finds out what was begun."""
     log = Log(fails_at=2000)
     made = Planned(log, a=Numbers())
     batches = [made.planner.plan_batch() for _ in range(3)]
@@ -223,7 +223,7 @@ def test_after_a_batch_that_could_not_be_begun_none_is() -> None:
 
 
 def test_a_batch_in_flight_runs_again_as_it_was() -> None:
-    """It reads the same, as the same beginning, and nothing of an input that was added."""
+    """It has the same input and token, and nothing of an input that was added."""
     said = PlannedInput(2000, 2, 7, records=5).to_record()
     begins = {
         1000: BeginRecord("stream-1", 0, 1000, 1, {"a": {"end": 2}}),
@@ -239,7 +239,7 @@ def test_a_batch_in_flight_runs_again_as_it_was() -> None:
 
 
 def test_a_record_names_the_batch_before_a_gap() -> None:
-    """And outputs are told which batches were left out."""
+    """Outputs receive the ids of the skipped batches."""
     log = Log()
     made = Planned(log, a=Numbers())
     made.planner.resume(1000, {}, {})

@@ -1,8 +1,9 @@
-"""Backpressure: the estimator, and who is told its estimates. No Spark."""
+"""Backpressure: the estimator, and the sources that it limits; no Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ weights = st.floats(0, 10)
         ("no time spent", [(0, 10, 10, 0), (10, 10, 0, 0), (20, 10, 10, 0)], [None, None, 1000.0]),
         ("nothing is first after nothing", [(0, 0, 0, 0), (10, 9, 9, 0)], [None, None]),
         (
-            "what waits is worked off: 0.2 x 50 ms x 1000 / s / 20 ms",
+            "the backlog is worked off: 0.2 x 50 ms x 1000 / s / 20 ms",
             [(0, 20, 20, 0), (20, 20, 20, 50)],
             [None, 500.0],
         ),
@@ -66,7 +67,7 @@ def test_rules(rule: str, measured: list[Measured], estimates: list[float | None
 
 
 def test_the_terms() -> None:
-    """Each weight takes its part: of the error, of what waits, of the change of the error."""
+    """Each weight applies to its term: the error, the backlog, the change of the error."""
     measured = [(0, 1000, 1000, 0), (1000, 500, 1000, 0), (3000, 500, 1000, 100)]
     estimator = PidEstimator(1000, proportional=0.5, integral=2.0, derived=0.25, minimum=1)
     # measured 1000/s, then 500/s: error 500, change 500/1 s
@@ -78,7 +79,7 @@ def test_the_terms() -> None:
 
 @pytest.mark.parametrize("records", [lambda n: (n + 1) * 20, lambda n: (50 - n) * 20])
 def test_it_follows_the_speed(records: Callable[[int], int]) -> None:
-    """Faster or slower, as long as nothing waits."""
+    """It follows faster and slower batches as long as nothing waits."""
     estimator = PidEstimator(20, proportional=1, integral=1, derived=0, minimum=10)
     estimates = [estimator.compute(20 * n, records(n), 20, 0) for n in range(50)]
     assert estimates[0] is None
@@ -87,7 +88,7 @@ def test_it_follows_the_speed(records: Callable[[int], int]) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 100)), min_size=2, max_size=30))
 def test_it_stays_below_the_speed_while_batches_wait(measured: list[tuple[int, int]]) -> None:
-    """So the queue gets shorter."""
+    """The queue gets shorter."""
     estimator = PidEstimator(20, proportional=1, integral=0.01, derived=0, minimum=1e-9)
     for number, (records, waited_ms) in enumerate(measured):
         estimate = estimator.compute(20 * number, records, 20, waited_ms)
@@ -100,7 +101,7 @@ def test_it_stays_below_the_speed_while_batches_wait(measured: list[tuple[int, i
 def test_no_estimate_is_below_the_minimum(
     measured: list[Measured], p: float, i: float, d: float, minimum: float
 ) -> None:
-    """Whatever is measured, and whatever the weights."""
+    """No estimate is below the minimum, for any measurements and weights."""
     estimator = PidEstimator(1000, p, i, d, minimum)
     for batch in measured:
         estimate = estimator.compute(*batch)
@@ -109,7 +110,7 @@ def test_no_estimate_is_below_the_minimum(
 
 @given(batches)
 def test_batches_that_tell_nothing_change_nothing(measured: list[Measured]) -> None:
-    """Leaving them out gives the same estimates."""
+    """Without them the estimates are the same."""
     estimator = PidEstimator(1000)
     useful = [batch for batch in measured if batch[1] > 0 and batch[2] > 0]
     estimates = [estimator.compute(*batch) for batch in measured]
@@ -124,13 +125,13 @@ def test_batches_that_tell_nothing_change_nothing(measured: list[Measured]) -> N
     [{"proportional": -1}, {"integral": -1}, {"derived": -1}, {"minimum": 0}, {"batch_ms": 0}],
 )
 def test_bad_weights(wrong: dict[str, Any]) -> None:
-    """Refused with all of them."""
+    """The error has all weights."""
     with pytest.raises(InvalidStreamError, match="weights of a rate estimator must be at least"):
         PidEstimator(**{"batch_ms": 1000, **wrong})
 
 
 class Limited(SourceReader):
-    """A source that keeps the rates it was given."""
+    """A source that keeps its rates."""
 
     rate_limit = "receiver"
 
@@ -142,14 +143,14 @@ class Limited(SourceReader):
 
 
 class Broken(Limited):
-    """A source that cannot be told."""
+    """A source whose rate cannot be set."""
 
     def update_rate(self, records_per_second: int) -> None:
         raise OSError("its executor is gone")
 
 
 def completed(number: int, records: int | None, **changes: Any) -> BatchCompleted:
-    """A batch of a second that took a second."""
+    """Return a batch of a second that took a second."""
     values: dict[str, Any] = {
         "batch_id": number,
         "batch_time_ms": 1000 * number,
@@ -168,7 +169,7 @@ def completed(number: int, records: int | None, **changes: Any) -> BatchComplete
 def rates(settings: Settings, *events: BatchCompleted) -> list[int]:
     source = Limited()
     control = RateControl({1: source}, settings, 1000)
-    control.begin()
+
     control.observe(StreamingStarted(0))
     for event in events:
         control.observe(event)
@@ -198,7 +199,7 @@ def test_the_first_batch(settings: Settings, first: list[int]) -> None:
 
 
 def test_limits_follow_the_batches() -> None:
-    """The first batch sets nothing; the next ones what was processed, in whole records."""
+    """The first batch sets no limit; the next ones that of their speed, in whole records."""
     events = [completed(1, 700), completed(2, 600), completed(3, 500)]
     assert rates(ON, *events) == [600, 500]
     assert rates(Settings(), *events) == []
@@ -206,7 +207,7 @@ def test_limits_follow_the_batches() -> None:
 
 
 def test_a_slow_first_batch_holds_nothing_back() -> None:
-    """It takes 51 s, and 25 batches wait for it; they are as fast as records come."""
+    """It takes 51 s, and 25 batches wait for it; their rate is that of their records."""
     slow = completed(1, 200, completed_ms=52_000)
     waiting = [
         completed(
@@ -221,7 +222,7 @@ def test_a_slow_first_batch_holds_nothing_back() -> None:
 
 
 def test_a_delay_that_grows_after_the_first_batch_counts() -> None:
-    """The stream cannot keep up: less than what is processed is let in."""
+    """The stream cannot keep up, so the limit is below its speed."""
     slow = completed(1, 200, completed_ms=52_000)
     waiting = [
         completed(
@@ -252,8 +253,9 @@ def test_batches_that_say_nothing_about_the_speed(useless: BatchCompleted) -> No
 
 
 def test_estimates_below_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source is never stopped for good."""
-    monkeypatch.setattr(rate_control, "_INTEGRAL", 100.0)
+    """An estimate below one record per second sets no limit: it would stop the source for good."""
+    estimator = partial(PidEstimator, integral=100.0)
+    monkeypatch.setattr(rate_control, "PidEstimator", estimator)
     late = completed(2, 10, submitted_ms=0)
     assert rates(ON.replace(pid_minimum=0.5), completed(1, 10), late) == []
 
@@ -264,14 +266,14 @@ def test_the_minimum_rate() -> None:
 
 
 def test_a_source_that_cannot_be_told(caplog: pytest.LogCaptureFixture) -> None:
-    """The batch and the other sources do not suffer."""
+    """The batch and the other sources continue."""
     source = Limited()
     control = RateControl({0: Broken(), 1: source}, ON, 1000)
     both = (InputInfo(0, "broken", 500, ""), InputInfo(1, "limited", 500, ""))
     for number in (1, 2):
         control.observe(completed(number, 500, inputs=both))
     assert source.rates == [500]
-    assert caplog.messages == ["the rate of stream 0 could not be set to 500 records/s"]
+    assert caplog.messages == ["failed to set the rate of stream 0 to 500 records/s"]
 
 
 class NamedSource(Source):
@@ -284,7 +286,7 @@ class NamedSource(Source):
 
 
 def test_readers_of_a_context() -> None:
-    """Those that can be limited are, by the id of their stream; the others are left alone."""
+    """Readers that can be limited, by the id of their stream; others are not changed."""
     streams = [InputDStream(number, NamedSource(), 1000, "any") for number in range(2)]
     limited = Limited()
     readers: Any = {streams[0]: SourceReader(), streams[1]: limited}
@@ -295,7 +297,7 @@ def test_readers_of_a_context() -> None:
 
 
 class LimitedByItself(Limited):
-    """Has limits of its own, as Kafka has."""
+    """A source with limits of its own, such as Kafka."""
 
     rate_limit = "backpressure"
 
@@ -309,7 +311,7 @@ class LimitedByItself(Limited):
     ],
 )
 def test_the_limit_of_receivers_is_theirs(settings: Settings, rates: list[int]) -> None:
-    """It holds back no source that has limits of its own."""
+    """It does not limit sources that have limits of their own."""
     limited = LimitedByItself()
     readers: Any = {InputDStream(1, NamedSource(), 1000, "any"): limited}
     control = limit_rates(readers, settings, 1000)

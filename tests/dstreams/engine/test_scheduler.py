@@ -26,7 +26,7 @@ from tests.support.waiting import wait_for
 
 
 class Gate:
-    """An output that waits in its first batch until the test lets it go on."""
+    """An output that waits in its first batch until the test releases it."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -56,7 +56,7 @@ def threads() -> set[str]:
 
 
 def test_the_queue_of_batches_is_bounded(sc: SparkContext, clock: ManualClock, gate: Gate) -> None:
-    """When it is full the generator waits, and every batch is run in the end."""
+    """If it is full the generator waits, and every batch runs in the end."""
     ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(max_queued_batches=2))
     ssc.queueStream([[number] for number in range(10)]).foreachRDD(gate)
     ssc.start()
@@ -78,7 +78,7 @@ def test_the_queue_of_batches_is_bounded(sc: SparkContext, clock: ManualClock, g
 def test_stopping_at_once_frees_a_generator_that_waits(
     sc: SparkContext, clock: ManualClock, gate: Gate
 ) -> None:
-    """A full queue does not hold up the stop."""
+    """A full queue does not delay the stop."""
     ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(max_queued_batches=1))
     ssc.queueStream([[number] for number in range(10)]).foreachRDD(gate)
     ssc.start()
@@ -98,7 +98,7 @@ def test_stopping_at_once_frees_a_generator_that_waits(
 
 
 def test_its_threads_end_with_the_context(sc: SparkContext, clock: ManualClock) -> None:
-    """One makes batches, one runs them, and one watches; afterwards there is none."""
+    """One thread plans, one runs, one watches; after the stop there are none."""
     ssc = StreamingContext(sc, 1, clock=clock)
     ssc.queueStream([]).pprint()
     before = threads()  # such as those of a session of structured queries
@@ -115,7 +115,7 @@ def test_its_threads_end_with_the_context(sc: SparkContext, clock: ManualClock) 
 def test_a_request_to_end_inside_a_batch_ends_the_stream(
     sc: SparkContext, clock: ManualClock, error: type[BaseException]
 ) -> None:
-    """No thread dies unseen: awaitTermination raises what ended it."""
+    """awaitTermination raises the error that ended the thread."""
 
     def leave(rdd: RDD[Any]) -> None:
         raise error("enough")
@@ -135,7 +135,7 @@ def test_a_request_to_end_inside_a_batch_ends_the_stream(
 def test_errors_are_reported_while_later_batches_run(
     sc: SparkContext, clock: ManualClock, gate: Gate
 ) -> None:
-    """A failure is told when it happens, not when the queue is empty."""
+    """A failure is reported when it happens, not when the queue is empty."""
     ssc = StreamingContext(sc, 1, clock=clock)
 
     def fail_at_first(time: Any, rdd: RDD[Any]) -> None:
@@ -159,7 +159,7 @@ def test_errors_are_reported_while_later_batches_run(
 def test_a_stream_that_goes_on_after_a_failure_is_stopped_in_the_end(
     sc: SparkContext, clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its log has one block: why the batch failed, and then which outputs it is without."""
+    """Its log has one entry: the error of the batch, and the outputs it was committed without."""
     ssc = StreamingContext(sc, 1, clock=clock)
     ssc.checkpoint(str(tmp_path))
     seen: list[Any] = []
@@ -188,7 +188,7 @@ def test_a_stream_that_goes_on_after_a_failure_is_stopped_in_the_end(
 def test_a_stream_that_a_failure_ends_has_failed(
     sc: SparkContext, clock: ManualClock, by_hand: bool
 ) -> None:
-    """So it is in real time and by hand."""
+    """Both in real time and in steps."""
     ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(on_failure="stop"))
 
     def fail(rdd: RDD[Any]) -> None:
@@ -212,7 +212,7 @@ def test_a_stream_that_a_failure_ends_has_failed(
 
 
 class WatchedClock(ManualClock):
-    """Says what batch is waited for."""
+    """A clock that reports which batch is waited for."""
 
     waiting_for_ms = 0
 
@@ -226,7 +226,7 @@ class WatchedClock(ManualClock):
 def test_batches_go_on_when_the_clock_is_set_back(
     sc: SparkContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One each second as before, under times that only grow; a warning says so, once."""
+    """One batch per second as before, with increasing times; one warning."""
     clock = WatchedClock(7_200_000)
     seen: list[float] = []
     ssc = StreamingContext(sc, 1, clock=clock)
@@ -251,7 +251,7 @@ def test_batches_go_on_when_the_clock_is_set_back(
 
 
 class BrokenWithRest(SourceReader, Source):
-    """A source, and its reader, that has more to give and cannot."""
+    """A source, and its reader, with more records that it cannot read."""
 
     name = "broken"
 
@@ -270,7 +270,7 @@ class BrokenWithRest(SourceReader, Source):
 
 
 def test_a_graceful_stop_gives_up_a_source_that_fails(sc: SparkContext, clock: ManualClock) -> None:
-    """What it received cannot be had; one failed batch says so, and the stop goes on."""
+    """A source that cannot plan fails one batch, and the stop continues."""
     ssc = StreamingContext(sc, 1, clock=clock)
     source = BrokenWithRest()
     ssc._input(source, "broken").pprint()
@@ -285,7 +285,7 @@ def test_a_graceful_stop_gives_up_a_source_that_fails(sc: SparkContext, clock: M
 def test_a_graceful_stop_ends_with_a_checkpoint(
     sc: SparkContext, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, graceful: bool
 ) -> None:
-    """After the last batch, once; a stop at once has no time for it."""
+    """After the last batch, once; an immediate stop has no time for it."""
     events: list[Any] = []
     monkeypatch.setattr(Engine, "checkpoint_now", lambda engine: events.append("checkpoint"))
     ssc = StreamingContext(sc, 1, clock=clock)

@@ -20,12 +20,12 @@ from dstreams.engine.signals import SignalStop
 from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
 ROOT = Path(__file__).parents[3]
 
 # Says "ready" after its first batch, and when the streams were stopped; "finished" only if its main
-# thread goes on to the end.
+# thread runs to the end.
 PROGRAM = """
 import sys, threading
 from dstreams import Settings, StreamingContext, tuned_context
@@ -65,7 +65,7 @@ say("finished " + ssc.getState().value)
 
 @dataclass
 class Child:
-    """A program that was told to end as soon as it was ready."""
+    """A program that got a signal as soon as it was ready."""
 
     process: subprocess.Popen[str]
     lines: list[str]
@@ -102,7 +102,7 @@ def read_lines_until(text: str, out: IO[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def children() -> Iterator[dict[tuple[int, str, str], Child]]:
-    """Programs for all cases, started together, each signalled once it was ready."""
+    """Programs for all cases, started together, each signalled when it was ready."""
     processes = {
         case: subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *case[1:]],
@@ -136,7 +136,7 @@ def of(children: dict[tuple[int, str, str], Child], number: int, how: str) -> Ch
 def test_a_program_that_waits_for_its_streams_ends_by_itself(
     children: dict[tuple[int, str, str], Child], number: int
 ) -> None:
-    """The streams stop, awaitTermination returns, and the program goes on to its end: status 0."""
+    """The streams stop, awaitTermination returns, and the program runs to its end: status 0."""
     child = of(children, number, "waiting")
     assert child.end() == 0, child.errors
     assert child.lines == ["ready", "streams stopped", "finished STOPPED"]
@@ -147,7 +147,7 @@ def test_a_program_that_waits_for_its_streams_ends_by_itself(
 def test_a_program_that_does_something_else_dies_by_the_signal(
     children: dict[tuple[int, str, str], Child], number: int
 ) -> None:
-    """But only after its streams have stopped."""
+    """Only after its streams have stopped."""
     child = of(children, number, "elsewhere")
     assert child.end() == -number, child.errors
     assert child.lines == ["ready", "streams stopped"]
@@ -156,7 +156,7 @@ def test_a_program_that_does_something_else_dies_by_the_signal(
 def test_a_program_that_just_ends_stops_its_streams(
     children: dict[tuple[int, str, str], Child],
 ) -> None:
-    """Leaving a started context to the interpreter's end is no error and leaves nothing running."""
+    """A started context at the end of the interpreter is not an error; nothing keeps running."""
     child = of(children, NO_SIGNAL, "leaving")
     assert child.end() == 0, child.errors
     assert child.lines == ["ready", "finished ACTIVE", "streams stopped"]
@@ -168,7 +168,7 @@ def test_a_program_that_just_ends_stops_its_streams(
 
 @pytest.fixture
 def caught() -> Iterator[list[int]]:
-    """Handlers that write down what they get, in the place of those of this process."""
+    """Handlers that record signals, instead of those of this process."""
     numbers: list[int] = []
     before = {
         number: signal.signal(number, lambda received, frame: numbers.append(received))
@@ -181,7 +181,7 @@ def caught() -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_and_is_passed_on(caught: list[int], number: int) -> None:
-    """To the handler that was there before, when the program does not wait for the streams."""
+    """It is passed to the previous handler if the program does not wait for the streams."""
     stopped: list[str] = []
     signals = SignalStop(lambda: stopped.append(threading.current_thread().name) is not None)
     signals.install()
@@ -195,7 +195,7 @@ def test_a_signal_stops_and_is_passed_on(caught: list[int], number: int) -> None
 def test_a_signal_after_the_streams_have_ended_is_for_the_program(
     sc: SparkContext, caught: list[int]
 ) -> None:
-    """Who waited for streams that ended by themselves does something else now."""
+    """After awaitTermination returned because the streams ended, a signal is for the program."""
     clock = ManualClock()
     ssc = StreamingContext(sc, 1, clock=clock)
     ssc.queueStream([], default=[1]).foreachRDD(lambda rdd: ssc.stop(stopSparkContext=False))
@@ -207,7 +207,7 @@ def test_a_signal_after_the_streams_have_ended_is_for_the_program(
 
 
 def test_a_signal_that_the_program_waited_for_ends_there(caught: list[int]) -> None:
-    """It is not passed on; a second one is, to whom it was for before, and stops nothing."""
+    """It is not passed on; a second one is passed to the previous handler and stops nothing."""
     stops: list[bool] = []
 
     def stop() -> bool:
@@ -226,7 +226,7 @@ def test_a_signal_that_the_program_waited_for_ends_there(caught: list[int]) -> N
 def test_a_second_signal_hastens_a_graceful_stop_and_a_third_is_passed_on(
     caught: list[int],
 ) -> None:
-    """Where the stop may take long: nothing is cut off without a word, and nobody is kept."""
+    """A graceful stop may take long: a second signal shortens it, and the third one ends it."""
     calls: list[str] = []
     leave = threading.Event()
 
@@ -245,14 +245,14 @@ def test_a_second_signal_hastens_a_graceful_stop_and_a_third_is_passed_on(
 
 
 def test_a_signal_is_passed_on_after_a_graceful_stop_as_well(caught: list[int]) -> None:
-    """To who was there before, once, although a second one could have been caught."""
+    """To the previous handler, once, although a second signal could have been caught."""
     SignalStop(lambda: False, lambda: None).install()
     os.kill(os.getpid(), signal.SIGINT)
     wait_for(lambda: caught == [signal.SIGINT])
 
 
 def test_removing_puts_back_what_was_there(caught: list[int]) -> None:
-    """Handlers are those of before, and those that somebody installed meanwhile stay."""
+    """Handlers are the previous ones, except those that the program has installed since."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     signals = SignalStop(lambda: True)
     signals.install()
@@ -269,7 +269,7 @@ def test_removing_puts_back_what_was_there(caught: list[int]) -> None:
 
 
 def test_other_threads_install_nothing(caught: list[int]) -> None:
-    """Only the main thread may; elsewhere it is not an error."""
+    """Only the main thread can; in other threads it is not an error."""
     before = signal.getsignal(signal.SIGTERM)
     signals = SignalStop(lambda: True)
     errors: list[BaseException] = []

@@ -103,11 +103,12 @@ def ended(base: Path) -> dict[str, Program]:
     return programs
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", MODES)
 def test_a_batch_that_outlives_spark_is_not_committed(
     ended: dict[str, Program], base: Path, mode: str
 ) -> None:
-    """Even if the output hides that its job failed; after one that failed no other begins."""
+    """Even if the output hides that its job failed; no batch starts after a failed one."""
     lines = ended[mode].lines
     assert "finished" in lines, lines
     outputs = [line for line in lines if line.startswith(("first", "second"))]
@@ -125,8 +126,9 @@ def test_a_batch_that_outlives_spark_is_not_committed(
     assert [record.batch_id for record in commits] == [0]
 
 
+@pytest.mark.deep
 def test_the_next_start_runs_it_again(ended: dict[str, Program], base: Path) -> None:
-    """With all of its outputs."""
+    """All of its outputs run."""
     with running("-c", PROGRAM, "again", str(base / "started")) as program:
         program.wait()
     assert "finished" in ended["started"].lines

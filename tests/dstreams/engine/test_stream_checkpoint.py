@@ -11,7 +11,7 @@ import pytest
 from checkpoint import CommitLog, ConcurrentWriterError, open_files
 from checkpoint.log.batch_records import BatchLog
 from dstreams.common import faults
-from dstreams.engine.input_offsets import InputOffsets
+from dstreams.engine.inputs import InputOffsets
 from dstreams.engine.stream_checkpoint import StreamCheckpoint
 
 
@@ -21,7 +21,7 @@ def taken_over(directory: Path) -> StreamCheckpoint:
 
 @pytest.fixture
 def seen() -> Iterator[list[str]]:
-    """The steps that the driver comes to."""
+    """The steps that the driver reaches."""
     steps: list[str] = []
     end = faults.watch(steps.append)
     yield steps
@@ -29,7 +29,7 @@ def seen() -> Iterator[list[str]]:
 
 
 class Numbers:
-    """A reader that has to know what batches have read: the number of the last of them."""
+    """A reader that depends on what batches have read: the number of the last of them."""
 
     def __init__(self) -> None:
         self.retired: int = 0
@@ -45,7 +45,7 @@ class Numbers:
 
 
 def test_the_steps_of_a_batch(tmp_path: Path, seen: list[str]) -> None:
-    """A drill finds each, and the records say what the batch was."""
+    """A drill finds each step, and the records describe the batch."""
     log = taken_over(tmp_path)
     begun = log.begin(0, 1000, {"lines": {"end": 3}}, facts={"a": 1})
     log.require_newest()
@@ -58,7 +58,7 @@ def test_the_steps_of_a_batch(tmp_path: Path, seen: list[str]) -> None:
 
 
 def test_a_batch_that_is_begun_again(tmp_path: Path) -> None:
-    """It has a beginning of its own, which it keeps where it is begun again as it was."""
+    """It has a token of its own, which it keeps when it begins again."""
     log = taken_over(tmp_path)
     first = log.begin(0, 1000, {})
     other = log.begin(1, 2000, {})
@@ -74,7 +74,7 @@ def test_a_batch_that_is_begun_again(tmp_path: Path) -> None:
 
 
 def test_the_newest_batch(tmp_path: Path) -> None:
-    """It is known after a restart; a clock that goes back makes no earlier batch."""
+    """It is known after a restart; a clock that is set back makes no earlier batch."""
     log = taken_over(tmp_path)
     assert (log.newest_id, log.newest_ms, log.time_of_next(0)) == (-1, 0, 1)
     log.begin(4, 5000, {})
@@ -84,13 +84,14 @@ def test_the_newest_batch(tmp_path: Path) -> None:
 
 
 def test_an_older_driver(tmp_path: Path) -> None:
-    """After a newer one has taken over it runs no output, commits nothing and deletes nothing."""
+    """After a newer driver took over, it runs no output, commits nothing and deletes nothing."""
     log = taken_over(tmp_path)
     log.begin(0, 1000, {})
     newer = taken_over(tmp_path)
+    log.commit(0, 1000)
     for act in (
         log.require_newest,
-        lambda: log.commit(0, 1000),
+        log.fence.wait,
         lambda: log.retire(1000, InputOffsets({}, {}, 0)),
     ):
         with pytest.raises(ConcurrentWriterError, match="has taken over"):
@@ -100,7 +101,7 @@ def test_an_older_driver(tmp_path: Path) -> None:
 
 
 def test_failed_outputs(tmp_path: Path) -> None:
-    """They are named in the record and to people, with how to run them again."""
+    """The record and a message name them, with the way to run them again."""
     log = taken_over(tmp_path)
     said = []
     for number, failed in ((0, ["print-0"]), (1, ["save-1", "save-2"]), (2, [])):
@@ -116,7 +117,7 @@ def test_failed_outputs(tmp_path: Path) -> None:
 
 
 def test_what_inputs_have_read(tmp_path: Path) -> None:
-    """A snapshot stands for begin records that are deleted, and a restart gives it back."""
+    """A snapshot replaces deleted begin records, and a restart restores it."""
     reader: Any = Numbers()
     ends = InputOffsets({"numbers": reader}, {}, 0)
     taken_over(tmp_path).begin_inputs(ends, 10)

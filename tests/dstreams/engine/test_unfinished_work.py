@@ -1,4 +1,4 @@
-"""What is left when no batch runs any more: what is lost of it, and what a later start has."""
+"""Unfinished work after the last batch: lost records, and records that a later start reads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def batches(stream: Input, *records: int | None) -> Sequence[Batch]:
 
 
 def test_nothing_is_left() -> None:
-    """A stream that has run all it received has nothing to tell."""
+    """A stream that has run everything it received has no unfinished work."""
     left = engine(Input("socket")).unfinished_work([], resumable=True)
     assert not left
     assert left == UnfinishedWork()
@@ -66,7 +66,7 @@ def test_nothing_is_left() -> None:
     ],
 )
 def test_what_a_later_start_has_is_not_lost(stream: Input, resumable: bool, is_lost: bool) -> None:
-    """It has the records of sources that can be read again, where there is a checkpoint."""
+    """It reads the records of sources that can be read again, if there is a checkpoint."""
     left = engine(stream).unfinished_work(batches(stream, 3, 0, 4), resumable=resumable)
     assert left.batch_times_ms == (1000, 2000, 3000)
     assert (left.lost, left.again)[is_lost] == {}
@@ -81,7 +81,7 @@ def test_an_input_that_cannot_go_on_takes_the_others_with_it() -> None:
 
 
 def test_records_of_no_batch_count() -> None:
-    """They were received as well, and are all there is where every batch has run."""
+    """They were received too, and are all that is left if every batch has run."""
     socket, log = Input("socket", 5, not_replayable_reason="cannot replay"), Input("log", 2)
     left = engine(socket, log).unfinished_work(batches(socket, 1), resumable=True)
     assert left == UnfinishedWork((1000,), {"socket": 6}, {"log": 2})
@@ -90,14 +90,14 @@ def test_records_of_no_batch_count() -> None:
 
 @pytest.mark.parametrize(("waiting", "counts"), [(None, (1,)), (0, (1, None))])
 def test_records_that_nobody_has_counted(waiting: int | None, counts: tuple[int | None]) -> None:
-    """No number is better than a wrong one."""
+    """Unknown numbers are not guessed."""
     stream = Input("receiver", waiting, not_replayable_reason="cannot replay")
     left = engine(stream).unfinished_work(batches(stream, *counts), resumable=True)
     assert left.lost == {"receiver": None}
 
 
 def test_the_message_names_all() -> None:
-    """Batches by the first and last time, records by input, and what becomes of them."""
+    """Batches by the first and last time, records by input, and whether they are lost."""
     left = UnfinishedWork((1000, 2000, 3000), {"socket": 6, "receiver": None}, {"files": 2})
     assert str(left) == (
         "3 batches did not run to their end, from 1000 ms (1970-01-01 00:00:01) to 3000 ms "

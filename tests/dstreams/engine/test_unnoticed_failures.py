@@ -1,4 +1,4 @@
-"""A stream that failed for good: who notices keeps the process, who does not is asked to end."""
+"""Failed streams: the process lives on if the program notices, and is ended otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import wait_for
 
 @pytest.fixture
 def signals() -> Iterator[list[int]]:
-    """SIGTERMs that this process was sent."""
+    """The SIGTERMs that this process got."""
     seen: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     yield seen
@@ -30,7 +30,7 @@ def threads() -> list[str]:
 
 
 def test_a_failure_that_nobody_notices_ends_the_process(signals: list[int]) -> None:
-    """By SIGTERM, which the program may handle as any other; and it will not end well."""
+    """By SIGTERM, which the program may handle as usual; the exit status shows the failure."""
     failure = FailureWatchdog(attention_s=0.01)
     failure.stream_failed()
     wait_for(lambda: signals == [signal.SIGTERM])
@@ -38,7 +38,7 @@ def test_a_failure_that_nobody_notices_ends_the_process(signals: list[int]) -> N
 
 
 def test_a_failure_that_is_noticed_ends_nothing(signals: list[int]) -> None:
-    """Not the process, and its exit status is the program's."""
+    """The process continues, and its exit status is the program's."""
     failure = FailureWatchdog(attention_s=60)
     failure.stream_failed()
     assert failure in engine_signals._unseen
@@ -49,7 +49,7 @@ def test_a_failure_that_is_noticed_ends_nothing(signals: list[int]) -> None:
 
 
 def test_a_failure_may_be_noticed_before_it_is_told(signals: list[int]) -> None:
-    """Who stops the streams expects their end."""
+    """A program that stops its streams has noticed."""
     failure = FailureWatchdog(attention_s=0.01)
     failure.seen()
     failure.stream_failed()
@@ -60,7 +60,7 @@ def test_a_failure_may_be_noticed_before_it_is_told(signals: list[int]) -> None:
 def test_an_interactive_session_goes_on(
     signals: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody sits there and reads the log."""
+    """A user reads the log there."""
     app = SimpleNamespace(initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=app))
     FailureWatchdog(attention_s=0.01).stream_failed()
@@ -71,7 +71,7 @@ def test_an_interactive_session_goes_on(
 def test_a_program_that_runs_notebooks_is_not_interactive(
     signals: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What runs kernels imports parts of theirs."""
+    """A process that starts notebook kernels imports parts of their package."""
     app = SimpleNamespace(initialized=lambda: False)
     monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=app))

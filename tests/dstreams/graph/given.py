@@ -1,4 +1,4 @@
-"""RDDs for one node, in the place of all the RDDs of a stream."""
+"""RDDs for one node, instead of all the RDDs of a stream."""
 
 from __future__ import annotations
 

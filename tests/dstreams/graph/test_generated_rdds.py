@@ -64,7 +64,7 @@ def rdds_of(sc: SparkContext) -> Made:
 
 
 def test_an_rdd_is_made_once(sc: SparkContext) -> None:
-    """Whoever asks again gets the same."""
+    """An RDD is computed once."""
     node = rdds_of(sc)
     rdds = rdds_over(sc, node)
     assert rdds.spark is sc
@@ -74,7 +74,7 @@ def test_an_rdd_is_made_once(sc: SparkContext) -> None:
 
 @pytest.mark.parametrize("time_ms", [-1000, 0, 500, 1500])
 def test_there_is_no_rdd_when_the_stream_has_no_turn(sc: SparkContext, time_ms: int) -> None:
-    """At zero time, before it and between batches the node is not even asked."""
+    """At zero time, before it, and between batches the node is not called."""
     node = rdds_of(sc)
     assert rdds_over(sc, node).at(node, time_ms) is None
     assert node.asked == []
@@ -89,7 +89,7 @@ def test_no_rdd_is_remembered(sc: SparkContext) -> None:
 
 
 def test_no_rdd_is_remembered_for_streams_with_a_past(sc: SparkContext) -> None:
-    """They would be asked about all of it in every batch."""
+    """Otherwise all of their past would be computed again in every batch."""
     node = Chained(lambda time_ms, rdds: None)
     rdds = rdds_over(sc, node)
     for time_ms in range(1000, 5001, 1000):
@@ -99,7 +99,7 @@ def test_no_rdd_is_remembered_for_streams_with_a_past(sc: SparkContext) -> None:
 
 
 def test_a_missing_past_is_made_up_for_in_order(sc: SparkContext) -> None:
-    """Thousands of batches that nobody asked for are made oldest first, without recursion."""
+    """Thousands of batches that were never computed are made oldest first, without recursion."""
     node = Chained(lambda time_ms, rdds: None)
     rdds = rdds_over(sc, node)
     assert rdds.at(node, 3_000_000) is None
@@ -107,7 +107,7 @@ def test_a_missing_past_is_made_up_for_in_order(sc: SparkContext) -> None:
 
 
 def test_a_past_that_failed_is_made_up_for(sc: SparkContext) -> None:
-    """Failure is not remembered: the next batch tries that time again, and then its own."""
+    """A failure is not kept: the next batch tries that time again, and then its own."""
     failing = [True]
 
     def make(time_ms: int, rdds: Previous) -> RDD[Any]:
@@ -128,7 +128,7 @@ def test_a_past_that_failed_is_made_up_for(sc: SparkContext) -> None:
 
 
 def test_the_operation_that_failed(sc: SparkContext) -> None:
-    """It is the one whose compute raised, not the one that asked for its RDD."""
+    """It is the node whose compute raised, not the node that needed its RDD."""
 
     def fail(time_ms: int, rdds: Previous) -> RDD[Any]:
         raise LookupError("no table")
@@ -147,7 +147,7 @@ def test_the_operation_that_failed(sc: SparkContext) -> None:
 
 
 def test_what_was_fed_is_the_input(sc: SparkContext) -> None:
-    """An RDD, or none, which is remembered here; at other times inputs have nothing."""
+    """An RDD or None, which is kept; at other times inputs have no RDD."""
     node = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
     rdds = rdds_over(sc, node)
     rdd = sc.parallelize([1])
@@ -168,7 +168,7 @@ def test_feeding_a_stream_that_no_output_uses_is_ignored(sc: SparkContext) -> No
 
 
 def test_forgetting_keeps_what_is_planned(sc: SparkContext) -> None:
-    """Up to and with the time less the remember duration all is forgotten."""
+    """Everything up to the batch time minus the remember duration is dropped."""
     node = rdds_of(sc)
     rdds = rdds_over(sc, node, remember_ms=3000)
     for time_ms in range(1000, 6001, 1000):
@@ -178,7 +178,7 @@ def test_forgetting_keeps_what_is_planned(sc: SparkContext) -> None:
 
 
 def test_what_is_remembered_is_returned_and_nothing_made(sc: SparkContext) -> None:
-    """Of a half-open range, oldest first, without the times that have no RDD."""
+    """Of a half-open range, oldest first, without times that have no RDD."""
     node = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
     rdds = rdds_over(sc, node)
     for time_ms in (3000, 1000, 4000):
@@ -191,7 +191,7 @@ def test_what_is_remembered_is_returned_and_nothing_made(sc: SparkContext) -> No
 
 @pytest.mark.parametrize("unpersist", [True, False])
 def test_rdds_are_persisted_while_they_are_remembered(sc: SparkContext, unpersist: bool) -> None:
-    """At the planned level; afterwards not, unless that is left to Spark."""
+    """At the planned level; later not, unless that is left to Spark."""
     node = rdds_of(sc)
     rdds = rdds_over(sc, node, level=StorageLevel.DISK_ONLY, unpersist=unpersist)
     rdd = rdds.at(node, 1000)
@@ -203,7 +203,7 @@ def test_rdds_are_persisted_while_they_are_remembered(sc: SparkContext, unpersis
 
 
 def test_what_a_user_persisted_is_left_alone(sc: SparkContext) -> None:
-    """Its level stays, and it stays persisted."""
+    """It stays persisted, at its level."""
     mine = sc.parallelize([1]).persist(StorageLevel.DISK_ONLY)
     node = Made(lambda time_ms, rdds: mine)
     rdds = rdds_over(sc, node, level=StorageLevel.MEMORY_ONLY)
@@ -214,7 +214,7 @@ def test_what_a_user_persisted_is_left_alone(sc: SparkContext) -> None:
 
 
 def test_replacing_an_rdd(sc: SparkContext) -> None:
-    """The new one is persisted as planned, the old one is not any more."""
+    """The new one is persisted as planned, the old one is unpersisted."""
     node = rdds_of(sc)
     rdds = rdds_over(sc, node, level=StorageLevel.MEMORY_ONLY)
     old = rdds.at(node, 1000)
@@ -227,8 +227,18 @@ def test_replacing_an_rdd(sc: SparkContext) -> None:
     assert not new.is_cached
 
 
+def test_releasing_frees_blocks(sc: SparkContext) -> None:
+    """Executors keep no block of a stream that has stopped, unless unpersisting is disabled."""
+    node = rdds_of(sc)
+    rdds = rdds_over(sc, node, level=StorageLevel.MEMORY_ONLY)
+    rdd = rdds.at(node, 1000)
+    assert rdd is not None
+    rdds.release()
+    assert not rdd.is_cached
+
+
 def test_clearing_says_nothing_to_spark(sc: SparkContext) -> None:
-    """It may be gone: RDDs stay as they are, and are forgotten."""
+    """Spark may have stopped: RDDs are dropped without a call."""
     node = rdds_of(sc)
     rdds = rdds_over(sc, node, level=StorageLevel.MEMORY_ONLY)
     rdd = rdds.at(node, 1000)
@@ -240,7 +250,7 @@ def test_clearing_says_nothing_to_spark(sc: SparkContext) -> None:
 
 
 def test_times_without_a_batch_have_no_rdd(sc: SparkContext) -> None:
-    """Nobody's function is called for them; what a stream stands on after them has to be given."""
+    """No function is called for skipped batches; the state after them must be put."""
     node, chained = rdds_of(sc), Chained(lambda time_ms, rdds: sc.parallelize([time_ms], 1))
     rdds = rdds_over(sc, node, chained)
     rdds.at(chained, 2000)
@@ -265,7 +275,7 @@ def test_times_without_a_batch_have_no_rdd(sc: SparkContext) -> None:
 def test_batches_from_before_a_gap_are_in_one_more_rdd(
     sc: SparkContext, after_ms: int, known_ms: list[int]
 ) -> None:
-    """Of a stream that had not come to have them in one."""
+    """In the next RDD of a stream with a longer slide that had no RDD for them yet."""
     node = Made(lambda time_ms, rdds: sc.parallelize([time_ms], 1), slide_ms=2000)
     rdds = rdds_over(sc, node)
     rdds.mark_gap(after_ms, 10_000)
@@ -274,7 +284,7 @@ def test_batches_from_before_a_gap_are_in_one_more_rdd(
 
 
 def test_what_windows_read_is_computed_first() -> None:
-    """Oldest first, whatever the order of the windows."""
+    """RDDs are computed oldest first, for any order of the windows."""
     node = Made(lambda time_ms, rdds: cast(Any, SimpleNamespace(is_cached=True)))
     short = WindowedDStream(node, WindowTimes(2000, 1000, 1000), "window at a.py:2")
     long = WindowedDStream(node, WindowTimes(4000, 1000, 1000), "window at a.py:3")
@@ -286,7 +296,7 @@ def test_what_windows_read_is_computed_first() -> None:
 
 
 def test_what_windows_read_of_an_earlier_run_is_computed_first() -> None:
-    """Before anything of the batch; nothing of this run, and nothing without an earlier one."""
+    """Before anything of the batch; nothing of this run, and nothing without an earlier run."""
     node = Made(lambda time_ms, rdds: cast(Any, SimpleNamespace(is_cached=True)))
     window = WindowedDStream(node, WindowTimes(4000, 1000, 1000), "window at a.py:3")
     rdds = rdds_over(cast(Any, None), window)
@@ -300,7 +310,7 @@ def test_what_windows_read_of_an_earlier_run_is_computed_first() -> None:
 
 
 def test_a_failure_before_the_batch_fails_the_window() -> None:
-    """The window has the error of the oldest RDD that it reads, which is tried once a batch."""
+    """The window has the error of the oldest RDD that it reads, which is tried once per batch."""
 
     def fail(time_ms: int, rdds: Previous) -> RDD[Any] | None:
         raise ValueError(time_ms)
@@ -315,7 +325,7 @@ def test_a_failure_before_the_batch_fails_the_window() -> None:
 
 
 def test_a_reduced_window_asks_for_what_left_and_entered() -> None:
-    """Of earlier batches: the one that it is made in is none of them."""
+    """Windows read earlier batches only, not the current one."""
     times = WindowTimes(3000, 2000, 1000)
     node = ReducedWindowedDStream(cast(Any, None), cast(Any, None), times, "at a.py:2")
     assert list(node.earlier_times(7000)) == [3000, 4000, 6000]

@@ -1,4 +1,4 @@
-"""What a restart can make up for in one task, by the place of a stream in the graph. No Spark."""
+"""Batches that a restart can recompute in one task, by a stream's place in the graph; no Spark."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ INPUT = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
     ],
 )
 def test_a_state_that_is_made_of_another(node: Node, expected: bool) -> None:
-    """Wherever it is above; of its own past and of stored state nothing is said."""
+    """For any ancestor; its own past and stored state do not count."""
     assert depends_on_state_rdd(node) is expected
 
 
 def test_a_stream_is_looked_at_once() -> None:
-    """However many ways lead to it."""
+    """For any number of paths to it."""
     node: Node = INPUT
     for _ in range(200):
         node = mapped(node, node)

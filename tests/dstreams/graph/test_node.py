@@ -1,4 +1,4 @@
-"""What all nodes have in common: identity, and that they stay in the driver. No Spark."""
+"""Properties of all nodes: identity, and that they stay in the driver; no Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NODES: dict[str, Node] = {
 
 
 def test_parents_and_slides() -> None:
-    """A stream depends on what it was made from, and on nothing else; the slide is handed down."""
+    """A stream depends on its parents only; by default it has the slide of its parent."""
     parent = source()
     child, kept = mapped(parent), state(parent)
     assert parent.parents == ()
@@ -46,7 +46,7 @@ def test_parents_and_slides() -> None:
 
 
 def test_what_only_state_streams_do() -> None:
-    """They ask for their own past, must be checkpointed, and are stored."""
+    """Stateful nodes read their own previous RDD, must be checkpointed, and are persisted."""
     facts = {
         name: (node.is_stateful, node.must_checkpoint, node.default_storage is not None)
         for name, node in NODES.items()
@@ -70,14 +70,14 @@ def test_nodes_are_compared_by_identity(name: str) -> None:
 
 @pytest.mark.parametrize("name", NODES)
 def test_nodes_do_not_change(name: str) -> None:
-    """They are values: what is chosen later stands elsewhere."""
+    """They are values: later options are kept elsewhere."""
     with pytest.raises(AttributeError):
         NODES[name].operation = "something else"
 
 
 @pytest.mark.parametrize("name", NODES)
 def test_nodes_are_not_sent_to_workers(name: str) -> None:
-    """Pickling one says which stream was captured, and what to do."""
+    """Pickling a node raises an error that names the stream and the fix."""
     node = NODES[name]
     with pytest.raises(TypeError) as raised:
         pickle.dumps(node)
@@ -88,7 +88,7 @@ def test_nodes_are_not_sent_to_workers(name: str) -> None:
 
 
 def test_outputs_are_compared_by_identity() -> None:
-    """The same function may be an output twice."""
+    """The same function can be an output twice."""
     parent = source()
     one, other = (OutputOperation(parent, print, "foreachRDD at a.py:4") for _ in range(2))
     assert one != other

@@ -60,7 +60,7 @@ class Graph:
 
 
 def test_streams_fire_at_multiples_after_zero_time() -> None:
-    """Never at zero time itself, and never before."""
+    """Never at zero time, and never before it."""
     graph = Graph()
     node = graph.input()
     graph.output(node)
@@ -82,7 +82,7 @@ def test_streams_fire_at_multiples_after_zero_time() -> None:
     ],
 )
 def test_the_default_interval_of_state(batch_ms: int, interval_ms: int) -> None:
-    """The first multiple of the slide that is ten seconds or more, and twenty slides at most."""
+    """The smallest multiple of the slide that is at least ten seconds, at most twenty slides."""
     graph = Graph(batch_ms)
     state = graph.state(graph.input())
     graph.output(state)
@@ -108,7 +108,7 @@ def test_intervals_are_counted_from_zero_time() -> None:
 
 
 def test_streams_without_state_are_not_checkpointed_unasked() -> None:
-    """Only what was asked for, and state."""
+    """Only state, and streams with an interval."""
     graph = Graph()
     source = graph.input()
     plain, asked = graph.map(source), graph.map(source)
@@ -125,7 +125,7 @@ def test_streams_without_state_are_not_checkpointed_unasked() -> None:
 
 
 def test_without_state_one_batch_is_remembered() -> None:
-    """The slide is the least."""
+    """The minimum is the slide."""
     graph = Graph()
     source = graph.input()
     node = graph.map(source)
@@ -135,7 +135,7 @@ def test_without_state_one_batch_is_remembered() -> None:
 
 
 def test_state_and_what_it_is_made_from_is_remembered_for_two_intervals() -> None:
-    """The default of 10 s makes all ancestors keep 20 s; others keep one batch."""
+    """With the default of 10 s all ancestors are kept for 20 s; others for one batch."""
     graph = Graph()
     source, other = graph.input(), graph.input()
     parent = graph.map(source)
@@ -149,7 +149,7 @@ def test_state_and_what_it_is_made_from_is_remembered_for_two_intervals() -> Non
 
 
 def test_asking_for_longer_is_for_outputs_and_their_parents() -> None:
-    """remember() counts where it is longer."""
+    """remember() applies if it is longer."""
     graph = Graph()
     graph.streams.remember_ms = 30_000
     source = graph.input()
@@ -161,7 +161,7 @@ def test_asking_for_longer_is_for_outputs_and_their_parents() -> None:
 
 
 def test_a_shared_parent_is_remembered_for_the_one_that_needs_it_longest() -> None:
-    """Whatever the order of the outputs."""
+    """The order of the outputs does not matter."""
     for order in (1, -1):
         graph = Graph()
         source = graph.input()
@@ -176,7 +176,7 @@ def test_a_shared_parent_is_remembered_for_the_one_that_needs_it_longest() -> No
 
 
 def test_parents_come_first_and_each_once() -> None:
-    """Also where two paths meet; what no output needs is not in the plan."""
+    """Also if two paths meet; streams without an output are not in the plan."""
     graph = Graph()
     source, unused = graph.input(), graph.input()
     left, right = graph.map(source), graph.map(source)
@@ -196,7 +196,7 @@ def test_parents_come_first_and_each_once() -> None:
 
 
 def test_names_in_files_do_not_depend_on_where_the_code_is() -> None:
-    """A state keeps its name when its program is moved, or gets other streams above it."""
+    """A state keeps its name if its program is moved, or if streams are added above it."""
     graph = Graph()
     source = graph.input("queueStream at elsewhere.py:99")
     first, second = graph.state(graph.map(graph.map(source))), graph.state(source)
@@ -213,7 +213,7 @@ def test_names_in_files_do_not_depend_on_where_the_code_is() -> None:
 
 
 def test_storage_levels() -> None:
-    """State has a default, others are stored when asked; storing nothing is not storing."""
+    """State has a default, others are persisted on request; a level that stores nothing is none."""
     graph = Graph()
     source = graph.input()
     plain, cached, none = graph.map(source), graph.map(source), graph.map(source)
@@ -227,7 +227,7 @@ def test_storage_levels() -> None:
     assert levels == [None, StorageLevel.DISK_ONLY, None, STATE_STORAGE]
 
 
-# What cannot run -----------------------------------------------------------------------------
+# Graphs that cannot run ----------------------------------------------------------------------
 
 
 def refused(graph: Graph, *, directory: bool = True) -> str:
@@ -237,14 +237,14 @@ def refused(graph: Graph, *, directory: bool = True) -> str:
 
 
 def test_a_graph_without_output() -> None:
-    """There is nothing to run."""
+    """The error lists outputs."""
     graph = Graph()
     graph.map(graph.input())
     assert refused(graph).startswith("no output operations registered, so nothing to execute; ")
 
 
 def test_state_without_a_directory() -> None:
-    """State is always durable, so there must be a place."""
+    """State is always durable, so it needs a directory."""
     graph = Graph()
     graph.output(graph.state(graph.input()))
     assert refused(graph, directory=False) == (
@@ -262,7 +262,7 @@ def test_state_without_a_directory() -> None:
     ],
 )
 def test_intervals_that_are_no_multiples(interval_ms: int, told: str) -> None:
-    """The message has both durations and the next one that would do."""
+    """The error has both durations and the next valid one."""
     graph = Graph()
     state = graph.state(graph.input())
     graph.checkpoint(state, interval_ms)
@@ -271,7 +271,7 @@ def test_intervals_that_are_no_multiples(interval_ms: int, told: str) -> None:
 
 
 def test_state_that_is_not_stored() -> None:
-    """It would be computed from the first batch on, again and again."""
+    """It would be computed from the first batch in every batch."""
     graph = Graph()
     state = graph.state(graph.input())
     graph.persist(state, NO_STORAGE)
@@ -283,7 +283,7 @@ def test_state_that_is_not_stored() -> None:
 
 
 def test_what_no_output_uses_is_not_checked() -> None:
-    """It never runs."""
+    """Streams without an output never run."""
     graph = Graph()
     source = graph.input()
     graph.checkpoint(graph.state(source), 1)
@@ -312,7 +312,7 @@ class EveryOther(Node):
 
 
 def test_slides_of_two_batches() -> None:
-    """What comes every other batch fires, is due and is remembered by its own slide."""
+    """A stream with a slide of two batches fires, is due and is remembered by its own slide."""
     graph = Graph()
     slow = EveryOther(graph.input())
     state = graph.state(slow)
@@ -325,7 +325,7 @@ def test_slides_of_two_batches() -> None:
 
 
 def test_streams_of_two_slides_are_not_combined() -> None:
-    """The message has each with its slide."""
+    """The error has each stream with its slide."""
     graph = Graph()
     source = graph.input()
     with pytest.raises(InvalidStreamError) as raised:

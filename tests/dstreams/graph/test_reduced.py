@@ -17,7 +17,7 @@ NODE = ReducedDStream(
 
 
 def test_what_it_is() -> None:
-    """One parent, its slide, nothing of its own past, no storage."""
+    """One parent, its slide, no earlier RDDs, no storage."""
     assert NODE.parents == (PARENT,)
     assert NODE.slide_ms == PARENT.slide_ms
     assert not NODE.is_stateful
@@ -25,7 +25,7 @@ def test_what_it_is() -> None:
 
 
 def test_each_key_once(sc: SparkContext) -> None:
-    """In the place where it belongs; no RDD without one of the parent."""
+    """In its partition; without an RDD of the parent there is none."""
     given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1), ("b", 2), ("a", 3)], 3)})
     made = compute(NODE, 1000, given)
     assert made is not None

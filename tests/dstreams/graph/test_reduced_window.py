@@ -41,7 +41,7 @@ def rdds_over(sc: SparkContext, node: ReducedWindowedDStream) -> GeneratedRdds:
 
 
 def test_what_it_is() -> None:
-    """A stream that builds on its own past, so it is persisted and must be made durable."""
+    """It depends on its own previous RDD, so it is persisted and must be checkpointed."""
     node = window_of(4000, 2000)
     assert node.parents == (REDUCED,)
     assert node.slide_ms == 2000
@@ -63,7 +63,7 @@ def test_what_it_is() -> None:
 def test_it_asks_for_what_left_and_what_entered(
     sc: SparkContext, window_ms: int, slide_ms: int, asked: list[int]
 ) -> None:
-    """And for its own RDD of one slide before; for nothing in the middle of the window."""
+    """And its own RDD of one slide before; nothing in the middle of the window."""
     node = window_of(window_ms, slide_ms)
     given = Given(sc)
     pairs = compute(REDUCED, 0, Given(sc, {(PARENT, 0): sc.parallelize([("a", 1)])}))
@@ -75,7 +75,7 @@ def test_it_asks_for_what_left_and_what_entered(
 
 
 def test_the_first_window_asks_for_all_of_it(sc: SparkContext) -> None:
-    """Without a previous window nothing leaves, and nothing at all is no RDD."""
+    """Without a previous window nothing leaves; without any batch there is no RDD."""
     node = window_of(3000, 1000)
     given = Given(sc)
     assert compute(node, 1000, given) is None
@@ -83,7 +83,7 @@ def test_the_first_window_asks_for_all_of_it(sc: SparkContext) -> None:
 
 
 def test_by_scalas_rule_nothing_at_all_is_an_empty_rdd(sc: SparkContext) -> None:
-    """A window is never no RDD."""
+    """A window always has an RDD."""
     functions = replace(FUNCTIONS, is_scala=True)
     node = replace(window_of(3000, 1000), functions=functions)
     made = compute(node, 1000, Given(sc))
@@ -105,7 +105,7 @@ def run(
 
 
 def test_batches_without_an_rdd(sc: SparkContext) -> None:
-    """Nothing enters with them, and nothing leaves; what is known stays."""
+    """Nothing enters with them, and nothing leaves; known values stay."""
     node = window_of(2000, 1000)
     batches = [None, [("a", 1)], None, None, [("b", 1)], [], []]
     found = run(sc, node, batches, rdds_over(sc, node))
@@ -121,7 +121,7 @@ def test_batches_without_an_rdd(sc: SparkContext) -> None:
 
 
 def test_a_batch_is_shuffled_once(sc: SparkContext) -> None:
-    """When it enters; the result and what leaves stay where they are."""
+    """When it enters; the result and the values that leave stay in place."""
     node = window_of(3000, 1000)
     rdds = rdds_over(sc, node)
     run(sc, node, [[(n, 1) for n in range(5000)]] * 3, rdds)
@@ -133,7 +133,7 @@ def test_a_batch_is_shuffled_once(sc: SparkContext) -> None:
 
 
 def test_making_the_rdd_runs_no_job(sc: SparkContext) -> None:
-    """Nothing is computed before somebody asks for records."""
+    """No job runs before an action."""
     node = window_of(5000, 1000)
     rdds = rdds_over(sc, node)
     run(sc, node, [[("a", 1)]] * 3, rdds)
@@ -142,7 +142,7 @@ def test_making_the_rdd_runs_no_job(sc: SparkContext) -> None:
 
 
 def test_what_it_remembers(sc: SparkContext) -> None:
-    """Twice its interval of durable copies, and of the batches a window more."""
+    """Two checkpoint intervals of its own RDDs, and a window more of the batches."""
     graph = StreamGraph(1000)
     node = window_of(4000, 2000)
     graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4"))
@@ -158,7 +158,7 @@ def test_what_it_remembers(sc: SparkContext) -> None:
 
 
 class Blocks(BlockPairsRDD):
-    """Stands for an RDD: what it is made of is all there is of it."""
+    """A stand-in for an RDD: only its lineage matters."""
 
     def __init__(self, blocks: Any, side: Any = None) -> None:
         self.blocks = blocks
@@ -166,11 +166,11 @@ class Blocks(BlockPairsRDD):
 
 @dataclass
 class Batches:
-    """Batches that were, in the place of RDDs: 1 is what the batch at one second reduces to.
+    """The batches so far, instead of RDDs: 1 is the reduction of the batch at one second.
 
     Args:
         reduced: the seconds of these batches.
-        node: the window over them, which is asked for its own past.
+        node: the window over them, which reads its own previous RDD.
     """
 
     reduced: set[int]
@@ -191,7 +191,7 @@ class Batches:
 def in_window(
     functions: WindowFunctions, previous: Any, *, left: list[int], entered: list[int]
 ) -> list[int]:
-    """Slide a list of batches, in the place of blocks."""
+    """Slide a list of batches instead of blocks."""
     rest = list(previous or [])
     for batch in left:
         rest.remove(batch)
@@ -203,7 +203,7 @@ def in_window(
 def test_a_gap_loses_nothing_that_came_before_it(
     monkeypatch: pytest.MonkeyPatch, window_s: int, slide_s: int
 ) -> None:
-    """Also what came after the last window before the gap, which has one more then."""
+    """Also values after the last window before the gap, which then has one batch more."""
     monkeypatch.setattr(windowed, "slide_window", in_window)
     monkeypatch.setattr(windowed, "BlockPairsRDD", Blocks)
     node = window_of(1000 * window_s, 1000 * slide_s)

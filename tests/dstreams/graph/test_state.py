@@ -44,6 +44,7 @@ def shuffles(rdd: RDD[Any]) -> int:
     return lineage.count(b"ShuffledRDD")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("preserves", [True, False])
 @pytest.mark.parametrize(
     ("previous", "batch", "initial", "wanted"),
@@ -52,7 +53,7 @@ def shuffles(rdd: RDD[Any]) -> int:
             [("a", 1), ("b", 1)], [("a", 1)], None, {"a": 2, "b": 101}, id="state and batch"
         ),
         pytest.param(
-            [("a", 1)], [("b", 1)], [("z", 5)], {"a": 101, "b": 1}, id="initial state is no state"
+            [("a", 1)], [("b", 1)], [("z", 5)], {"a": 101, "b": 1}, id="initial state is unused"
         ),
         pytest.param([("a", 1), ("b", 1)], None, None, {"a": 101, "b": 101}, id="no batch"),
         pytest.param([("a", 1)], None, [("z", 5)], {"a": 101}, id="no batch, initial state"),
@@ -70,7 +71,7 @@ def shuffles(rdd: RDD[Any]) -> int:
 def test_branches(
     sc: SparkContext, previous: Any, batch: Any, initial: Any, wanted: Any, preserves: bool
 ) -> None:
-    """With and without a batch and a previous state, in whose place the initial one may be."""
+    """With and without a batch, a previous state, and an initial state in its place."""
     node = state_of(None if initial is None else sc.parallelize(initial), preserves=preserves)
     given = Given(sc)
     if previous is not None:
@@ -88,14 +89,14 @@ def test_branches(
 
 
 def test_making_the_rdd_runs_no_job(sc: SparkContext) -> None:
-    """Nothing is computed before somebody asks for records."""
+    """No job runs before an action."""
     node = state_of(sc.parallelize([("a", 1)]))
     given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1)])})
     assert count_jobs(sc, lambda: compute(node, 1000, given)) == 0
 
 
 def test_only_new_records_are_shuffled(sc: SparkContext) -> None:
-    """A state that claims its partitioner stays where it is; without the claim it is moved."""
+    """A state that claims its partitioner stays in place; without the claim it is shuffled."""
     for preserves, wanted in ((True, 1), (False, 2)):
         node = state_of(preserves=preserves)
         given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1)])})
@@ -113,7 +114,7 @@ def test_only_new_records_are_shuffled(sc: SparkContext) -> None:
 
 
 def test_a_batch_in_its_place_is_not_shuffled(sc: SparkContext) -> None:
-    """A parent that is partitioned alike, such as another state stream, stays where it is."""
+    """A parent with the same partitioning, such as another state stream, stays in place."""
     parent = state_of()
     given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1)])})
     first = compute(parent, 1000, given)
@@ -127,6 +128,7 @@ def test_a_batch_in_its_place_is_not_shuffled(sc: SparkContext) -> None:
     assert second.collect() == [("a", 1)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("form", ["values", "iterator"])
 @pytest.mark.parametrize(
     ("previous", "batches", "initial"),
@@ -147,7 +149,7 @@ def test_a_batch_in_its_place_is_not_shuffled(sc: SparkContext) -> None:
 def test_a_replay_is_the_batches_one_after_the_other(
     sc: SparkContext, previous: Any, batches: list[Any], initial: Any, form: str
 ) -> None:
-    """Several batches in one stage leave the state that they leave one by one."""
+    """Several batches in one stage leave the same state as one by one."""
     node = state_of(None if initial is None else sc.parallelize(initial))
     if form == "iterator":
         update = UpdateFunction.checked(add_or_100_each, "iterator", node.operation)
@@ -177,7 +179,7 @@ def test_a_replay_is_the_batches_one_after_the_other(
 
 
 def test_a_replay_takes_one_worker_a_task(sc: SparkContext) -> None:
-    """However many batches are made up for, the state passes through one worker."""
+    """For any number of batches, the state passes through one worker."""
     node = state_of()
     first = compute(node, 1000, Given(sc, {(PARENT, 1000): of(sc, [])}))
     assert first is not None

@@ -25,7 +25,7 @@ def given(sc: SparkContext, **rdds: RDD[Any]) -> Given:
 
 
 def test_the_function_gets_the_rdds_of_that_time(sc: SparkContext) -> None:
-    """With the batch time, in the order of the parents; what it returns is the RDD."""
+    """With the batch time, in the order of the parents; the result is the RDD."""
     calls: list[Any] = []
 
     def func(time_ms: int, rdds: tuple[RDD[Any], ...]) -> RDD[Any]:
@@ -39,7 +39,7 @@ def test_the_function_gets_the_rdds_of_that_time(sc: SparkContext) -> None:
 
 
 def test_a_single_parent_without_an_rdd(sc: SparkContext) -> None:
-    """There is none here either, and the function is not called."""
+    """Without an RDD of the parent there is none, and the function is not called."""
 
     def func(time_ms: int, rdds: tuple[RDD[Any], ...]) -> RDD[Any]:
         raise AssertionError
@@ -49,7 +49,7 @@ def test_a_single_parent_without_an_rdd(sc: SparkContext) -> None:
 
 
 def test_one_of_several_parents_without_an_rdd(sc: SparkContext) -> None:
-    """It has an empty one, also when all of them have none."""
+    """It gets an empty one, also if all of them have none."""
     node = TransformedDStream((ONE, TWO), lambda _, rdds: rdds[0].union(rdds[1]), "union at a.py:3")
     for some, wanted in ((given(sc, two=sc.parallelize([2])), [2]), (given(sc), [])):
         found = compute(node, 1000, some)
@@ -58,13 +58,13 @@ def test_one_of_several_parents_without_an_rdd(sc: SparkContext) -> None:
 
 
 def test_no_rdd_may_be_returned(sc: SparkContext) -> None:
-    """None means that there is none."""
+    """A function may return None for a batch without an RDD."""
     node = TransformedDStream((ONE,), lambda time_ms, rdds: None, "transform at a.py:3")
     assert compute(node, 1000, given(sc, one=sc.parallelize([1]))) is None
 
 
 def test_what_is_no_rdd_is_refused(sc: SparkContext) -> None:
-    """The message has the operation and the type."""
+    """The error has the operation and the type."""
     func: Any = lambda time_ms, rdds: [1]  # noqa: E731 - returns what the type forbids
     node = TransformedDStream((ONE,), func, "transform at a.py:3")
     with pytest.raises(InvalidStreamError) as raised:

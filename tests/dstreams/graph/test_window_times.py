@@ -21,7 +21,7 @@ def windows(draw: st.DrawFn) -> tuple[WindowTimes, int]:
 
 
 def covered(times: WindowTimes, time_ms: int) -> set[int]:
-    """The parent's times in a window, by its definition."""
+    """Return the parent's times in a window, by definition."""
     first = time_ms - times.window_ms
     return {ms for ms in range(first, time_ms + 1, times.parent_slide_ms) if first < ms}
 
@@ -42,7 +42,7 @@ def covered(times: WindowTimes, time_ms: int) -> set[int]:
 def test_examples(
     window: int, slide: int, time: int, current: list[int], left: list[int], entered: list[int]
 ) -> None:
-    """What is in the window, what left it and what entered, in batches of a second."""
+    """Times in the window, times that left and times that entered, for batches of a second."""
     times = WindowTimes(window * 1000, slide * 1000, 1000)
     found = [times.current(time * 1000), times.left(time * 1000), times.entered(time * 1000)]
     assert [[ms // 1000 for ms in some] for some in found] == [current, left, entered]
@@ -58,7 +58,7 @@ def test_a_window_is_what_its_definition_says(drawn: tuple[WindowTimes, int]) ->
 
 @given(windows())
 def test_left_and_entered_lead_from_one_window_to_the_next(drawn: tuple[WindowTimes, int]) -> None:
-    """They are the two differences of neighbouring windows, whatever overlaps."""
+    """They are the two differences of neighbouring windows, for any overlap."""
     times, time_ms = drawn
     previous, current = covered(times, time_ms - times.slide_ms), covered(times, time_ms)
     assert set(times.left(time_ms)) == previous - current
@@ -68,7 +68,7 @@ def test_left_and_entered_lead_from_one_window_to_the_next(drawn: tuple[WindowTi
 
 @given(windows())
 def test_what_entered_leaves_once(drawn: tuple[WindowTimes, int]) -> None:
-    """In a later window, and nothing leaves that has not entered: so the reduction adds up."""
+    """In a later window, and nothing leaves that has not entered, so the reduction is correct."""
     times, time_ms = drawn
     ends = range(time_ms, time_ms + times.window_ms + 2 * times.slide_ms, times.slide_ms)
     leaving = [ms for end in ends for ms in times.left(end)]
@@ -93,12 +93,12 @@ def test_what_entered_leaves_once(drawn: tuple[WindowTimes, int]) -> None:
     ],
 )
 def test_durations_that_are_no_multiples(window_ms: int, slide_ms: int, message: str) -> None:
-    """Are refused, with those that would do."""
+    """They are refused, with the nearest valid ones."""
     with pytest.raises(InvalidStreamError) as caught:
         WindowTimes.of(window_ms / 1000, slide_ms / 1000, 1000, "window at a.py:1")
     assert str(caught.value) == message
 
 
 def test_multiples_are_taken() -> None:
-    """Also a slide that is longer than the window, or does not divide it."""
+    """Also a slide that is longer than the window or does not divide it."""
     assert WindowTimes.of(2, 3, 1000, "window") == WindowTimes(2000, 3000, 1000)

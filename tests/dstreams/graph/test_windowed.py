@@ -23,7 +23,7 @@ def window_of(parent: Node, window_ms: int, slide_ms: int) -> WindowedDStream:
 
 
 def numbers(sc: SparkContext, *times_ms: int) -> Given:
-    """An RDD with its own second in it, at each of the times."""
+    """Return RDDs that contain their own second, one for each of the times."""
     return Given(sc, {(PARENT, ms): sc.parallelize([ms // 1000], 1) for ms in times_ms})
 
 
@@ -51,7 +51,7 @@ def test_what_a_window_is() -> None:
 def test_the_union_of_what_there_is(
     sc: SparkContext, there: list[int], time_ms: int, wanted: list[int]
 ) -> None:
-    """A missing RDD is left out; without any there is an empty one."""
+    """Missing RDDs are skipped; without any, the result is an empty RDD."""
     given = numbers(sc, *there)
     made = compute(window_of(PARENT, 3000, 1000), time_ms, given)
     assert made is not None
@@ -60,7 +60,7 @@ def test_the_union_of_what_there_is(
 
 
 def test_no_rdd_for_none(sc: SparkContext) -> None:
-    """Where that is asked for: a window of which the parent has no RDD has none either."""
+    """With empty_for_none=False, a window without an RDD of the parent has none either."""
     node = replace(window_of(PARENT, 3000, 1000), empty_for_none=False)
     assert compute(node, 4000, numbers(sc, 1000)) is None
     made = compute(node, 4000, numbers(sc, 1000, 2000))
@@ -69,14 +69,14 @@ def test_no_rdd_for_none(sc: SparkContext) -> None:
 
 
 def test_making_a_window_runs_no_job(sc: SparkContext) -> None:
-    """Nothing is computed before somebody asks for records."""
+    """No job runs before an action."""
     given = numbers(sc, *range(1000, 11_000, 1000))
     node = window_of(PARENT, 10_000, 1000)
     assert count_jobs(sc, lambda: compute(node, 10_000, given)) == 0
 
 
 def rdds_over(sc: SparkContext, *streams: Node, level: StorageLevel | None = None) -> GeneratedRdds:
-    """RDDs of a graph in which *streams* have an output, each at a level if one is given."""
+    """RDDs of a graph in which *streams* have an output, each with a level if given."""
     graph = StreamGraph(1000)
     for node in streams:
         operation = OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4")
@@ -87,7 +87,7 @@ def rdds_over(sc: SparkContext, *streams: Node, level: StorageLevel | None = Non
 
 
 def run(rdds: GeneratedRdds, sc: SparkContext, node: Node, batches: int) -> list[Any]:
-    """Feed batches of their own number, and collect *node* when it fires."""
+    """Run batches of their own number, and collect *node* when it fires."""
     found = []
     for time_ms in range(1000, 1000 * batches + 1, 1000):
         rdds.put(PARENT, time_ms, sc.parallelize([time_ms // 1000], 1))
@@ -97,9 +97,10 @@ def run(rdds: GeneratedRdds, sc: SparkContext, node: Node, batches: int) -> list
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("slide_ms", [1000, 2000, 3000, 5000])
 def test_the_parent_makes_each_rdd_once(sc: SparkContext, slide_ms: int) -> None:
-    """Also those of batches in which the window did not fire, from input that is remembered."""
+    """Also those of batches in which the window did not fire, from remembered input."""
     asked: list[int] = []
 
     def noted(time_ms: int, rdds: tuple[RDD[Any], ...]) -> RDD[Any]:
@@ -119,7 +120,7 @@ def test_the_parent_makes_each_rdd_once(sc: SparkContext, slide_ms: int) -> None
 
 
 def test_what_windows_read_again_is_not_computed_again(sc: SparkContext) -> None:
-    """Each record of the parent is computed by one task, for all the windows that it is in."""
+    """Each record of the parent is computed by one task for all windows that contain it."""
     computed = sc.accumulator(0)
 
     def counted(value: Any) -> Any:
@@ -137,7 +138,7 @@ def persisted(sc: SparkContext) -> set[int]:
 
 
 def test_forgotten_rdds_are_unpersisted(sc: SparkContext) -> None:
-    """At any time the batches of a window and of one before it are persisted, and no others."""
+    """The batches of a window and one before it are persisted at any time, and no others."""
     before = persisted(sc)
     parent = TransformedDStream((PARENT,), lambda _, rdds: rdds[0].map(str), "map at a.py:2")
     node = window_of(parent, 3000, 1000)
@@ -146,7 +147,7 @@ def test_forgotten_rdds_are_unpersisted(sc: SparkContext) -> None:
 
 
 def test_an_rdd_that_is_handed_on_stays_persisted(sc: SparkContext) -> None:
-    """A stream that forgets its parent's own RDD does not unpersist it under the parent."""
+    """A stream that drops its parent's own RDD does not unpersist it."""
     parent = TransformedDStream((PARENT,), lambda _, rdds: rdds[0].map(str), "map at a.py:2")
     same = TransformedDStream((parent,), lambda _, rdds: rdds[0], "transform at a.py:3")
     window = window_of(parent, 3000, 1000)
@@ -185,7 +186,7 @@ def test_a_level_for_a_window_is_one_for_its_parent() -> None:
 
 
 def test_storing_nothing_is_a_choice() -> None:
-    """Then each window computes its batches again."""
+    """Then each window recomputes its batches."""
     graph = StreamGraph(1000)
     node = window_of(PARENT, 2000, 1000)
     operation = OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4")

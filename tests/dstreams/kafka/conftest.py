@@ -1,4 +1,4 @@
-"""What the tests of decoders share: a Schema Registry that answers on loopback."""
+"""A Schema Registry on loopback for tests of decoders."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.kafka.avro import AvroDecoder
-from dstreams.kafka.decoding import BadRecords, Decoding
-from dstreams.kafka.records import RecordBlock
+from dstreams.kafka.decoding import BadRecords, Decoding, RecordBlock
 from tests.support.schema_registry import LocalRegistry, running
 
 CLICK = {
@@ -196,7 +195,7 @@ def test_an_unknown_schema_is_asked_for_once_in_a_task(registry: LocalRegistry) 
 def test_a_registry_in_trouble_is_not_the_fault_of_a_record(
     registry: LocalRegistry, bad_records: BadRecords
 ) -> None:
-    """The task fails whatever becomes of bad records, and goes on when the registry does."""
+    """The task fails in every mode, and succeeds once the registry answers."""
     number = registry.register("clicks-value", CLICK)
     decoding = Decoding(None, AvroDecoder(registry.settings), bad_records)
     records = block(written(CLICK, {"user": "ann", "pages": 1}, number))
@@ -213,7 +212,7 @@ def test_a_registry_in_trouble_is_not_the_fault_of_a_record(
 
 
 def test_no_registry_at_all() -> None:
-    """Nobody answers: the task fails, and says who was asked."""
+    """Without an answer the task fails with the address."""
     with running(LocalRegistry()) as gone:
         pass
     decoder = AvroDecoder(gone.settings)
@@ -243,7 +242,7 @@ def test_a_user_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_password_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the registry answers is told, what was sent is not."""
+    """The error has the response of the registry, but not the request."""
     with running(LocalRegistry(user="ann:open sesame")) as registry:
         monkeypatch.setenv("REGISTRY_USER", "ann:guess")
         user = {"basic.auth.user.info": "${env:REGISTRY_USER}"}
@@ -253,7 +252,7 @@ def test_a_wrong_password_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_settings_that_the_client_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are told without what came from the environment."""
+    """Values from the environment are not shown."""
     monkeypatch.setenv("REGISTRY_USER", "no-colon")
     wrong = AvroDecoder({"url": "http://h", "basic.auth.user.info": "${env:REGISTRY_USER}"})
     with pytest.raises(InvalidStreamError, match="must be in the form of") as error:
@@ -282,14 +281,14 @@ def test_settings_that_the_client_refuses(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_settings_that_are_refused(given_settings: Any, reason: str) -> None:
-    """A setting that can never work, or would be written down, is refused by name."""
+    """Settings that cannot work or would be stored are rejected."""
     with pytest.raises(InvalidStreamError) as error:
         AvroDecoder(given_settings)
     assert str(error.value).startswith(reason)
 
 
 def test_a_user_within_the_url_is_not_printed() -> None:
-    """The url is printed as far as it is no secret."""
+    """The URL is printed without secrets."""
     decoder = AvroDecoder({"url": "http://ann:${env:P}@registry:8081/api"})
     assert repr(decoder) == "AvroDecoder(http://registry:8081/api)"
 

@@ -41,7 +41,7 @@ def long(number: int) -> bytes:
 
 
 def nothing(name: str, depth: int) -> Any:
-    """A record of records, of which each has the one before twice, and that takes no bytes."""
+    """Nested empty records, each with the previous one twice."""
     if not depth:
         return {"type": "record", "name": f"{name}0", "fields": []}
     return {
@@ -55,7 +55,7 @@ def nothing(name: str, depth: int) -> Any:
 
 
 def chain(depth: int) -> Any:
-    """A union of types of which each has the one before in it."""
+    """A union of types, each containing the previous one."""
     types: list[Any] = [{"type": "record", "name": "R0", "fields": []}]
     for number in range(1, depth + 1):
         field = {"name": "a", "type": f"R{number - 1}"}
@@ -96,7 +96,7 @@ def test_hostile_values(case: tuple[Any, bytes, str]) -> None:
 
 
 def test_a_deep_schema_is_refused() -> None:
-    """Of which fastavro would run out of stack."""
+    """fastavro would run out of stack."""
     schema = '{"type":"array","items":' * 3000 + '"long"' + "}" * 3000
     with pytest.raises(InvalidStreamError, match="nested deeper than 200"):
         AvroDecoder(schema=schema)
@@ -167,7 +167,7 @@ def test_each_value_of_a_tree_is_in_reach(value: Any) -> None:
 
 @given(data=st.binary(max_size=60))
 def test_any_bytes(data: bytes) -> None:
-    """What fastavro reads the check lets pass, but for numbers of more than 64 bits."""
+    """The check accepts what fastavro reads, except for numbers of more than 64 bits."""
     try:
         fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(TREE), None)
     except Exception:

@@ -1,4 +1,4 @@
-"""Records of a stream that cannot be decoded: they fail the batch, or are left out and found."""
+"""Records that cannot be decoded fail the batch, or are skipped and become dead letters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stream_of(
 
 
 def test_records_that_are_left_out(sc: SparkContext, kafka: KafkaCluster) -> None:
-    """The others are in the batch; its input says how many were left out, a stream has them."""
+    """The batch has the others and counts the skipped records, which are dead letters."""
     topic = kafka.create_topic(2)
     good, bad = Sent('{"n": 1}', "a", 0), Sent("{", "b", 0, (("from", b"test"),), 1_700_000_000_000)
     kafka.produce(topic, [good, bad, Sent('{"n": 2}', b"\xff", 1), Sent(None, "c", 1)])

@@ -1,4 +1,4 @@
-"""Values of Kafka's records as blocks, with columns of the records beside them."""
+"""Values of Kafka's records as blocks, with columns of the records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stream_of(
 
 
 def test_values_and_columns_of_records(sc: SparkContext, kafka: KafkaCluster) -> None:
-    """Malformed values are left out with their record, and are counted in the input."""
+    """Records with malformed values are skipped and counted in the input."""
     topic = kafka.create_topic()
     good = Sent('{"shop": "ü", "cents": 1}', "a", 0, (), TIME_MS)
     kafka.produce(topic, [good, Sent("{", "b", 0, (), TIME_MS), Sent(None, "c", 0, (), TIME_MS)])
@@ -53,6 +53,7 @@ def test_values_and_columns_of_records(sc: SparkContext, kafka: KafkaCluster) ->
     assert info.inputs[0].records == 3
 
 
+@pytest.mark.deep
 def test_a_value_that_fails_the_batch(sc: SparkContext, kafka: KafkaCluster) -> None:
     """The error has its topic, partition and offset, and what to do."""
     topic = kafka.create_topic()
@@ -63,7 +64,7 @@ def test_a_value_that_fails_the_batch(sc: SparkContext, kafka: KafkaCluster) -> 
             driver.run(1)
     said = str(error.value.__cause__)
     assert f"topic {topic!r}, partition 0, offset 1: toBlocks at test_block_values.py:" in said
-    assert "left out, by mode='DROPMALFORMED'" in said
+    assert "or skip such records with mode='DROPMALFORMED'" in said
 
 
 def test_what_cannot_be_defined(sc: SparkContext) -> None:

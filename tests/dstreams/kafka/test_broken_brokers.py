@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from dstreams import StreamingContext
+from dstreams.common.clock import SystemClock
 from dstreams.errors import BatchFailedError, SourceError
 from dstreams.kafka import ConsumerStrategies, KafkaDStream, KafkaUtils, LocationStrategies, topics
+from dstreams.kafka.parameters import KafkaParameters
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_cluster import KafkaCluster
 from tests.support.waiting import wait_for
@@ -44,7 +46,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_no_broker_at_the_start(ssc: StreamingContext) -> None:
-    """The start fails, with the address and why nobody answers there."""
+    """The start fails with the address and the reason."""
     pytest.importorskip("confluent_kafka", reason="pip install -e '.[dev]'")
     stream_of(ssc, NOBODY, "clicks").pprint()
     with pytest.raises(SourceError) as raised:
@@ -55,6 +57,48 @@ def test_no_broker_at_the_start(ssc: StreamingContext) -> None:
     assert "is a broker running there" in said
 
 
+def test_a_client_that_finds_no_broker_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some failures there is another one, and commits of the first one count as failed."""
+    kafka = pytest.importorskip("confluent_kafka", reason="pip install -e '.[dev]'")
+    made: list[Consumer] = []
+
+    class Consumer:
+        def __init__(self) -> None:
+            self.is_lost, self.is_closed = not made, False
+            made.append(self)
+
+        def offsets_for_times(self, asked: list[Any], timeout: float) -> list[Any]:
+            if self.is_lost:
+                raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._DESTROY_BROKER))
+            return [kafka.TopicPartition(one.topic, one.partition, 7) for one in asked]
+
+        def commit(self, offsets: list[Any]) -> None:
+            pass
+
+        def poll(self, timeout: float) -> None:
+            pass
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    monkeypatch.setattr(topics.client, "make", lambda *_: Consumer())
+    parameters = KafkaParameters.of({"bootstrap.servers": "a:1"}, "test")
+    clicks = topics.TopicPartition("clicks", 0)
+    asked = topics.Topics(parameters, topics.TopicSelection(("clicks",)), SystemClock(), "test")
+    group = topics.Group("g", asked.consumer, "test")
+    answers: list[Any] = []
+    group.commit({clicks: 3}, lambda *answer: answers.append(answer))
+    for _ in range(topics._TRIES_OF_A_CLIENT):
+        with pytest.raises(topics.BrokersAwayError, match="_DESTROY_BROKER"):
+            asked.offsets({clicks: topics.LATEST})
+    assert asked.offsets({clicks: topics.LATEST}) == {clicks: 7}
+    assert [one.is_closed for one in made] == [True, False]
+    group.answers()
+    ((offsets, error),) = answers
+    assert (offsets, str(error)) == ({clicks: 3}, "no broker answered")
+
+
+@pytest.mark.deep
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_a_broker_that_goes_away(
@@ -63,7 +107,7 @@ def test_a_broker_that_goes_away(
     caplog: pytest.LogCaptureFixture,
     how: str,
 ) -> None:
-    """Batches go on without its records, and say so; when it is back, none is lost or doubled."""
+    """Batches continue without its records; after its return none is lost or repeated."""
     topic = kafka_broker.create_topic()
     found = values_of(stream_of(ssc, kafka_broker.bootstrap, topic))
     kafka_broker.produce(topic, ["a"])
@@ -96,6 +140,7 @@ def test_a_broker_that_goes_away(
     assert "its brokers answer again, after " in caplog.text
 
 
+@pytest.mark.deep
 def test_a_broker_that_goes_away_while_tasks_read(
     ssc: StreamingContext, kafka_broker: KafkaBroker
 ) -> None:
@@ -122,6 +167,7 @@ def test_a_broker_that_goes_away_while_tasks_read(
     assert counts == [3000]
 
 
+@pytest.mark.deep
 def test_a_broker_that_stays_away_while_tasks_read(
     make_ssc: MakeContext, kafka_broker: KafkaBroker
 ) -> None:
@@ -203,6 +249,7 @@ def test_a_topic_that_is_made_again_is_read_if_told_so(
         assert f"the topic of {topic}-0 was deleted and made again" in caplog.text
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("made_again", [False, True])
 def test_a_topic_that_is_deleted_while_no_driver_runs(
     make_ssc: MakeContext, kafka: KafkaCluster, tmp_path: Any, made_again: bool

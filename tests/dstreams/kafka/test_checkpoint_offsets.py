@@ -1,4 +1,4 @@
-"""Offsets of a checkpoint beside those of brokers, without either."""
+"""Compare offsets of a checkpoint and of brokers, without either."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dstreams.kafka.offsets_report import (
     PartitionLag,
     ReadInput,
     inputs_read,
-    lags_of,
+    partition_lags,
 )
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
@@ -42,27 +42,30 @@ def test_committed_and_begun() -> None:
 
 @pytest.mark.parametrize("end", [None, 7, {"offsets": {}}, {"t": 1}, [["f", 1]]])
 def test_inputs_of_others(end: object) -> None:
-    """Inputs of other sources are left out, whatever their offsets look like."""
+    """Inputs of other sources are ignored."""
     assert list(inputs_read(plan(1000, begun(1000, a=end)))) == []
 
 
 def test_lag() -> None:
     """The lag is what no committed batch has read."""
-    assert list(lags_of(READ, BROKERS)) == [
+    assert list(partition_lags(READ, BROKERS)) == [
         PartitionLag("t", 0, 5, 9, 0, 15, 10),
         PartitionLag("t", 1, 7, 7, 2, 7, 0),
     ]
 
 
 def test_without_brokers() -> None:
-    """Where nobody was asked, there is the checkpoint's side alone."""
-    assert list(lags_of(READ, None)) == [PartitionLag("t", 0, 5, 9), PartitionLag("t", 1, 7, 7)]
+    """Without brokers, the report has only the offsets of the checkpoint."""
+    assert list(partition_lags(READ, None)) == [
+        PartitionLag("t", 0, 5, 9),
+        PartitionLag("t", 1, 7, 7),
+    ]
 
 
 def test_partition_that_was_added() -> None:
     """A partition that no batch knows waits from its first record on."""
     found = replace(BROKERS, first={**BROKERS.first, T2: 3}, end={**BROKERS.end, T2: 8})
-    assert list(lags_of(READ, found))[2] == PartitionLag("t", 2, None, None, 3, 8, 5)
+    assert list(partition_lags(READ, found))[2] == PartitionLag("t", 2, None, None, 3, 8, 5)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +82,12 @@ def test_partition_that_was_added() -> None:
     ],
 )
 def test_what_cannot_go_on(brokers: BrokerOffsets, problem: str) -> None:
-    """A partition that cannot go on where it is says why, and has no lag."""
-    lag = next(lags_of(READ, brokers))
+    """A partition that cannot continue has a reason and no lag."""
+    lag = next(partition_lags(READ, brokers))
     assert lag.problem == problem
     assert lag.lag is None
 
 
 def test_brokers_without_ids() -> None:
-    """Where brokers have no ids of topics, nothing is made of it."""
-    assert next(lags_of(READ, replace(BROKERS, ids={}))).problem is None
+    """Without ids of topics, they are not compared."""
+    assert next(partition_lags(READ, replace(BROKERS, ids={}))).problem is None

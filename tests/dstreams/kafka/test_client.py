@@ -1,4 +1,4 @@
-"""What the log says while brokers do not answer."""
+"""The log while brokers do not answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dstreams.testing import ManualClock
 
 
 def test_at_once_then_each_minute_then_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """How long it has been is said, and how many batches; a second outage begins anew."""
+    """The log has the duration and number of batches; a second outage starts from zero."""
     clock = ManualClock(0)
     state = ConnectionState("clicks", clock)
     with caplog.at_level(logging.INFO):

@@ -1,4 +1,4 @@
-"""What a decoder is, and which functions stand for one."""
+"""Decoders, and functions that are accepted as decoders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parse(data: bytes) -> int:
 
 
 def test_a_block_is_decoded_by_its_records() -> None:
-    """A decoder that knows nothing of blocks is asked for each record, and told its topic."""
+    """A decoder without decode_block is called for each record with its topic."""
     assert ByTopic().decode_block([b"a", None, b"b"], "t") == ["t: a", None, "t: b"]
 
 

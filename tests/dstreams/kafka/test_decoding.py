@@ -1,10 +1,11 @@
-"""Blocks of bytes become records, and what cannot be decoded goes where the program says."""
+"""Records of Kafka and their decoding."""
 
 from __future__ import annotations
 
 import pickle
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,8 +14,62 @@ from hypothesis import strategies as st
 
 from dstreams.errors import DecodeError, EnvironmentNotReadyError, InvalidStreamError
 from dstreams.kafka.decoders import Decoder, JsonDecoder, Utf8Decoder, as_decoder, utf8_decoder
-from dstreams.kafka.decoding import BadRecords, Decoding
-from dstreams.kafka.records import ConsumerRecord, DeadLetter, DecodedBlock, RecordBlock
+from dstreams.kafka.decoding import (
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    AsRecords,
+    BadRecords,
+    ConsumerRecord,
+    DeadLetter,
+    DecodedBlock,
+    Decoding,
+    RecordBlock,
+)
+from dstreams.kafka.offsets import OffsetRange
+
+RANGE = OffsetRange("t", 2, 0, 10)
+
+
+@dataclass
+class Message:
+    """The fields of the client's messages that records need."""
+
+    said: dict[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: self.said[name]
+
+
+def message(
+    offset: int,
+    key: bytes | None = None,
+    value: bytes | None = None,
+    timestamp: tuple[int, int] = (1, 1000),
+    headers: Any = None,
+) -> Message:
+    fields = {"offset": offset, "key": key, "value": value}
+    return Message({**fields, "timestamp": timestamp, "headers": headers})
+
+
+def test_each_field() -> None:
+    """Keys, values, headers and times are there as they were sent, nulls too."""
+    records = AsRecords()(
+        RANGE,
+        [
+            message(4, b"k", b"v", headers=[("a", b"1"), ("a", None)]),
+            message(5, timestamp=(2, 2000)),
+            message(9, b"", b"", timestamp=(0, -1), headers=[]),
+        ],
+    )
+    assert list(records.records) == [
+        ConsumerRecord("t", 2, 4, 1000, CREATE_TIME, (("a", b"1"), ("a", None)), b"k", b"v"),
+        ConsumerRecord("t", 2, 5, 2000, LOG_APPEND_TIME, (), None, None),
+        ConsumerRecord("t", 2, 9, -1, NO_TIMESTAMP, (), b"", b""),
+    ]
+    assert all(isinstance(record, ConsumerRecord) for record in records.records)
+    assert not records.rejected
+
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -69,9 +124,9 @@ def test_failfast_names_the_first_bad_record() -> None:
         decoded("FAILFAST", (b"ann", b"7"), (b"bob", b"x7"), (b"\xff", b"9"))
     assert str(error.value) == (
         "topic 'clicks', partition 3, offset 102: builtins.int cannot decode the value "
-        "(ValueError: invalid literal for int() with base 10: b'x7'); mend the decoder or who "
-        "writes the topic, or have such records left out, by badRecords='DROPMALFORMED'; then "
-        "deadLetters() has them"
+        "(ValueError: invalid literal for int() with base 10: b'x7'); correct the decoder or the "
+        "producer, or skip such records with badRecords='DROPMALFORMED'; then deadLetters() has "
+        "them"
     )
     again = pickle.loads(pickle.dumps(error.value))
     assert (str(again), again.offset, again.part) == (str(error.value), 102, "value")
@@ -146,7 +201,7 @@ def test_a_block_is_decoded_at_once() -> None:
 
 
 def test_a_decoder_that_loses_values() -> None:
-    """A block of another length is an error of the decoder, whatever the rule."""
+    """A block of another length is an error of the decoder in every mode."""
 
     class Short(InBlocks):
         def decode_block(self, values: Sequence[bytes | None], topic: str) -> list[int | None]:

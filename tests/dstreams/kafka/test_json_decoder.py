@@ -33,6 +33,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.deep
 @given(st.lists(JSON))
 def test_what_json_says(values: list[Any]) -> None:
     """Texts are read as the standard library writes them, one by one and in a block."""
@@ -75,7 +76,7 @@ def test_a_decoder_is_sent_to_workers() -> None:
 
 
 def test_behind_the_id_of_a_schema() -> None:
-    """What Confluent's serializer writes, and nothing else."""
+    """Only the format of Confluent's serializer is accepted."""
     decoder = JsonDecoder(framed=True)
     assert decoder.decode(b'\0\0\0\0\x07{"a": 1}', "t") == {"a": 1}
     assert decoder.decode_block([b"\0\0\0\0\x07[]", None], "t") == [[], None]
@@ -97,7 +98,7 @@ def test_a_type_that_nothing_can_be_decoded_to() -> None:
 
 
 def test_types_of_the_main_program() -> None:
-    """What workers cannot import is sent to them, also once it was used; a Struct cannot be."""
+    """Classes that workers cannot import are pickled, except for Struct."""
     page = make_dataclass("Page", [("path", str)])
     visit = make_dataclass("Visit", [("user", str), ("pages", list[page])])  # type: ignore[valid-type]
     decoder = JsonDecoder(dict[str, visit])  # type: ignore[valid-type]

@@ -9,15 +9,15 @@ from pyspark.sql import Row
 
 from dstreams.common.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
+from dstreams.kafka.decoding import KafkaRow, KafkaRowWithHeaders
 from dstreams.kafka.kafka_sink import RowsToRecords
 from dstreams.kafka.producers import ProducerRecord
-from dstreams.kafka.records import KafkaRow, KafkaRowWithHeaders
 
 NOW = batch_datetime(0)
 
 
 class Pair(NamedTuple):
-    """A row with two names, of which none is key."""
+    """A row with two names, neither of which is key."""
 
     value: str
     topic: str

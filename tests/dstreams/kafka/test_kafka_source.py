@@ -1,4 +1,4 @@
-"""What batches read of topics, as the driver plans it: by what brokers say, without brokers."""
+"""Plans of batches of topics, without brokers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Place
+from pyspark import SparkContext
 
 from dstreams.errors import SourceError
 from dstreams.kafka.decoding import AsRecords
@@ -152,7 +153,7 @@ def test_nothing_says_where_it_begins() -> None:
 
 
 def test_a_group_that_cannot_be_read() -> None:
-    """An input does not begin elsewhere because the offsets of its group are not told."""
+    """An input fails if the offsets of its group are unknown."""
     brokers = Brokers(
         {A: (0, 9)}, group_failure=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "denied")
     )
@@ -189,7 +190,7 @@ def test_a_batch_is_described() -> None:
 
 
 def test_rates_limit_batches() -> None:
-    """The limit of a partition by the settings; a rate is shared by lag from when it is told."""
+    """Partitions have limits by the settings, and share a rate by lag."""
     brokers = Brokers({A: (0, 900), B: (0, 100)})
     reader = reader_of(brokers, parameters=EARLIEST_FIRST, kafka_max_rate=50)
     assert ranges(reader.plan(1000)) == {A: (0, 50), B: (0, 50)}
@@ -234,7 +235,7 @@ LOSSES = [
 
 
 def _planned(brokers: Brokers) -> PlannedInput:
-    """What a batch has read of a partition with offsets 0 to 4."""
+    """The records that a batch has read of a partition with offsets 0 to 4."""
     return reader_of(brokers, parameters=EARLIEST_FIRST).plan(1000)
 
 
@@ -286,8 +287,25 @@ def test_a_loss_is_passed_over(
     assert ranges(reader.plan(1000 + 120_000)).keys() == read.keys()
 
 
+def test_a_batch_in_flight_of_a_topic_that_was_made_again(
+    sc: SparkContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch that runs again reads no records of a new topic with the same name."""
+    planned = _planned(Brokers({A: (0, 4)}))
+    after = Brokers({A: (0, 9)}, {"t": "id-2"})
+    reader = reader_of(after, newest=planned)
+    told = "the topic of t-0 was deleted and made again, and the batch at 1000 ms reads 0 to 4"
+    with pytest.raises(SourceError, match=told):
+        reader.read(planned)
+    reader = reader_of(after, newest=planned, kafka_fail_on_data_loss=False)
+    reader.reader._spark = sc
+    with caplog.at_level(logging.WARNING):
+        assert reader.read(planned).getNumPartitions() == 0
+    assert told in caplog.text
+
+
 def test_expiry_is_looked_for_now_and_then() -> None:
-    """Where partitions begin is asked in the first batch and once a minute, not in each batch."""
+    """The first offsets of partitions are requested in the first batch and once a minute."""
     brokers = Brokers({A: (0, 4)})
     reader = reader_of(brokers, parameters=EARLIEST_FIRST)
     brokers.questions.clear()
@@ -324,7 +342,7 @@ def test_brokers_away(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_brokers_away_before_the_first_batch() -> None:
-    """What an input begins with is decided at the start, and is not asked again."""
+    """The starting offsets are determined once, at the start."""
     brokers = Brokers({A: (0, 4)})
     reader = reader_of(brokers)
     brokers.are_away = True
@@ -341,7 +359,7 @@ def test_an_input_does_not_start_without_brokers() -> None:
 
 
 def test_a_restart_goes_on_by_the_checkpoint() -> None:
-    """Neither the group nor offsets of the program are asked again, nor is the broker."""
+    """Offsets of the group, the program and the broker are not read again."""
     brokers = Brokers({A: (0, 4)})
     planned = reader_of(brokers, parameters=EARLIEST_FIRST).plan(1000)
     brokers.groups, brokers.logs[A] = {A: 1}, (0, 6)
@@ -366,7 +384,7 @@ def test_commits_of_programs_go_with_the_next_batch() -> None:
 
 @pytest.mark.parametrize(("said", "commits"), [("true", [{A: 4}]), (True, [{A: 4}]), ("false", [])])
 def test_enable_auto_commit(said: Any, commits: list[dict[TopicPartition, int]]) -> None:
-    """The group learns of batches that are committed, where the parameters ask for it."""
+    """Committed batches are committed to the group if the parameters enable it."""
     brokers = Brokers({A: (0, 4)})
     parameters = {**EARLIEST_FIRST, "enable.auto.commit": said}
     reader = reader_of(brokers, parameters=parameters)
@@ -375,7 +393,7 @@ def test_enable_auto_commit(said: Any, commits: list[dict[TopicPartition, int]])
 
 
 def test_a_commit_without_a_group(caplog: pytest.LogCaptureFixture) -> None:
-    """It is refused in the callback and in the log; the stream goes on."""
+    """The callback and the log have the error; the stream continues."""
     brokers = Brokers({A: (0, 4)})
     reader = reader_of(brokers, parameters={"group.id": None})
     told: list[Any] = []
@@ -386,3 +404,18 @@ def test_a_commit_without_a_group(caplog: pytest.LogCaptureFixture) -> None:
     assert offsets == {A: 4}
     assert "offsets are committed to a group; give group.id" in str(error)
     assert "offsets were not committed" in caplog.text
+
+
+def test_records_of_an_earlier_run_are_there() -> None:
+    """A replay asks once for all batches, before any of them runs; the error names what is gone."""
+    brokers = Brokers({A: (3, 9), B: (0, 4)})
+    reader = reader_of(brokers, parameters=EARLIEST_FIRST)
+    first = reader.plan(1000)
+    brokers.logs = {A: (3, 12), B: (0, 8)}
+    plans = [first, reader.plan(2000)]
+    brokers.questions.clear()
+    reader.reader.require_records(plans)
+    assert brokers.questions == [EARLIEST, EARLIEST]
+    brokers.logs = {A: (4, 12), B: (0, 8)}
+    with pytest.raises(SourceError, match="records were deleted: t-0 begins at 4, and offset 3"):
+        reader.reader.require_records(plans)

@@ -125,7 +125,7 @@ def test_functions_without_secrets(func: Callable[[str], Any]) -> None:
 
 
 def test_functions_that_cannot_be_pickled() -> None:
-    """They are refused elsewhere, by name."""
+    """Other clients reject them."""
     opened = open(os.devnull)  # noqa: SIM115
     with opened:
         assert secret_of(lambda _: opened) is None

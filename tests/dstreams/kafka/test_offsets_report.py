@@ -150,7 +150,7 @@ def test_expired_offsets(
 def test_query(
     sc: SparkContext, kafka: KafkaCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The checkpoint of a query is read likewise; brokers may stand in a file."""
+    """The checkpoint of a query works too, and a file may have the brokers."""
     topic = kafka.create_topic()
     kafka.produce(topic, ["a", "b"])
     session = StreamSession(sc)
@@ -177,7 +177,7 @@ def test_no_broker_answers(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where no broker answers, the command ends with an error, and no secret is in it."""
+    """If no broker answers, the command fails without showing secrets."""
     topic = kafka.create_topic()
     kafka.produce(topic, ["a"])
     run_stream(sc, kafka, topic, tmp_path, 1)
@@ -211,7 +211,7 @@ def test_what_is_not_there(
 
 
 def test_bad_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line that is no setting is named by its number: it may be a secret."""
+    """An invalid line is reported by its number, because it may be a secret."""
     config = tmp_path / "client.properties"
     config.write_text("bootstrap.servers=b:9092\nhidden\n")
     assert main(["kafka", str(tmp_path), "--config", str(config)]) == 2

@@ -60,7 +60,7 @@ def refused(given: Any) -> str:
     ],
 )
 def test_names_of_java(given: dict[str, Any], here: dict[str, Any]) -> None:
-    """What librdkafka has under another name is translated."""
+    """Names of Java's clients are translated for librdkafka."""
     assert KafkaParameters.of(given, "createDirectStream").given == here
 
 
@@ -82,7 +82,7 @@ def test_names_of_java(given: dict[str, Any], here: dict[str, Any]) -> None:
     ],
 )
 def test_what_only_java_knows(name: str, value: str, remedy: str) -> None:
-    """It is refused by name, with what to give instead; its value is not repeated."""
+    """The error has the name and the replacement, but not the value."""
     said = refused({**BROKERS, name: value})
     assert re.match(f"createDirectStream: {name} is for the clients of Java; .*{remedy}", said)
     assert value not in said.split("; ", 1)[0]
@@ -157,7 +157,7 @@ SECRETS = (
 
 @pytest.mark.parametrize("name", SECRETS)
 def test_no_secret_leaves(name: str) -> None:
-    """Neither a repr nor a pickle has it; after a restart it is asked for by name."""
+    """Neither a repr nor a pickle has it; a restart requires it by name."""
     given = parameters(**{name: "hunter2"})
     assert "hunter2" in given.for_admin().values()
     assert "hunter2" not in repr(given)
@@ -191,7 +191,7 @@ def test_a_reference_is_looked_up_where_it_is_used(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_what_is_no_secret(name: str, value: str) -> None:
-    """What is only named after a secret is kept: a restart needs it."""
+    """Values that only look like secrets by name are kept for a restart."""
     assert parameters(**{name: value}).unkept == ()
 
 

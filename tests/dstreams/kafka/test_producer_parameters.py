@@ -1,4 +1,4 @@
-"""What may be given for an output to Kafka, and what its clients get of it."""
+"""Parameters of an output to Kafka, and the settings of its clients."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_callbacks_of_the_client() -> None:
 
 
 def test_secrets_are_in_no_pickle() -> None:
-    """Nor in a representation; a restart has to be told them again."""
+    """Nor in a representation; a restart needs them again."""
     given = ProducerParameters.of({**BROKERS, "sasl.password": "hunter2"}, "the sink")
     assert b"hunter2" not in pickle.dumps(given)
     assert "hunter2" not in repr(given)

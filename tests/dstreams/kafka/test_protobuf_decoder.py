@@ -97,7 +97,7 @@ def test_bytes_that_are_no_message(data: bytes, reason: str) -> None:
 
 
 def test_a_damaged_message() -> None:
-    """What protobuf cannot parse is an error."""
+    """Invalid protobuf data is an error."""
     with pytest.raises(Exception, match="Error parsing message"):
         ProtobufDecoder(timestamp_pb2.Timestamp).decode(HEADER + b"\0\x08", "t")
 
@@ -110,6 +110,6 @@ def test_what_is_no_class_of_messages(given: Any) -> None:
 
 
 def test_places_need_a_header() -> None:
-    """Where no place is written, only one class can be read."""
+    """Without a message index, only one class can be read."""
     with pytest.raises(InvalidStreamError, match="if framed and not empty: framed is False"):
         ProtobufDecoder({(0,): timestamp_pb2.Timestamp}, framed=False)

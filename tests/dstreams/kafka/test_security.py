@@ -1,4 +1,4 @@
-"""Streams of brokers that ask who reads: all ways to say it, and that no secret is left behind."""
+"""Streams of brokers with authentication, without leaving secrets behind."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import zstandard
 from pyspark import SparkContext
 
 from dstreams import StreamingContext
-from dstreams.cli.demo.command import StreamedCount
-from dstreams.cli.demo.sources import END_WORD, TextTopic, count_words
+from dstreams.cli.demo import END_WORD, StreamedCount, TextTopic, count_words
 from dstreams.errors import EnvironmentNotReadyError, RestartError, SourceError
 from dstreams.kafka import ConsumerStrategies, KafkaDStream, KafkaUtils, LocationStrategies
 from dstreams.kafka.parameters import client_settings
@@ -45,7 +44,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def broker(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[KafkaBroker]:
-    """A broker that asks its clients who they are."""
+    """A broker with authentication."""
     with secure_broker(tmp_path_factory.mktemp("kafka"), certificates) as started:
         add_scram_user(started)
         yield started
@@ -96,6 +95,7 @@ def token(lifetime_s: float = 600) -> tuple[str, float]:
 # Who is let in ------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_passwords(ssc: StreamingContext, broker: KafkaBroker, topic: str, mechanism: str) -> None:
     """Driver and workers log in."""
@@ -103,6 +103,7 @@ def test_passwords(ssc: StreamingContext, broker: KafkaBroker, topic: str, mecha
     assert values_of(ssc, topic, {**given, **LOGIN}) == [b"a", b"b"]
 
 
+@pytest.mark.deep
 def test_tokens_of_a_function(ssc: StreamingContext, broker: KafkaBroker, topic: str) -> None:
     """Driver and workers call the function of the program."""
     given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER")
@@ -153,6 +154,7 @@ def test_certificates_of_clients(
     assert values_of(ssc, topic, given) == [b"a", b"b"]
 
 
+@pytest.mark.deep
 def test_the_demo_logs_in(
     sc: SparkContext, broker: KafkaBroker, certificates: Certificates, tmp_path: Path
 ) -> None:
@@ -230,6 +232,7 @@ def test_a_token_that_is_refused(ssc: StreamingContext, broker: KafkaBroker, top
     assert "OAUTHBEARER" in said or "invalid_token" in said  # the broker says one, then the other
 
 
+@pytest.mark.deep
 def test_a_function_without_tokens(ssc: StreamingContext, broker: KafkaBroker, topic: str) -> None:
     """The error has what the function raised."""
 
@@ -346,6 +349,7 @@ def run_with_state(
     return stream
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("secret", "refusal"),
     [
@@ -364,7 +368,7 @@ def test_no_secret_is_left_behind(
     secret: Callable[[KafkaBroker], dict[str, Any]],
     refusal: str,
 ) -> None:
-    """No file of the checkpoint and no line of a log has it; a restart asks for it."""
+    """No file of the checkpoint and no log has the secret; a restart requires it."""
     caplog.set_level(logging.DEBUG)
     stream = run_with_state(make_ssc, tmp_path, topic, secret(broker))
     assert PASSWORD not in repr(stream)
@@ -379,6 +383,7 @@ def test_no_secret_is_left_behind(
     restarted.stop(stopSparkContext=False)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("secret", [with_password, with_tokens])
 def test_what_is_not_left_out_would_be_found(
     sc: SparkContext,
@@ -403,6 +408,7 @@ def with_tokens_without_secrets(broker: KafkaBroker) -> dict[str, Any]:
     return {**with_tokens(broker), "oauth_cb": lambda _: token()}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("secret", [with_reference, with_tokens_without_secrets])
 def test_a_restart_needs_no_program(
     sc: SparkContext,
@@ -413,7 +419,7 @@ def test_a_restart_needs_no_program(
     caplog: pytest.LogCaptureFixture,
     secret: Callable[[KafkaBroker], dict[str, Any]],
 ) -> None:
-    """A reference is looked up, and a function is in the checkpoint: the stream goes on."""
+    """References are resolved and functions are in the checkpoint: the stream resumes."""
     monkeypatch.setenv("DSTREAMS_TESTS_PASSWORD", PASSWORD)
     topic = broker.create_topic()
     broker.produce(topic, ["a"])

@@ -1,4 +1,4 @@
-"""What topics have, and which history of the checkpoint wrote it: written, believed or an error."""
+"""Output topics after different histories of a checkpoint: written, kept or an error."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class KafkaLines(Lines):
         return lines, lines
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("step", ["out.start", "out.done", "commit.start"])
 def test_a_batch_that_a_crash_cut_off(
     sc: SparkContext,
@@ -48,7 +49,7 @@ def test_a_batch_that_a_crash_cut_off(
     monkeypatch: pytest.MonkeyPatch,
     step: str,
 ) -> None:
-    """What the dead driver wrote of it is believed, the rest is written."""
+    """Records of the dead driver are kept, the rest is written."""
     stream = KafkaLines(sc, tmp_path, kafka)
     stream.put(1, 2, 3)
     stream.crash_in(monkeypatch, step, 1)
@@ -57,10 +58,11 @@ def test_a_batch_that_a_crash_cut_off(
     stream.require(1, 2, 3, 4)
 
 
+@pytest.mark.deep
 def test_a_batch_that_a_crash_cut_off_at_least_once(
     sc: SparkContext, kafka: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is written again: without transactions nothing tells that it is there."""
+    """Without transactions the batch is written again."""
     stream = KafkaLines(sc, tmp_path, kafka)
     stream.once = False
     stream.put(1, 2, 3)
@@ -69,6 +71,7 @@ def test_a_batch_that_a_crash_cut_off_at_least_once(
     stream.require(1, 2, 2, 3)
 
 
+@pytest.mark.deep
 def test_an_older_copy_that_is_put_back(
     sc: SparkContext, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
@@ -83,10 +86,11 @@ def test_an_older_copy_that_is_put_back(
     stream.refuse(1, rf"sink '{stream.name}', by its commits in __dstreams_commits, has batch 2 of")
 
 
+@pytest.mark.deep
 def test_an_older_copy_that_leaves_out_batches(
     sc: SparkContext, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
-    """What is there of the batches between would be written again: it is found by the next one."""
+    """The next batch detects batches in between, which would be written again."""
     stream = KafkaLines(sc, tmp_path, kafka, missed="merge")
     stream.put(1, 2, 3)
     stream.run(2)

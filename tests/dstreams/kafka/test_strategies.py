@@ -1,4 +1,4 @@
-"""What a stream reads, by the names of Scala."""
+"""Consumer strategies of the Scala API."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_pattern() -> None:
 
 
 def test_partitions() -> None:
-    """Given as pairs or by name; their topics are asked for once."""
+    """Partitions are pairs or TopicPartition; each topic is requested once."""
     selection = Assign([("b", 1), TopicPartition("a", 0), ("b", 0)], BROKERS).selection
     assert selection.assigned == (("a", 0), ("b", 0), ("b", 1))
     assert selection.names(()) == ("a", "b")

@@ -1,4 +1,4 @@
-"""What the driver finds out about topics, of a real broker."""
+"""Topics of a real broker."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_assigned_partitions(kafka: KafkaCluster, make: MakeTopics) -> None:
 def test_ends_for_who_reads(
     kafka: KafkaCluster, make: MakeTopics, isolation: str | None, end: int
 ) -> None:
-    """Who reads what is committed ends before the first open transaction; others do by default."""
+    """read_committed ends before the first open transaction; other isolation does not."""
     topic = kafka.create_topic()
     kafka.produce_committed(topic, ["a", "b"])
     wait_for(lambda: kafka.end_offsets(topic)[0] == 3)

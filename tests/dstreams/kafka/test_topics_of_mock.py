@@ -1,4 +1,4 @@
-"""What the driver finds out about topics of a cluster that describes none: librdkafka's mock."""
+"""Topics of librdkafka's mock cluster, which does not describe topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from dstreams.cli.demo.sources import PARTITIONS, MockCluster
+from dstreams.cli.demo import PARTITIONS, MockCluster
 from dstreams.common.clock import SystemClock
 from dstreams.kafka.offsets import TopicPartition
 from dstreams.kafka.parameters import KafkaParameters
@@ -43,7 +43,7 @@ def test_partitions_without_ids(cluster: MockCluster, selection: TopicSelection)
 
 
 class NewBrokers:
-    """A consumer whose brokers do not know a topic yet when they are asked for offsets."""
+    """A consumer whose brokers do not know a topic yet."""
 
     def __init__(self, consumer: Any, *errors: int) -> None:
         self._consumer = consumer
@@ -67,7 +67,7 @@ class NewBrokers:
     ],
 )
 def test_just_after_a_topic_was_made(cluster: MockCluster, error: int) -> None:
-    """Brokers that do not know yet what is theirs are asked again: an input starts all the same."""
+    """Requests to brokers that do not lead a partition yet are retried."""
     KafkaCluster(cluster.brokers).produce("words", ["to", "be"], partition=2)
     topics = topics_of(cluster, TopicSelection(("words",)))
     brokers = topics._consumer = NewBrokers(topics.consumer(), *[error] * 3)

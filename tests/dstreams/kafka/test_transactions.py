@@ -1,4 +1,4 @@
-"""Batches in topics of a real broker: each record once, whoever dies, repeats or wakes up."""
+"""Batches in topics of a real broker: each record once after crashes and repeated tasks."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def found(kafka: KafkaCluster, topic: str) -> list[str]:
 # A stream ------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_each_batch_of_a_stream_is_written(sc: SparkContext, kafka: KafkaCluster) -> None:
     """Pairs by default; a batch without an RDD, and one without records, write nothing."""
     topic = kafka.create_topic(3)
@@ -66,6 +67,7 @@ def test_each_batch_of_a_stream_is_written(sc: SparkContext, kafka: KafkaCluster
     assert Counter(there) == Counter([(None, b"3"), (b"a", b"1"), (b"a", None), (b"b", b"2")])
 
 
+@pytest.mark.deep
 def test_keys_are_where_the_producers_of_java_put_them(
     sc: SparkContext, kafka: KafkaCluster
 ) -> None:
@@ -85,6 +87,7 @@ def headers_of(record: dict[str, Any]) -> list[tuple[str, Any]]:
     return [("kind", record["kind"]), ("none", None)]
 
 
+@pytest.mark.deep
 def test_what_a_record_is_made_of(sc: SparkContext, kafka: KafkaCluster) -> None:
     """Topic, key, value, headers and partition by functions."""
     one, other = kafka.create_topic(4), kafka.create_topic(4)
@@ -118,8 +121,9 @@ def test_a_batch_that_is_there_runs_no_job(sc: SparkContext, kafka: KafkaCluster
     assert found(kafka, topic) == sorted(map(str, range(5)))
 
 
+@pytest.mark.deep
 def test_one_batch_after_the_other(sc: SparkContext, kafka: KafkaCluster) -> None:
-    """Whichever worker writes a partition: kept producers are used, or made anew, as need be."""
+    """Any worker may write a partition: kept producers are reused or replaced."""
     topic = kafka.create_topic(2)
     one = output(kafka, "many")
     for number in range(8):
@@ -128,6 +132,7 @@ def test_one_batch_after_the_other(sc: SparkContext, kafka: KafkaCluster) -> Non
     assert found(kafka, topic) == sorted(8 * [str(number) for number in range(30)])
 
 
+@pytest.mark.deep
 def test_a_batch_that_is_larger_than_the_queue_of_a_producer(
     sc: SparkContext, kafka: KafkaCluster
 ) -> None:
@@ -139,6 +144,7 @@ def test_a_batch_that_is_larger_than_the_queue_of_a_producer(
     assert len(kafka.read(topic)) == 40_000
 
 
+@pytest.mark.deep
 def test_at_least_once(sc: SparkContext, kafka: KafkaCluster) -> None:
     """A batch that runs again is written again, without transactions, and without a commit."""
     topic = kafka.create_topic(2)
@@ -148,7 +154,7 @@ def test_at_least_once(sc: SparkContext, kafka: KafkaCluster) -> None:
         sink.write_batch(batch_of(0), sc.parallelize(range(5), 3))
     assert found(kafka, topic) == sorted(2 * list("01234"))
     assert len(kafka.read(topic, "read_uncommitted")) == 10
-    assert "is-not-made" not in kafka.admin.list_topics(timeout=10).topics
+    assert "is-not-made" not in kafka.admin.list_topics(timeout=60).topics
 
 
 # A crash on the way --------------------------------------------------------------------------
@@ -161,6 +167,7 @@ def fail_in_the_second(split: int, rows: Iterable[Any]) -> Iterator[Any]:
         yield row
 
 
+@pytest.mark.deep
 def test_partitions_that_are_there_are_not_written_again(
     sc: SparkContext, kafka: KafkaCluster
 ) -> None:
@@ -177,8 +184,9 @@ def test_partitions_that_are_there_are_not_written_again(
     assert found(kafka, topic) == sorted(2 * [str(number) for number in range(12)])
 
 
+@pytest.mark.deep
 def test_another_number_of_partitions(sc: SparkContext, kafka: KafkaCluster) -> None:
-    """A batch that is there in part has to be run as it was; the next one may have others."""
+    """A partly written batch must run with the same partitions; the next one may differ."""
     topic = kafka.create_topic(2)
     rdd = sc.parallelize(numbers(topic, 12), 3)
     with pytest.raises(Exception, match="not this one"):
@@ -207,6 +215,7 @@ def begun(
     return producer
 
 
+@pytest.mark.deep
 def test_a_transaction_that_hides_what_was_committed(sc: SparkContext, kafka: KafkaCluster) -> None:
     """A task was killed right before its commit: what others committed after it counts.
 
@@ -230,7 +239,7 @@ def test_a_transaction_that_hides_what_was_committed(sc: SparkContext, kafka: Ka
 def task(
     kafka: KafkaCluster, name: str, batch: OutputBatch, parts: int = 1, hidden_s: float = 1.0
 ) -> _TransactionTask:
-    """What a driver that knows nothing of the commits would send to a worker."""
+    """The task of a driver that does not know the commits."""
     one = output(kafka, name)
     parameters = one._parameters
     sink_module.require_topic(parameters, DEFAULT_TOPIC)
@@ -265,10 +274,11 @@ def test_two_attempts_of_one_task_at_once(kafka: KafkaCluster) -> None:
     assert found(kafka, topic) == list("01234")
 
 
+@pytest.mark.deep
 def test_a_driver_that_wakes_up_after_the_next_one_has_written(
     sc: SparkContext, kafka: KafkaCluster
 ) -> None:
-    """What it was writing does not count; a task that it still starts finds the batch there."""
+    """Its open transaction is aborted; a late task finds the committed batch."""
     topic = kafka.create_topic(2)
     older, newer = output(kafka, "woken"), output(kafka, "woken")
     rdd = sc.parallelize(numbers(topic, 4), 2)
@@ -289,7 +299,7 @@ def test_a_driver_that_wakes_up_after_the_next_one_has_written(
 
 
 class Attempt:
-    """As much of a task's context as tells attempts apart."""
+    """The part of a task's context that identifies its attempt."""
 
     def __init__(self, attempt: int, number: int = 0) -> None:
         self.attempt, self.number = attempt, number
@@ -307,7 +317,7 @@ class Attempt:
 def test_a_producer_that_was_kept_and_is_fenced(
     kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes no request more to go on; where the driver is mistaken, a repeated task is right."""
+    """Continuing needs no further request; a repeated task corrects the driver."""
     topic = kafka.create_topic(1)
     begun: list[str] = []
     take_over = KeptProducer.take_over
@@ -339,15 +349,16 @@ def test_a_producer_that_was_kept_and_is_fenced(
 # Another history -----------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_an_older_copy_that_is_put_back(sc: SparkContext, kafka: KafkaCluster) -> None:
-    """Under its numbers are other batches: nothing is written, and nothing left out."""
+    """Its numbers have other batches: nothing is written or skipped."""
     topic = kafka.create_topic(2)
     rdd = sc.parallelize(numbers(topic, 4), 2)
     for number in range(4):
         output(kafka, "copy").write(batch_of(number), rdd)
     for batch, message in (
-        (batch_of(3, "f00"), "has batch 3 of stream-.*, beginning 3; this is batch 3, beginning f"),
-        (batch_of(2, "f00", newest=2), "has batch 3 of stream-.*this is batch 2, beginning f00"),
+        (batch_of(3, "f00"), "has batch 3 of stream-.* with token 3; this is batch 3 with token f"),
+        (batch_of(2, "f00", newest=2), "has batch 3 of stream-.*this is batch 2 with token f00"),
         (batch_of(9, left_out=range(2, 9)), "has batch 3 of stream-.*; this is batch 9"),
     ):
         for _ in range(2):
@@ -357,6 +368,7 @@ def test_an_older_copy_that_is_put_back(sc: SparkContext, kafka: KafkaCluster) -
     assert len(found(kafka, topic)) == 16
 
 
+@pytest.mark.deep
 def test_a_stream_that_was_rewound(sc: SparkContext, kafka: KafkaCluster) -> None:
     """Later batches run again as they were begun, and are there."""
     topic = kafka.create_topic(2)
@@ -369,8 +381,9 @@ def test_a_stream_that_was_rewound(sc: SparkContext, kafka: KafkaCluster) -> Non
     assert one.write(batch_of(4, newest=4), rdd) == WrittenBatch(4, 2, 0)
 
 
+@pytest.mark.deep
 def test_sinks_and_streams_have_commits_of_their_own(sc: SparkContext, kafka: KafkaCluster) -> None:
-    """Two sinks of one stream write the same batch, and so does a stream that began anew."""
+    """Two sinks of one stream, and a new stream, write a batch of the same number."""
     topic = kafka.create_topic(1)
     rdd = sc.parallelize(numbers(topic, 1), 1)
     for name, stream in (("a", STREAM), ("b", STREAM), ("a", f"{STREAM}-2")):
@@ -394,13 +407,14 @@ def test_two_sinks_of_one_name_are_refused(sc: SparkContext) -> None:
 # What goes wrong -----------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("once", [True, False])
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         (("TOPIC", None, "a", 5), "the value of a record for .* is of type int; give bytes, str"),
         (("TOPIC", None, 1.5, "a"), "the key of a record for .* is of type float; give bytes, str"),
-        (("", None, "a", "a"), "a record of 2 bytes for  was not delivered: .*Invalid topic"),
+        (("", None, "a", "a"), "the topic of a record is ''; give the name of a topic"),
         (("TOPIC", "1", "a", "a"), "the partition of a record for .* is '1'; give an int"),
         (("TOPIC", None, "a", "a", [("b", 1)]), r"headers are pairs .* here \[\('b', 1\)\]"),
         (("TOPIC", None, "a", 2_000_000 * b"a"), "a record of 2000001 bytes for TOPIC was not .*"
@@ -443,6 +457,7 @@ def test_a_record_that_the_topic_refuses(kafka: KafkaCluster) -> None:
     assert found(kafka, topic) == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("once", [True, False])
 def test_brokers_that_are_not_there(sc: SparkContext, once: bool) -> None:
     """The error says which, and comes when the time for them is up."""
@@ -452,6 +467,7 @@ def test_brokers_that_are_not_there(sc: SparkContext, once: bool) -> None:
         sink.write_batch(batch_of(0), sc.parallelize([("a", "b")], 1))
 
 
+@pytest.mark.deep
 def test_settings_that_brokers_or_clients_refuse(sc: SparkContext, kafka: KafkaCluster) -> None:
     """A transaction that may take longer than brokers allow, and a parameter that there is not."""
     topic = kafka.create_topic(1)
@@ -463,6 +479,7 @@ def test_settings_that_brokers_or_clients_refuse(sc: SparkContext, kafka: KafkaC
         output(kafka, "long", lingering="5").write(batch_of(0), rdd)
 
 
+@pytest.mark.deep
 def test_a_topic_of_commits_that_would_lose_them(sc: SparkContext, kafka: KafkaCluster) -> None:
     """It is refused before anything is written; so is one that holds something else."""
     few, kept = kafka.create_topic(1, cleanup_policy="compact"), kafka.create_topic(16)
@@ -509,7 +526,7 @@ def test_arguments_that_cannot_be(arguments: dict[str, Any], message: str) -> No
 
 
 def test_records_that_are_no_pairs(sc: SparkContext, kafka: KafkaCluster) -> None:
-    """Without functions that say what to send, it is asked for one."""
+    """Without functions of the key and value, the error asks for them."""
     sink = KafkaSink(kafka.create_topic(1), {"bootstrap.servers": kafka.bootstrap})
     rdd: RDD[Any] = sc.parallelize(["a"], 1)
     with pytest.raises(Exception, match=r"must be pairs \(key, value\), got str; give value="):

@@ -57,7 +57,7 @@ class Batches:
 
 
 def test_null_keys_and_values(ssc: StreamingContext, kafka: KafkaCluster) -> None:
-    """Null is None, which is not the empty text."""
+    """Null is None, which differs from the empty string."""
     topic = kafka.create_topic()
     kafka.produce(topic, [Sent(None), Sent("", ""), Sent(None, "k"), Sent("v", None)])
     expected = [(None, None), (b"", b""), (b"k", None), (None, b"v")]
@@ -73,6 +73,7 @@ def test_records_of_a_megabyte(ssc: StreamingContext, kafka: KafkaCluster) -> No
     assert Batches(ssc, kafka, topic, given).step() == values
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_a_range_that_ends_with_markers(
     ssc: StreamingContext, kafka: KafkaCluster, isolation: str
@@ -93,8 +94,9 @@ def test_a_range_that_ends_with_markers(
     assert batches.step() == [b"d"]
 
 
+@pytest.mark.deep
 def test_an_open_transaction(ssc: StreamingContext, kafka: KafkaCluster) -> None:
-    """Who reads what is committed waits for its end with what comes after, in no batch twice."""
+    """With read_committed, records after an open transaction wait, and no batch repeats them."""
     topic = kafka.create_topic()
     batches = Batches(ssc, kafka, topic, COMMITTED)
     kafka.produce(topic, ["a"])
@@ -136,7 +138,7 @@ def test_a_compacted_topic(ssc: StreamingContext, kafka: KafkaCluster) -> None:
 
 
 def test_records_that_expire(ssc: StreamingContext, kafka: KafkaCluster) -> None:
-    """What was deleted before it was read is named, and nothing is read instead."""
+    """The error has the deleted offsets, and nothing else is read."""
     topic = kafka.create_topic()
     kafka.produce(topic, ["a", "b", "c"])
     begin = {TopicPartition(topic, 0): 1}
@@ -155,10 +157,11 @@ def test_a_begin_after_the_end(ssc: StreamingContext, kafka: KafkaCluster) -> No
         batches.step()
 
 
+@pytest.mark.deep
 def test_records_that_expire_between_plan_and_task(
     make_ssc: MakeContext, kafka: KafkaCluster
 ) -> None:
-    """The batch fails by topic, partition and offset; told to, it reads what is there."""
+    """The batch fails with topic, partition and offset, or reads existing records if configured."""
     topic = kafka.create_topic()
     kafka.produce(topic, ["a", "b", "c"])
 
@@ -191,7 +194,7 @@ def test_records_that_expire_between_plan_and_task(
 
 
 def test_an_rdd_of_offsets_that_are_not_there(sc: SparkContext, kafka: KafkaCluster) -> None:
-    """Ranges that a program gives are read whole, or not at all."""
+    """Ranges of a program are read completely or fail."""
     topic = kafka.create_topic()
     kafka.produce(topic, ["a", "b", "c"])
     kafka.delete_records(topic, before=1)

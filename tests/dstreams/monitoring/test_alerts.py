@@ -1,7 +1,7 @@
 """The alerts of the documentation, evaluated by Prometheus on series scraped from monitors.
 
-Each case is 40 minutes of a stream with batches of ten seconds: what it tells its monitor, minute
-by minute, and which alert fires from when on. No Spark.
+Each case is 40 minutes of a stream with batches of ten seconds: the events of each minute, and the
+alert that fires. No Spark.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ CLICKS = "kafka(clicks)"
 
 @dataclass
 class Driver:
-    """A driver whose stream runs six batches a minute; what is wrong with it is set from outside.
+    """A driver whose stream runs six batches a minute; a test sets its fault.
 
     Attributes:
-        hangs: whether the next batch is begun, and never ends.
-        is_idle: whether there is nothing to run a batch for.
-        late_ms: how long batches wait.
-        lag: what is left of each of two partitions.
-        ran: what else is told of the batches.
-        has_snapshots: whether there is state in snapshots, of which none is ever written.
+        hangs: whether the next batch starts and never ends.
+        is_idle: whether no batch is due.
+        late_ms: waiting time of batches.
+        lag: of each of two partitions.
+        ran: further fields of the batches.
+        has_snapshots: whether state is in snapshots, which are never written.
         space: the disks, ``checkpoint`` and ``local``; half of them is free if they are not here.
     """
 
@@ -142,7 +142,7 @@ def disks(driver: Driver) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Case:
-    """What goes wrong at minute 10 and each minute after it, and when that is an alert."""
+    """A fault from minute 10 on, and the alert that it raises."""
 
     alert: str
     goes_wrong: Callable[[Driver], None]
@@ -219,6 +219,7 @@ CASES = (
 )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}-{case.kind}")
 def test_an_alert_fires_and_no_other_one(case: Case, tmp_path: Path) -> None:
     """From its minute on, not before, and alone."""
@@ -235,7 +236,7 @@ def test_an_alert_fires_and_no_other_one(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["stream", "query"])
 def test_nothing_fires_as_long_as_all_is_well(kind: Kind, tmp_path: Path) -> None:
-    """Nor where a query has nothing to read for a while, which is no reason to wake anybody."""
+    """No alert fires for a healthy stream, or for a query without data."""
     driver = Driver(tmp_path, kind)
     with disks(driver):
         for minute in range(MINUTES):
@@ -250,7 +251,7 @@ def test_each_alert_is_fired_by_a_case() -> None:
 
 
 def test_the_rules_are_whole() -> None:
-    """Also their templates, and each says what to do."""
+    """The rules and templates are valid, and each has a remedy."""
     text = RULES.read_text(encoding="utf-8")
     assert f"{len(ALERTS)} rules found" in promtool("check", "rules", str(RULES))
     for part in ("severity:", "summary:", "description:"):

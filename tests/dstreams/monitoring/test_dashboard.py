@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from dstreams.monitoring.history import Totals
 from dstreams.monitoring.metrics import METRICS, families
+from dstreams.monitoring.status import Totals
 from tests.support.promtool import Expected, Scrapes
 from tests.support.statuses import a_batch, a_status
 
@@ -40,7 +40,7 @@ def filled(query: str) -> str:
 
 @pytest.fixture
 def scrapes() -> Scrapes:
-    """Ten minutes of a stream of which every metric has something to say."""
+    """Ten minutes of a stream for which every metric has samples."""
     scrapes, totals = Scrapes(), Totals()
     for number in range(10):
         batch = a_batch(number)
@@ -59,7 +59,7 @@ def test_each_query_has_something_to_show(scrapes: Scrapes, tmp_path: Path) -> N
 
 
 def test_marks_are_starts(scrapes: Scrapes, tmp_path: Path) -> None:
-    """Of a driver that runs all the time there is none."""
+    """A driver that keeps running has no marks."""
     [mark] = DASHBOARD["annotations"]["list"]
     scrapes.check([Expected(filled(mark["expr"]), 9, {})], tmp_path)
 

@@ -1,4 +1,4 @@
-"""What is told about a batch. No Spark."""
+"""Events and their values, without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INFO = BatchInfo(
 
 
 def test_delays() -> None:
-    """Waiting, running, and both together; the batch time is no reading of a clock."""
+    """Waiting, running and total time; the batch time is not a clock reading."""
     assert INFO.scheduling_delay_ms == 195
     assert INFO.processing_delay_ms == 750
     assert INFO.total_delay_ms == 945
@@ -31,7 +31,7 @@ def test_delays() -> None:
 
 @pytest.mark.parametrize("value", [INFO, INFO.outputs[0]], ids=["batch", "output"])
 def test_what_is_told_does_not_change(value: object) -> None:
-    """Whoever is told gets the same value."""
+    """Events are immutable."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         value.started_ms = 0  # type: ignore[attr-defined]
 

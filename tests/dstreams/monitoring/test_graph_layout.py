@@ -1,4 +1,4 @@
-"""Where nodes of a graph stand: apart, below their parents, chains in a straight line."""
+"""The layout of graphs: nodes are apart, below their parents, and chains are straight."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def graphs(draw: st.DrawFn) -> dict[int, tuple[int, ...]]:
 
 @given(graphs())
 def test_nodes_are_apart_and_below_their_parents(parents: dict[int, tuple[int, ...]]) -> None:
-    """Whatever the graph: no two overlap, all are inside, edges lead from below to above."""
+    """In any graph, nodes do not overlap, all are inside, and edges lead downwards."""
     layout = laid_out(parents)
     for one, other in combinations(parents, 2):
         if layout.y[one] == layout.y[other]:
@@ -49,7 +49,7 @@ def test_nodes_are_apart_and_below_their_parents(parents: dict[int, tuple[int, .
 
 
 def test_a_chain_is_a_straight_line() -> None:
-    """Steps one after the other stand below each other, whatever their widths."""
+    """Consecutive steps of any width have the same centre."""
     layout = laid_out({node: (node - 1,) if node else () for node in range(9)})
     assert max(layout.x.values()) - min(layout.x.values()) < 0.5
 

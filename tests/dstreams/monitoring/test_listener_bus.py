@@ -1,4 +1,4 @@
-"""The bus: order, who is told what, and listeners that are slow or raise. No Spark."""
+"""The bus: order, recipients, and listeners that are slow or raise. No Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import wait_for
 
 
 class Times(StreamingListener):
-    """Keeps the times it was told."""
+    """Records the times of its events."""
 
     def __init__(self) -> None:
         self.times: list[int] = []
@@ -39,7 +39,7 @@ class Raising(Times):
 
 
 class Slow(Times):
-    """Waits until the test lets it go on."""
+    """Blocks until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ def test_removed(bus: ListenerBus, slow: Slow) -> None:
 
 
 def test_added_twice(bus: ListenerBus) -> None:
-    """It is told once."""
+    """It gets each event once."""
     listener = Times()
     bus.add(listener)
     bus.add(listener)
@@ -126,7 +126,7 @@ def test_added_twice(bus: ListenerBus) -> None:
 
 
 def test_a_thread_lives_as_long_as_there_is_something_to_tell(bus: ListenerBus, slow: Slow) -> None:
-    """Nothing is queued while nobody listens, and nobody is told after the end."""
+    """Nothing is queued without listeners or delivered after the end."""
     wait_for(lambda: not has_thread())  # those of other tests
     post(bus, 1)
     assert not has_thread()
@@ -146,7 +146,7 @@ def test_a_thread_lives_as_long_as_there_is_something_to_tell(bus: ListenerBus, 
 def test_a_listener_that_raises(
     bus: ListenerBus, caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
-    """It is logged once and goes on to be told, and the others never notice."""
+    """Its error is logged once, it gets further events, and others are unaffected."""
     raising, other = Raising(error), Times()
     bus.add(raising)
     bus.add(other)
@@ -164,7 +164,7 @@ def test_a_listener_that_raises(
 
 
 def test_a_listener_too_slow(slow: Slow, caplog: pytest.LogCaptureFixture) -> None:
-    """When the queue is full events are dropped and counted; that is said once, and at the end."""
+    """When the queue is full, events are dropped and counted, with a warning now and at the end."""
     bus = make_bus(max_queued=2)
     bus.add(slow)
     post(bus, 1)
@@ -183,7 +183,7 @@ def test_a_listener_too_slow(slow: Slow, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_closing_delivers_what_waits(bus: ListenerBus) -> None:
-    """All that was posted before the end is told; a second close does nothing."""
+    """Everything posted before the end is delivered; a second close does nothing."""
     listener = Times()
     bus.add(listener)
     post(bus, *range(20))
@@ -193,7 +193,7 @@ def test_closing_delivers_what_waits(bus: ListenerBus) -> None:
 
 
 def test_closing_does_not_wait_for_ever(slow: Slow, caplog: pytest.LogCaptureFixture) -> None:
-    """A callback that never returns is left alone, and nobody is called after the end."""
+    """A callback that never returns is abandoned, and no callback follows."""
     bus, other = make_bus(max_queued=100), Times()
     bus.add(slow)
     bus.add(other)
@@ -244,7 +244,7 @@ def test_what_is_no_listener(bus: ListenerBus, listener: Any, message: str) -> N
 
 
 def test_told_at_once(bus: ListenerBus) -> None:
-    """An event can be told on the caller's thread, by the same rules."""
+    """An event can be delivered on the caller's thread, under the same rules."""
     raising, gone = Raising(SystemExit), Times()
     bus.add(gone)
     bus.remove(gone)
@@ -273,7 +273,7 @@ def test_listeners_by_name() -> None:
     ],
 )
 def test_listeners_by_name_that_are_none(bus: ListenerBus, name: str, reason: str) -> None:
-    """The message says the name, the reason and what would do."""
+    """The message has the name, the reason and the remedy."""
     with pytest.raises(InvalidStreamError) as raised:
         bus.add(load_listener(name))
     assert reason in str(raised.value)

@@ -1,4 +1,4 @@
-"""What a monitor knows after each event. No Spark."""
+"""The state of a monitor after each event, without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dstreams.monitoring.events import (
 )
 from dstreams.monitoring.monitor import Monitor, RunInfo
 from dstreams.monitoring.registry import StreamRegistry
-from dstreams.monitoring.state_jobs import StateJobs
+from dstreams.monitoring.state_queries import StateQueries
 from dstreams.monitoring.status import GraphNode, RunningBatch, disk_space
 from dstreams.testing import ManualClock
 
@@ -61,7 +61,7 @@ def test_before_the_start_there_is_nothing_but_a_name() -> None:
 
 
 def test_a_batch_waits_runs_and_has_run() -> None:
-    """In the order in which it is told, with the output in which it is."""
+    """A batch waits, runs its outputs in turn, and ends."""
     monitor = make_monitor()
     monitor.started(RunInfo("stream-1", "run-1", (GraphNode(0, "input", "queue"),)))
     monitor.record(BatchSubmitted(pending(0)))
@@ -83,7 +83,7 @@ def test_a_batch_waits_runs_and_has_run() -> None:
 
 
 def test_only_the_newest_batches_are_kept_and_all_are_counted() -> None:
-    """What a monitor holds is bounded; totals are of the whole run."""
+    """The batches of a monitor are bounded; totals cover the whole run."""
     monitor = make_monitor(retained=3)
     for number in range(5):
         monitor.record(BatchCompleted(ran(number)))
@@ -133,7 +133,7 @@ def test_an_error_after_which_it_goes_on_does_not_end_it() -> None:
 
 
 def test_what_it_cannot_understand_fails_no_batch(caplog: pytest.LogCaptureFixture) -> None:
-    """Facts of an input come from its source: whatever they are, the next batch is told of."""
+    """A source may report invalid facts; the next batch is still recorded."""
     monitor = make_monitor()
     odd = InputInfo(0, "own source", 1, "", {"rejected": "some"})
     monitor.record(BatchCompleted(replace(ran(0), inputs=(odd,))))
@@ -147,8 +147,10 @@ def test_what_has_ended_lets_go_of_what_ran_it() -> None:
     """It is shown for long, and its RDDs are not kept for that."""
     monitor = make_monitor()
     limits = {"kafka": 5.0}
-    monitor.started(RunInfo("stream-1", "run-1", rate_limits=lambda: limits, states=StateJobs({})))
-    assert (monitor.status().rate_limits, monitor.states) == (limits, StateJobs({}))
+    monitor.started(
+        RunInfo("stream-1", "run-1", rate_limits=lambda: limits, states=StateQueries({}))
+    )
+    assert (monitor.status().rate_limits, monitor.states) == (limits, StateQueries({}))
     monitor.ended()
     assert (monitor.status().rate_limits, monitor.states) == ({}, None)
 
@@ -185,7 +187,7 @@ def test_errors_are_told_without_the_secrets_of_urls() -> None:
 
 
 def test_state_is_added_up_once_for_each_commit(tmp_path: Path) -> None:
-    """However many ask, and of however many partitions."""
+    """Repeated statuses between two commits do not add up state again."""
     log = StreamCheckpoint.take_over(open_files(str(tmp_path)), "stream-1", now_ms=5)
     monitor = make_monitor()
     monitor.started(RunInfo("stream-1", "run-1", (GraphNode(0, "state", "map", "map-0"),), log))

@@ -1,4 +1,4 @@
-"""What is written about metrics is what there is. No Spark."""
+"""The documentation of metrics matches the code. No Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cells(metric: Metric) -> list[str]:
 
 
 def test_each_metric_has_its_row() -> None:
-    """With kind, labels and the sentence that who scrapes is told."""
+    """Each row has the kind, labels and help text of its metric."""
     rows = re.findall(r"^\| (`dstreams_.*) \|$", PAPER, re.MULTILINE)
     assert [row.split(" | ") for row in rows] == [cells(metric) for metric in METRICS]
     assert f"first {SERIES} have series" in PAPER.replace("\n  ", " ")

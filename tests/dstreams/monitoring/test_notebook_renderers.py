@@ -1,4 +1,4 @@
-"""What is drawn: every fact is there, nothing of a stranger's name is markup, much stays small."""
+"""Pictures have every fact, escape untrusted names, and stay small."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from dstreams.monitoring.events import (
     StateOperatorInfo,
 )
 from dstreams.monitoring.graph_drawing import graph_svg, graph_text
-from dstreams.monitoring.history import Totals
 from dstreams.monitoring.notebook import queries_html, status_html, stream_html
 from dstreams.monitoring.progress import RecentProgress, query_progress
 from dstreams.monitoring.status import (
@@ -26,6 +25,7 @@ from dstreams.monitoring.status import (
     PartitionSize,
     StateStatus,
     StreamStatus,
+    Totals,
 )
 
 HOSTILE = "</title></svg><script>alert(1)</script>\"'&<img src=x onerror=alert(1)>\x1b[31m"
@@ -72,7 +72,7 @@ class Markup(HTMLParser):
 
 
 def words_of(picture: str) -> str:
-    """Return the text of a picture, of which the markup is ours alone."""
+    """Return the text of a picture, and require its markup to be ours."""
     markup = Markup(picture)
     assert markup.tags <= DRAWN
     assert not [name for name in markup.attributes if name.startswith("on") or name == "href"]
@@ -86,7 +86,7 @@ def parsed(svg: str) -> ElementTree.Element:
 
 
 def batch(number: int, **other: Any) -> BatchInfo:
-    """A batch that succeeded, unless *other* says something else."""
+    """A successful batch, changed by *other*."""
     made = BatchInfo(
         batch_id=number,
         batch_time_ms=1000 * (number + 1),
@@ -168,7 +168,7 @@ def test_a_node_says_operation_uid_line_and_what_is_durable() -> None:
 
 
 def test_a_graph_as_text() -> None:
-    """Outputs first; what two of them need is told once."""
+    """Outputs first; a shared parent is printed once."""
     assert graph_text(NODES).splitlines() == [
         "pprint at app.py:6 [uid pprint-0; at least once]",
         "+- updateStateByKey at app.py:5 [uid counts; durable: a snapshot every 10 s]",
@@ -203,7 +203,7 @@ def test_a_graph_of_many_nodes() -> None:
 
 
 def test_a_stream_is_drawn_with_what_it_is_made_of() -> None:
-    """What is made of it is not there."""
+    """A stream is drawn with its ancestors, without its descendants."""
     words = words_of(stream_html(NODES, 2, STATE))
     assert "updateStateByKey at app.py:5 · uid counts" in words
     assert "queueStream" in words
@@ -304,13 +304,13 @@ def test_a_status() -> None:
 
 
 def test_what_keeps_a_stream_from_running() -> None:
-    """It stands above the graph."""
+    """The problem is shown above the graph."""
     words = words_of(status_html(STATUS, "no output"))
     assert words.index("cannot run yet: no output") < words.index("queueStream")
 
 
 def test_queries() -> None:
-    """A row for each; none is said, too."""
+    """One row per query; an empty list is stated."""
     query = replace(STATUS, kind="query", name="counts", message="Waiting")
     assert "counts active 4 40 84 ms Waiting" in words_of(queries_html("Session", [query]))
     assert words_of(queries_html("Session", [])) == "Session · no queries"

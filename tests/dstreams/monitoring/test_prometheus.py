@@ -19,7 +19,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from dstreams.kafka.offsets import TopicPartition
 from dstreams.monitoring.events import InputInfo
-from dstreams.monitoring.history import BUCKETS_S, Totals
 from dstreams.monitoring.metrics import (
     METRICS,
     OTHER,
@@ -30,7 +29,7 @@ from dstreams.monitoring.metrics import (
     families,
     render_metrics,
 )
-from dstreams.monitoring.status import StateStatus, StreamStatus
+from dstreams.monitoring.status import BUCKETS_S, StateStatus, StreamStatus, Totals
 from tests.support.promtool import require_promtool
 from tests.support.statuses import CLICKS, SAVE, a_batch, a_status
 
@@ -46,7 +45,7 @@ class Collected:
 
 
 def samples(*statuses: StreamStatus) -> dict[str, dict[Labels, float]]:
-    """Return the values in the text of some statuses, by name of the sample and labels."""
+    """Return the values of some statuses by sample name and labels."""
     values: dict[str, dict[Labels, float]] = {}
     text = generate_latest(Collected(*statuses)).decode()
     for family in parser.text_string_to_metric_families(text):
@@ -59,7 +58,7 @@ def samples(*statuses: StreamStatus) -> dict[str, dict[Labels, float]]:
 
 
 def of_app(values: dict[Labels, float]) -> dict[str, float]:
-    """Return values of one stream by the value of the label beside its name, empty for none."""
+    """Return values of one stream by its other label, empty without one."""
     return {dict(labels).get(other_label(labels), ""): value for labels, value in values.items()}
 
 
@@ -69,7 +68,7 @@ def other_label(labels: Labels) -> str:
 
 
 def test_what_is_asked_for_is_given() -> None:
-    """OpenMetrics to who names it, the text format of Prometheus to everybody else."""
+    """OpenMetrics if the header accepts it, otherwise the text format of Prometheus."""
     assert render_metrics(None)[0] == "text/plain; version=0.0.4; charset=utf-8"
     assert render_metrics("*/*")[0] == "text/plain; version=0.0.4; charset=utf-8"
     content_type, body = render_metrics("application/openmetrics-text; version=1.0.0, */*")
@@ -139,7 +138,7 @@ def test_changelogs_say_nothing_of_the_size_of_a_state() -> None:
 
 
 def test_what_has_ended_keeps_its_counts() -> None:
-    """What was so at a time is not told any more: an old lag is none."""
+    """Counters remain, gauges such as the lag do not."""
     values = samples(a_status(phase="failed", failure="no disk", ended_ms=9000))
     gauges = {f"dstreams_{metric.name}" for metric in METRICS if metric.kind == "gauge"}
     assert gauges & set(values) == {
@@ -166,7 +165,7 @@ def streams(values: dict[Labels, float]) -> Sequence[str]:
 
 
 def test_each_series_is_there_once() -> None:
-    """One that runs stands before one of its name that has ended; two that run have their ids."""
+    """A running stream replaces an ended one of its name; two running ones have ids."""
     ended = a_status(phase="stopped", id="before")
     assert streams(samples(a_status(), ended)["dstreams_stream_active"]) == ["app"]
     assert of_app(samples(a_status(), ended)["dstreams_stream_active"]) == {"": 1}
@@ -209,7 +208,7 @@ def test_names_have_a_bounded_number_of_series() -> None:
 
 
 def test_names_come_from_strangers() -> None:
-    """Whatever they are, one line is one sample, and a secret in a URL is not told."""
+    """Any name makes one line per sample, and secrets in URLs are removed."""
     name = 'a"} 1\nfake_total{x="\\ \ud800 é'
     sources = {"https://me:secret@host/x?sig=abc": 1, "x\n": 2}
     values = samples(a_status(name=name, totals=replace(Totals(), records=sources)))
@@ -249,7 +248,7 @@ RESERVED_LABELS = {"le", "quantile", "job", "instance", "alertname", "severity"}
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_names_follow_the_rules_of_prometheus(metric: Metric) -> None:
-    """Base units at the end, nothing of the format in the name, labels that nobody else sets."""
+    """Base units at the end, no suffixes of the format, no reserved labels."""
     assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", metric.name)
     assert metric.unit in BASE_UNITS
     assert metric.name.endswith(f"_{metric.unit}") or not metric.unit

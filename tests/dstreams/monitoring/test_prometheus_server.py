@@ -32,7 +32,7 @@ def _page_closed(active_stopped: None) -> Iterator[None]:
 
 @contextmanager
 def prometheus(target: str, directory: Path) -> Iterator[Ask]:
-    """Run a server that scrapes *target* each second; yields what asks it, by path."""
+    """Run a server that scrapes *target* each second; yields a function that queries a path."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("there is no prometheus here; install it: apt install prometheus")

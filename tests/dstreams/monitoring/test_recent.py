@@ -1,11 +1,13 @@
-"""How many batches are kept, and how much of each. No Spark."""
+"""The number of retained batches, and the details of each. No Spark."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from dstreams.monitoring.events import BatchInfo, InputInfo, OffsetProgress, OutputOperationInfo
-from dstreams.monitoring.history import MOST_FACTS, RecentBatches
+from dstreams.monitoring.monitor import MOST_FACTS, RecentBatches
 
 PARTITIONS = 1000
 OF_A_BATCH = 4 * PARTITIONS + 8 * PARTITIONS // 100
@@ -53,7 +55,7 @@ def test_batches_that_are_forgotten_make_room_for_the_offsets_of_others() -> Non
 
 
 def test_of_what_has_ended_fewer_offsets_are_kept() -> None:
-    """Nobody watches it any more."""
+    """An ended stream keeps fewer offsets."""
     recent = RecentBatches(100)
     for number in range(50):
         recent.append(of_kafka(number))
@@ -96,8 +98,9 @@ def test_what_failed_is_told_without_the_secrets_of_urls() -> None:
     assert (batch.failure, batch.outputs[0].failure) == (hidden, hidden)
 
 
+@pytest.mark.deep
 def test_long_failures_are_kept_of_the_newest_batches_alone() -> None:
-    """Errors of users may be of any length, and stand in the batch and in its output."""
+    """Long errors of older batches are cut, in the batch and in its outputs."""
     failure = "x" * 1_000_000
     recent = RecentBatches(1000)
     for number in range(50):

@@ -1,4 +1,4 @@
-"""What is scraped while a stream and a query run."""
+"""Scrapes while a stream and a query run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def count(key: str, value: int | None, state: State[int]) -> tuple[str, int]:
 
 
 def scrape(stream: str, *labelled: str) -> dict[str, float]:
-    """Return what a scrape says of a stream, each sample by its name and one of its labels."""
+    """Return the samples of a stream by name and one label."""
     _, body = render_metrics()
     found = {}
     for family in text_string_to_metric_families(body.decode()):
@@ -35,10 +35,11 @@ def scrape(stream: str, *labelled: str) -> dict[str, float]:
     return found
 
 
+@pytest.mark.deep
 def test_an_output_that_fails_is_seen_by_who_scrapes(
     make_ssc: MakeContext, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """A batch that went well, and one of which an output failed."""
+    """One batch succeeds, and an output of the other fails."""
     ssc = make_ssc()
     ssc.checkpoint(str(tmp_path / "checkpoint"))
     pairs = ssc.queueStream([[("a", 1), ("b", 2)], [("a", 3)]], uid="pairs")
@@ -73,9 +74,9 @@ def test_an_output_that_fails_is_seen_by_who_scrapes(
 
 
 def test_lag_and_rejected_records_of_a_topic_are_scraped(sc: SparkContext) -> None:
-    """Two records a partition and batch are read of seven, and the first one is no JSON."""
+    """A batch reads two of seven records per partition; the first one is not JSON."""
     pytest.importorskip("confluent_kafka", reason="pip install -e '.[dev]'")
-    from dstreams.cli.demo.sources import MockCluster  # noqa: PLC0415
+    from dstreams.cli.demo import MockCluster  # noqa: PLC0415
     from dstreams.kafka import (  # noqa: PLC0415
         ConsumerStrategies,
         JsonDecoder,

@@ -1,4 +1,4 @@
-"""What a running stream and a running query say of themselves."""
+"""The status of a running stream and a running query."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_query_says_the_same_of_itself(sc: SparkContext, tmp_path: Path) -> No
 
 
 def test_a_sink_that_fails_is_counted(sc: SparkContext) -> None:
-    """The failed batch is among those that are kept, with its sink and why; it is no progress."""
+    """The failed batch is retained with its sink and reason, and makes no progress."""
 
     def fail(rows: Any, batch_id: int) -> None:
         raise OSError("no disk")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dstreams.monitoring.events import BatchInfo, InputInfo, OutputOperationInfo, StateOperatorInfo
-from dstreams.monitoring.history import BUCKETS_S, Histogram, Totals
+from dstreams.monitoring.status import BUCKETS_S, Histogram, Totals
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def write(sink: TransactionalSink, time_ms: int, blocks: Blocks, beginning: str 
 
 
 def write_batches(sink: TransactionalSink) -> None:
-    """Two batches, the second of which fails half-way, runs again, and once more."""
+    """Two batches; the second one fails half-way, runs again, and once more."""
     write(sink, 1000, Blocks(block_of(0), block_of(3)))
     with pytest.raises(RuntimeError, match="a task failed"):
         write(sink, 2000, Blocks(block_of(6), fails=True))
@@ -83,6 +83,7 @@ def copy_blocks(cursor: Any, blocks: Iterable[Any]) -> None:
             copy.write(text.getvalue())
 
 
+@pytest.mark.deep
 def test_blocks_into_postgresql() -> None:
     """By COPY, in the transaction of the batch's id."""
     psycopg = pytest.importorskip("psycopg", reason="pip install 'dstreams[postgres]'")

@@ -14,8 +14,8 @@ from pyspark import RDD, SparkContext
 
 from dstreams.errors import OutputConflictError
 from dstreams.sinks import hadoop_directory
+from dstreams.sinks.committed_directory import Manifest
 from dstreams.sinks.hadoop_directory import HadoopDirectory
-from dstreams.sinks.manifest import Manifest
 from dstreams.sinks.output_batch import OutputBatch
 from tests.support.batches import batch_at
 
@@ -116,6 +116,7 @@ def rdd(sc: SparkContext) -> RDD[Any]:
     return sc.parallelize(range(4), 2)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_batch_that_is_cut_off_anywhere(
     sc: SparkContext,
@@ -152,7 +153,7 @@ def test_a_batch_that_is_cut_off_anywhere(
 
 
 class Driver(threading.Thread):
-    """A driver that writes a batch, as many operations at a time as it is let go on for.
+    """A driver that writes a batch, a given number of operations at a time.
 
     Args:
         sc: the context.
@@ -193,7 +194,7 @@ class Driver(threading.Thread):
         return operation(*arguments)
 
     def go(self, operations: float = float("inf")) -> bool:
-        """Let it go on, and return whether it has ended."""
+        """Let it continue, and return whether it has ended."""
         with self._changed:
             self._permits = operations
             self._changed.notify_all()
@@ -242,6 +243,7 @@ def require_one(target: Path, drivers: list[Driver]) -> None:
     assert {driver.batch.batch_token for driver in ended} <= {found.beginning}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("at_once", "stride"),
     [
@@ -261,8 +263,8 @@ def test_two_drivers_on_one_batch(
     is_copy: bool,
     is_killed: bool,
 ) -> None:
-    """Wherever each stands while the other goes on, or one dies: who has published the batch keeps
-    it, whole and unmixed; one of another history is told; and a restart leaves the whole batch.
+    """At any point where one continues or dies: the driver that has published the batch keeps
+    it, complete and unmixed; another history fails; and a restart leaves the complete batch.
     """
     if not at_once:
         monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", set())
@@ -314,7 +316,7 @@ def test_files_that_a_newer_driver_has_swept_away(
 
     with monkeypatch.context() as patched:
         patched.setattr(RDD, "saveAsTextFile", save_and_lose)
-        with pytest.raises(OSError, match="another driver writes the same batch"):
+        with pytest.raises(OSError, match="another driver has started to write the same batch"):
             older.write(BATCH, rdd)
     assert not is_complete(target)
     assert HadoopDirectory(sc, str(target)).write(BATCH, rdd)

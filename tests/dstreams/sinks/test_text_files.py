@@ -74,7 +74,7 @@ def test_a_batch_is_written_with_one_job_and_leaves_nothing_else(
 
 
 def test_an_empty_batch_is_a_complete_directory(tmp_path: Path, sc: SparkContext) -> None:
-    """Readers can tell a batch without records from a batch that is not there yet."""
+    """Readers can distinguish a batch without records from a batch that is not written yet."""
     TextFilesWriter(f"{tmp_path}/counts")(batch_at(1000), sc.emptyRDD())
     assert lines(tmp_path / "counts-1000") == []
 
@@ -110,6 +110,7 @@ def test_what_has_success_stays(
     assert [path.name for path in tmp_path.iterdir()] == ["counts-1000"]
 
 
+@pytest.mark.deep
 def test_a_failed_batch_leaves_nothing(tmp_path: Path, sc: SparkContext) -> None:
     """Neither the directory nor what was written on the way to it."""
     output = TextFilesWriter(f"{tmp_path}/counts")
@@ -168,12 +169,12 @@ def test_a_driver_that_was_replaced_while_it_wrote_changes_nothing(
         (
             batch_at(1000, "stream-other"),
             r"counts-1000 is the output of batch 0 of stream-0-test, not of batch 0 of stream-othe"
-            r"r: two streams write there, .* its own prefix, or remove file:\S+/counts-1000 and st",
+            r"r: two streams write there, .* its own prefix, or remove file:\S+/counts-1000 and re",
         ),
         (
             batch_at(1000, beginning="bb"),
-            r"counts-1000 has batch 0 of stream-0-test, beginning aa; this is batch 0, beginning b"
-            r"b\. .* older copy .* remove file:\S+/counts-1000 and the directories of later times",
+            r"counts-1000 has batch 0 of stream-0-test with token aa; this is batch 0 with token "
+            r"bb\. .* older copy .* remove file:\S+/counts-1000 and the directories of later times",
         ),
     ],
     ids=["another stream", "another history"],
@@ -202,13 +203,13 @@ def test_a_complete_output_is_never_replaced(
 
 
 def test_batches_that_were_left_out(tmp_path: Path, sc: SparkContext) -> None:
-    """What another history has written of them is found before the first batch after them."""
+    """Output of another history is found before the first batch after the gap."""
     output = TextFilesWriter(f"{tmp_path}/counts")
     for time_ms in (1000, 3000):
         output(batch_at(time_ms, beginning="aa"), sc.parallelize([time_ms]))
     gap = OutputBatch("stream-0-test", 8, 9000, "bb", range(1, 8))
     with pytest.raises(
-        OutputConflictError, match=r"counts-3000 has batch 2 .*; this is batch 8, be"
+        OutputConflictError, match=r"counts-3000 has batch 2 .*; this is batch 8 with"
     ):
         output(gap, sc.parallelize([1]))
     shutil.rmtree(tmp_path / "counts-3000")
@@ -232,10 +233,10 @@ def test_what_a_killed_run_left_is_removed(tmp_path: Path, sc: SparkContext) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "counts-8000.json"])
 
 
-def test_a_url_that_hadoop_does_not_know_goes_through_fsspec(
+def test_a_url_that_hadoop_does_not_know_is_that_of_an_object_store(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """Paths, file: and hdfs: are Hadoop's; what is nobody's is refused with its name."""
+    """Paths, file: and hdfs: belong to Hadoop; an error names an unknown scheme."""
     assert is_of_hadoop(sc, f"{tmp_path}/a")
     assert is_of_hadoop(sc, f"file:{tmp_path}/a")
     assert is_of_hadoop(sc, "hdfs://somewhere/a")

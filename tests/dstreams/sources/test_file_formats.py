@@ -54,6 +54,7 @@ def test_partitions_follow_bytes_and_files(
     assert partition_count(files, parallelism) == expected
 
 
+@pytest.mark.deep
 def test_a_thousand_small_files_are_few_tasks(sc: SparkContext, tmp_path: Path) -> None:
     """Every line is there, once."""
     files = put(tmp_path, {f"{number:04}": f"line {number}\n".encode() for number in range(1000)})
@@ -83,7 +84,7 @@ def test_a_length_that_is_none_is_refused(length: Any) -> None:
         FixedRecords(length)
 
 
-@pytest.mark.parametrize(("size", "reason"), [(0, None), (10, None), (11, "the last has 1")])
+@pytest.mark.parametrize(("size", "reason"), [(0, None), (10, None), (11, "the last record has 1")])
 def test_a_size_that_is_no_multiple_is_refused(size: int, reason: str | None) -> None:
     """Before the file is opened."""
     refusal = FixedRecords(5).refuses(FileStamp("/a", 0, size))
@@ -136,7 +137,7 @@ def test_a_function_that_returns_no_rdd_is_named() -> None:
 @pytest.mark.parametrize(
     ("read", "message"),
     [
-        ("text", "read of fileStream is 'text'; use one of textFile, wholeTextFiles, binaryFiles"),
+        ("text", "must be one of textFile, wholeTextFiles, binaryFiles, .* got 'text'"),
         (5, r"read of fileStream must be one of .* got 5 \(int\)"),
         (lambda paths: None, r"f\(spark, paths\) -> RDD"),
     ],
@@ -149,7 +150,7 @@ def test_an_unknown_way_to_read_is_refused(read: object, message: str) -> None:
 
 @pytest.mark.parametrize("read", ["textFile", "wholeTextFiles", "binaryFiles"])
 def test_the_ways_to_read_are_methods_of_sparkcontext(read: str) -> None:
-    """So nobody has to learn new names."""
+    """The names of SparkContext's methods are accepted."""
     assert callable(getattr(SparkContext, read))
     way: FileFormat = file_format(read, "fileStream")
     assert way.refuses(FileStamp("/a", 0, 7)) is None

@@ -85,7 +85,7 @@ def test_a_local_directory_with_a_colon_is_refused(tmp_path: Path) -> None:
     [("file:/a b", "/a b"), ("file:///a%20#?", "/a%20#?"), ("/a", None), ("hdfs://host/a", None)],
 )
 def test_a_file_url_is_a_path_as_hadoop_reads_it(url: str, path: str | None) -> None:
-    """Nothing is decoded: Hadoop's paths are no escaped URLs."""
+    """Nothing is decoded: Hadoop's paths are not escaped URLs."""
     assert local_path(url) == path
 
 
@@ -129,7 +129,7 @@ def test_hadoop_lists_the_same_as_this_machine(directory: Path, sc: SparkContext
 def test_a_pattern_lists_all_visible_directories_that_match(
     tmp_path: Path, sc: SparkContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Braces as in Hadoop; files that match are no directories.
+    """Braces work as in Hadoop; matching files are ignored.
 
     Hidden directories match where the pattern spells that; others are named in the log, once.
     """
@@ -144,7 +144,9 @@ def test_a_pattern_lists_all_visible_directories_that_match(
     assert names(listing.files()) == ["in-1.txt", "in-2.txt", "in-3.txt"]
     assert names(listing.files()) == ["in-1.txt", "in-2.txt", "in-3.txt"]
     told = [message.split(",")[0] for message in caplog.messages]
-    assert told == [f"left out the directory file:{tmp_path}/{name}" for name in (".in-4", "_in-5")]
+    assert told == [
+        f"skipped the hidden directory file:{tmp_path}/{name}" for name in (".in-4", "_in-5")
+    ]
     assert open_listing(f"{tmp_path}/nothing*", sc).files() is None
     for pattern in ("_*", "_in-5*/", "{no,_in}*", "[_]in-5"):
         assert names(open_listing(f"{tmp_path}/{pattern}", sc).files()) == ["_in-5.txt"]

@@ -56,17 +56,17 @@ def test_the_window_excludes_its_start_and_includes_the_batch_time() -> None:
     assert paths(selected) == ["/8", "/7"]
     assert selected.ignored == {
         "/9": "modified at 1970-01-01T00:00:09.000+00:00, which is not after "
-        "1970-01-01T00:00:09.000+00:00: too old; to have it, raise maxFileAge"
+        "1970-01-01T00:00:09.000+00:00: too old; to read it, raise maxFileAge"
     }
 
 
 def test_only_new_files_count() -> None:
-    """What was there when the stream began is ignored, however short ago."""
+    """Files that existed at the start are ignored."""
     selected = decide(begin(5000, 60_000), there({"/old": 5000, "/new": 5001}), 6000)
     assert paths(selected) == ["/new"]
     assert selected.ignored == {
         "/old": "modified at 1970-01-01T00:00:05.000+00:00, which is not after "
-        "1970-01-01T00:00:05.000+00:00: there before; to have it, say newFilesOnly=False"
+        "1970-01-01T00:00:05.000+00:00: not new; to read it, set newFilesOnly=False"
     }
 
 
@@ -196,7 +196,7 @@ def test_unfinished_names_are_left_out_once_and_the_finished_one_is_taken(
     ("name", "reason"),
     [
         ("12:30.txt", "a colon in the name, which Hadoop's file systems cannot open"),
-        ("\udcff.txt", "a name that is no UTF-8, which Spark cannot be told"),
+        ("\udcff.txt", "a name that is not UTF-8, which cannot be passed to Spark"),
     ],
 )
 def test_a_name_that_spark_cannot_open_is_ignored_with_its_reason(name: str, reason: str) -> None:
@@ -240,7 +240,7 @@ def test_a_file_that_cannot_be_read_is_refused_once_and_the_others_are_taken() -
 
 
 def test_a_limit_takes_the_oldest_and_the_others_wait_however_old_they_grow() -> None:
-    """What was accepted is not lost because batches are small."""
+    """Accepted files are not lost if batches are small."""
     selection = begin(0, 1000, max_files=2, batch_ms=1000)
     listing = there({"/c": 1, "/b": 3, "/d": 2, "/a": 2, "/e": 900})
     taken = [paths(decide(selection, listing, time_ms)) for time_ms in (1000, 9000, 17_000, 25_000)]
@@ -348,7 +348,7 @@ def test_every_file_is_in_exactly_one_batch_over_failures_limits_and_restarts(
     events: list[str],
     by_age: bool,
 ) -> None:
-    """Whatever the order of arrivals; with Spark's rule, when a file comes with its time."""
+    """The order of arrival does not matter; with Spark's rule, a file arrives at its time."""
     arrivals = {
         f"/{name}": (seen, modified if by_age else seen) for name, (seen, modified) in files.items()
     }

@@ -138,7 +138,7 @@ def test_the_remember_window_is_rounded_up_to_whole_batches(
 def test_files_of_a_clock_that_was_set_back_are_read(
     surroundings: Surroundings, tmp_path: Path
 ) -> None:
-    """Batches go on under times ahead of it, and the files that come now are new all the same."""
+    """Batch times stay ahead of the clock, and new files are still new."""
     hour_ms = 3_600_000
     reader = started(text_files(tmp_path, new_since_ms=hour_ms), surroundings.environment())
     put(tmp_path / "old.txt", "", 5000)
@@ -161,14 +161,14 @@ def test_ignored_files_are_named_in_the_log_once(
     (message,) = caplog.messages
     assert message.startswith(f"textFileStream(file://{tmp_path}): ignored 12 files: ")
     assert "00.txt (modified at 1970-01-01T00:00:09.000+00:00, which is not after" in message
-    assert "there before; to have it, say newFilesOnly=False)" in message
+    assert "not new; to read it, set newFilesOnly=False)" in message
     assert message.endswith(" and 2 more")
 
 
 def test_unfinished_and_changed_files_are_named(
     surroundings: Surroundings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A name that is left out is normal; a file that changed after it was taken is not."""
+    """Skipped names are logged as information, changed files as a warning."""
     caplog.set_level(logging.INFO)
     put(tmp_path / "_a.txt", "", 500)
     put(tmp_path / "b.txt", "one", 500)
@@ -179,11 +179,11 @@ def test_unfinished_and_changed_files_are_named(
         assert names(reader.plan(time_ms)) == []
     name = f"textFileStream(file://{tmp_path})"
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("INFO", f"{name}: left out 1 files: file://{tmp_path}/_a.txt (name begins with _)"),
+        ("INFO", f"{name}: skipped 1 files: file://{tmp_path}/_a.txt (name begins with _)"),
         (
             "WARNING",
-            f"{name}: 1 files have changed since they were taken, and are not read again: "
-            f"file://{tmp_path}/b.txt; give new data a new name",
+            f"{name}: 1 files changed after they were read, and are not read again: "
+            f"file://{tmp_path}/b.txt; write new data to a new file",
         ),
     ]
 
@@ -191,7 +191,7 @@ def test_unfinished_and_changed_files_are_named(
 def test_files_that_were_there_before_are_named_at_the_start(
     surroundings: Surroundings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a maximum age they are known by name, not by time."""
+    """With a maximum age, these files are recorded by path."""
     caplog.set_level(logging.INFO)
     put(tmp_path / "a.txt", "", 500)
     source = text_files(tmp_path, new_since_ms=1000, max_age_ms=UNLIMITED_MS)
@@ -199,7 +199,7 @@ def test_files_that_were_there_before_are_named_at_the_start(
     put(tmp_path / "b.txt", "", 400)
     assert names(reader.plan(2000)) == ["b.txt"]
     (message,) = caplog.messages
-    assert f"left out 1 files that were there before: file://{tmp_path}/a.txt" in message
+    assert f"skipped 1 files that existed at the start: file://{tmp_path}/a.txt" in message
 
 
 def test_a_missing_directory_is_a_warning_and_may_appear(
@@ -283,7 +283,8 @@ def test_a_file_of_odd_records_fails_one_batch_and_the_next_has_the_others(
     reader = started(source, surroundings.environment())
     with pytest.raises(
         SourceError,
-        match=r"bad.bin \(its 7 bytes are no whole number of records of 5 bytes: the last has 2\)",
+        match=r"bad.bin \(its 7 bytes are not a multiple of the record length, 5 bytes: "
+        r"the last record has 2\)",
     ):
         reader.plan(1000)
     planned = reader.plan(2000)
@@ -402,7 +403,7 @@ def test_a_start_that_takes_longer_than_batches_can_be_taken_up(
 def test_a_restart_knows_what_was_there_at_the_first_start(
     recording: Callable[..., SourceEnvironment], tmp_path: Path
 ) -> None:
-    """What came while no driver ran is new, whatever its time and that of the new definition."""
+    """Files that appear while no driver runs are new, regardless of the new definition's time."""
     put(tmp_path / "old.txt", "", 100)
     rules: dict[str, Any] = {"max_age_ms": UNLIMITED_MS}
     written = Written()
@@ -449,7 +450,7 @@ def test_a_crash_in_any_batch_loses_no_file_and_repeats_none(
 def test_old_batches_become_one_snapshot(
     recording: Callable[..., SourceEnvironment], tmp_path: Path
 ) -> None:
-    """What they say is kept, of single batches little is: the restart takes nothing twice."""
+    """Snapshots replace the data of single batches: a restart reads no file twice."""
     source, written = text_files(tmp_path, max_age_ms=UNLIMITED_MS), Written()
     reader = written.started(source.open(recording(written)))
     for number in range(100):
@@ -567,7 +568,7 @@ def test_a_name_with_a_colon_is_left_out_and_named(
 def test_other_file_systems_are_reached_through_hadoop(
     surroundings: Surroundings, tmp_path: Path, sc: SparkContext
 ) -> None:
-    """A mount table of Hadoop's stands for any scheme that is not file."""
+    """A mount table of Hadoop represents other schemes than file."""
     sc._jsc.hadoopConfiguration().set(
         "fs.viewfs.mounttable.tests.link./in", tmp_path.absolute().as_uri()
     )

@@ -1,4 +1,4 @@
-"""Bytes to lines in bounded memory, whatever the pieces they come in."""
+"""Split bytes into lines in bounded memory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_line_of_the_limit_is_taken_and_one_byte_more_is_skipped() -> None:
 
 
 def test_a_line_without_end_is_skipped_as_it_comes() -> None:
-    """Beyond the limit nothing of it is held, and its rest is no line."""
+    """Bytes beyond the limit are dropped, and the rest is not a line."""
     lines = LineBuffer(10)
     for _ in range(1000):
         lines.add(b"x" * 8)

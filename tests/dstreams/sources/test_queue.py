@@ -23,7 +23,7 @@ def plans(reader: Driven, count: int) -> list[PlannedInput]:
 
 
 def contents(reader: Driven, count: int) -> list[Any]:
-    """What batches have, before it becomes an RDD."""
+    """The items of batches."""
     return [reader.batches(plan.start, plan.end) for plan in plans(reader, count)]
 
 
@@ -80,7 +80,7 @@ def test_none_is_a_batch_without_an_rdd(surroundings: Surroundings) -> None:
 
 
 def test_none_among_batches_adds_nothing_to_their_union(surroundings: Surroundings) -> None:
-    """A union leaves None out, and is None when nothing else is there."""
+    """A union ignores None, and is None without other items."""
     for queue, content in (([None, [1], None, [2]], ([1, 2],)), ([None, None], None)):
         reader = opened(QueueSource(queue, one_at_a_time=False), surroundings.environment())
         assert contents(reader, 1)[0] == content
@@ -140,7 +140,7 @@ def test_two_sources_over_equal_queues_are_two_sources() -> None:
 def test_lists_become_rdds_with_the_default_parallelism(
     surroundings: Surroundings, sc: SparkContext
 ) -> None:
-    """One plan makes the same RDD as often as it is asked to."""
+    """Reading a plan again returns the same records."""
     reader = opened(QueueSource([[1, 2, 3, 4]]), surroundings.environment(sc))
     planned = reader.plan(1000)
     for _ in range(2):

@@ -81,12 +81,12 @@ def test_records_and_description() -> None:
 
 
 def test_the_limit_leaves_out_rows() -> None:
-    """Values after the rows that were left out keep their time."""
+    """Values after the skipped rows keep their times."""
     reader = reader_of(RateSource(5))
     reader.update_rate(2)
     assert ranges(reader, 2) == [(0, 2), (5, 2)]
     planned = reader.plan(ZERO_MS + 3000)
-    assert planned.description == "2 rows from 10 on; 3 over the limit were not made"
+    assert planned.description == "2 rows from 10 on; 3 over the limit were skipped"
     reader.update_rate(100)
     assert rows_of(reader.plan(ZERO_MS + 4000)) == (15, 5)
 
@@ -103,7 +103,7 @@ def test_rows_of_a_batch(sc: SparkContext) -> None:
 
 
 def test_times_do_not_move_when_rows_are_left_out(sc: SparkContext) -> None:
-    """A value has one time, whatever the limit."""
+    """The time of a value does not depend on the limit."""
     full, limited = reader_of(RateSource(4), sc), reader_of(RateSource(4), sc)
     limited.update_rate(2)
     rows = full.read(full.plan(ZERO_MS + 1000)).collect()
@@ -115,7 +115,7 @@ def test_times_do_not_move_when_rows_are_left_out(sc: SparkContext) -> None:
     [(10, None, 1), (20_000, None, 2), (10, 3, 3), (2, 3, 3), (100_000, 1, 1)],
 )
 def test_partitions(sc: SparkContext, rate: int, asked: int | None, partitions: int) -> None:
-    """One for small batches, as many as Spark has cores for large ones, or what is asked for."""
+    """One partition for small batches, one per core for large ones, or the given number."""
     reader = reader_of(RateSource(rate, partitions=asked), sc)
     rdd = reader.read(reader.plan(ZERO_MS + 1000))
     assert rdd.getNumPartitions() == partitions

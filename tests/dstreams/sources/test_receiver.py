@@ -71,7 +71,7 @@ def test_it_is_public() -> None:
     ],
 )
 def test_it_has_to_be_started(method: str, arguments: list[Any]) -> None:
-    """What needs the stream says that there is none yet."""
+    """Methods that need the stream raise before the start."""
     with pytest.raises(StreamLifecycleError, match=f"Calls.{method} was called on a receiver that"):
         getattr(Calls(), method)(*arguments)
 
@@ -111,7 +111,7 @@ def test_the_storage_level_is_kept() -> None:
 
 
 def test_a_stream_id_comes_with_the_stream() -> None:
-    """Before that there is none."""
+    """streamId raises before that."""
     with pytest.raises(StreamLifecycleError, match="Calls has no streamId"):
         _ = Calls().streamId
 
@@ -177,10 +177,10 @@ def test_one_that_was_never_started_ends_at_once() -> None:
 
 
 def test_a_receiver_runs_once_at_a_time(supervise: Supervise) -> None:
-    """A second context is told that another one has it."""
+    """A second context is rejected."""
     receiver = Calls()
     first = supervise(receiver)
-    with pytest.raises(InvalidStreamError, match="the receiver of numbers runs already"):
+    with pytest.raises(InvalidStreamError, match="the receiver of numbers already runs"):
         Supervised(receiver)
     first.end()
     supervise(receiver)
@@ -291,7 +291,7 @@ def test_an_exception_in_on_stop_is_reported(supervise: Supervise) -> None:
 
 
 def test_a_receiver_that_ends_its_thread_is_stopped_for_good(supervise: Supervise) -> None:
-    """An exit in onStart is nothing to try again after: who waits for the stream is told."""
+    """SystemExit in onStart stops the stream with an error instead of a restart."""
 
     def leave(receiver: Calls) -> None:
         raise SystemExit("no licence")
@@ -309,7 +309,7 @@ def test_a_receiver_that_ends_its_thread_is_stopped_for_good(supervise: Supervis
 
 
 def test_a_reported_error_changes_nothing(supervise: Supervise) -> None:
-    """The receiver goes on."""
+    """The receiver continues."""
     receiver = Calls()
     supervised = supervise(receiver)
     wait_for(receiver.isStarted)
@@ -337,13 +337,13 @@ def test_what_on_stop_waits_for_is_stored(supervise: Supervise) -> None:
 
 
 def test_records_after_the_end_are_refused(supervise: Supervise) -> None:
-    """A thread that onStop did not wait for is told so."""
+    """A thread that onStop did not wait for gets an error."""
     receiver = Calls()
     supervised = supervise(receiver)
     supervised.end()
-    with pytest.raises(StreamLifecycleError, match="numbers has stopped and takes no more"):
+    with pytest.raises(StreamLifecycleError, match="numbers has stopped and accepts no more"):
         receiver.store(1)
-    with pytest.raises(StreamLifecycleError, match="numbers has stopped and takes no more"):
+    with pytest.raises(StreamLifecycleError, match="numbers has stopped and accepts no more"):
         receiver.storeAll([1])
 
 
@@ -409,7 +409,7 @@ def test_the_rate_holds_for_whole_blocks(supervise: Supervise) -> None:
 
 
 def test_abandoning_waits_for_nothing(supervise: Supervise) -> None:
-    """What is not stored is dropped."""
+    """Records that are not stored are dropped."""
     receiver = Calls()
     supervised = supervise(receiver)
     wait_for(receiver.isStarted)

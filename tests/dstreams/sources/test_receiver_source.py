@@ -1,4 +1,4 @@
-"""What a receiver takes in as the input of batches."""
+"""Received blocks as the input of batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from checkpoint import Files, ReceivedBlocks, StorageRefusedError, open_files
 from dstreams.errors import InvalidStreamError, SourceError, StreamLifecycleError
 from dstreams.monitoring.events import Event, ReceiverError, ReceiverStarted, ReceiverStopped
-from dstreams.sources.pickled_block import decode_records
+from dstreams.sources.received_blocks import decode_records
 from dstreams.sources.receiver_source import ReceiverSource
 from dstreams.sources.source import PlannedInput, SourceStorage
 from dstreams.testing import ManualClock
@@ -29,7 +29,7 @@ AFTER_OPENING = 3
 
 
 class Reading:
-    """A reader of a receiver, and what it told."""
+    """A reader of a receiver, with its events and errors."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ def test_a_limit_holds_for_batches(read: Read) -> None:
 
 
 def test_the_last_batch_takes_all(read: Read) -> None:
-    """After a graceful stop there is one more batch, whatever the limit."""
+    """After a graceful stop, one more batch reads everything despite the limit."""
     reading = read(receiver_max_rate=10)
     reading.receiver.storeAll(range(15))
     storing = threading.Thread(target=reading.receiver.storeAll, args=([15],), daemon=True)
@@ -147,7 +147,7 @@ def test_the_last_batch_takes_all(read: Read) -> None:
 
 
 def test_backpressure_can_set_the_rate(read: Read) -> None:
-    """Readers that have update_rate are told what the stream can process."""
+    """Backpressure limits the receiver."""
     reading = read()
     assert reading.reader.rate_limit == "receiver"
     reading.reader.update_rate(10)
@@ -259,7 +259,9 @@ def test_a_deletion_that_was_cut_off_is_finished(tmp_path: Path, read: Read) -> 
 
 def test_a_log_needs_a_directory() -> None:
     """The message says what to call."""
-    with pytest.raises(InvalidStreamError, match=r"no checkpoint directory .* call ssc.checkpoint"):
+    with pytest.raises(
+        InvalidStreamError, match=r"without a checkpoint directory; call ssc\.checkpoint"
+    ):
         Reading(receiver_write_ahead_log=True)
 
 
@@ -284,7 +286,7 @@ def test_a_block_that_cannot_be_written_is_not_acknowledged(tmp_path: Path, read
 
 
 def test_single_records_wait_for_the_storage(tmp_path: Path, read: Read) -> None:
-    """A block that cannot be written is tried again, and the error is told."""
+    """A block that cannot be written is retried, and the error is reported."""
     files = FaultyFiles(open_files(tmp_path), AFTER_OPENING, "before", StorageRefusedError)
     reading = read(files=files, receiver_write_ahead_log=True)
     reading.receiver.store("a")
@@ -292,7 +294,7 @@ def test_single_records_wait_for_the_storage(tmp_path: Path, read: Read) -> None
     wait_for(reading.reader.has_pending)
     assert reading.plan(6000) == ["a"]
     (error,) = [event for event in reading.events if isinstance(event, ReceiverError)]
-    assert "could not be stored" in error.receiver.last_error_message
+    assert "failed to store" in error.receiver.last_error_message
 
 
 def test_a_later_run_has_all_that_was_received(tmp_path: Path, read: Read) -> None:
@@ -362,7 +364,7 @@ def test_listeners_are_told(read: Read) -> None:
 
 
 def test_a_receiver_that_ends_with_an_error_is_no_secret(read: Read) -> None:
-    """awaitTermination raises it; one that ends well is none."""
+    """awaitTermination raises the error of a stop, but not an expected stop."""
     reading = read()
     reading.receiver.stop("no licence", ValueError("expired"))
     wait_for(lambda: reading.surroundings.errors)

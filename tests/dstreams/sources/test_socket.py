@@ -1,24 +1,33 @@
-"""Lines over real TCP connections on this machine: reconnecting, bounds, and what a batch takes."""
+"""Lines and records from TCP servers."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkContext, StorageLevel
 
 from dstreams.errors import InvalidStreamError
+from dstreams.monitoring.events import ReceiverStopped
 from dstreams.sources.line_buffer import LineBuffer
-from dstreams.sources.socket import SocketTextReader, SocketTextSource, TakenLines, _lines_of
+from dstreams.sources.socket import (
+    SocketReceiver,
+    SocketTextReader,
+    SocketTextSource,
+    TakenLines,
+    _lines_of,
+)
 from dstreams.sources.source import PlannedInput, SourceEnvironment
+from tests.support.receiving import Supervised
 from tests.support.surroundings import Driven, Surroundings
 from tests.support.waiting import wait_for
 
@@ -31,9 +40,9 @@ class Server:
     """A TCP server whose test decides when it listens, accepts, sends and hangs up."""
 
     def __init__(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._listening.settimeout(60)
-        self.port = self._listening.getsockname()[1]
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.listening.settimeout(60)
+        self.port = self.listening.getsockname()[1]
 
     def __enter__(self) -> Server:
         return self
@@ -44,10 +53,10 @@ class Server:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._listening.close()
+        self.listening.close()
 
     def accept(self) -> socket.socket:
-        return self._listening.accept()[0]
+        return self.listening.accept()[0]
 
     def send(self, data: bytes) -> None:
         with self.accept() as connection:
@@ -174,7 +183,7 @@ def test_lines_over_the_rate_make_the_sender_wait(
 def test_a_batch_takes_whole_lines_and_leaves_the_unfinished_one(
     surroundings: Surroundings, server: Server, start: StartReader
 ) -> None:
-    """What has no newline yet belongs to a later batch; every line is in one batch."""
+    """An unfinished line belongs to a later batch; every line is in exactly one batch."""
     reader = start(server.port, surroundings.environment())
     with server.accept() as connection:
         connection.sendall(b"one\ntwo\nthr")
@@ -281,7 +290,7 @@ def test_a_connection_to_itself_is_no_connection(
 def test_a_reset_connection_drops_its_unfinished_line_and_says_so(
     surroundings: Surroundings, server: Server, start: StartReader, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Half a line is no line; the warning has the reason and the bytes."""
+    """An unfinished line is dropped; the warning has the reason and the bytes."""
     reader = start(server.port, surroundings.environment())
     with server.accept() as connection:
         connection.sendall(b"one\nhalf")
@@ -303,7 +312,7 @@ def send_beside(server: Server, data: bytes) -> threading.Thread:
 def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(
     surroundings: Surroundings, server: Server, start: StartReader
 ) -> None:
-    """Memory stays bounded while nobody plans; afterwards every line is there."""
+    """Memory stays bounded while no batch is planned; no line is lost."""
     limit = 1_000_000
     reader = start(server.port, surroundings.environment(receiver_max_buffer_bytes=limit))
     data = b"".join(b"line %07d\n" % number for number in range(2_000_000))
@@ -353,7 +362,7 @@ def test_lines_that_are_too_long_are_skipped_counted_and_reported(
     start: StartReader,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The log says where, how many and which setting, once a minute; the stream goes on."""
+    """The log has the place, number and setting once a minute; the stream continues."""
     surroundings.clock.time_ms = HOUR_MS
     reader = start(server.port, surroundings.environment(socket_max_line_bytes=1000))
     too_long = b"x" * 2000 + b"\n"
@@ -388,12 +397,12 @@ def test_lines_that_are_no_utf8_are_counted_and_reported(
     server.send(b"good\n\xff\xfe\xfabad\n\xc3\x28\n")
     wait_for(lambda: len(caplog.messages) > 0)
     planned = reader.plan(1000)
-    assert planned.description == "3 lines, 15 bytes; received 2 lines with bytes that are no UTF-8"
-    assert "lines with bytes that are no UTF-8, which became U+FFFD: 2" in caplog.text
+    assert planned.description == "3 lines, 15 bytes; received 2 lines with invalid UTF-8"
+    assert "lines with invalid UTF-8, which became U+FFFD: 2" in caplog.text
 
 
 def test_a_stream_of_a_gigabyte_without_an_end_of_line_is_never_held() -> None:
-    """What has been received of a line that is too long does not stay in memory."""
+    """The bytes of a line that is too long do not stay in memory."""
     lines, piece, most = LineBuffer(1 << 20), bytes(64 << 10), 0
     for _ in range((1 << 30) // len(piece)):
         lines.add(piece)
@@ -469,7 +478,7 @@ def test_an_unexpected_failure_of_the_thread_is_reported(
     start(server.port, surroundings.environment())
     wait_for(lambda: surroundings.errors)
     (error,) = surroundings.errors
-    assert "stopped receiving for good: ValueError('no such thing')" in str(error)
+    assert "stopped receiving: ValueError('no such thing')" in str(error)
     assert isinstance(error.__cause__, ValueError)
 
 
@@ -503,7 +512,7 @@ def lines_on_spark(reader: Driven, data: bytes) -> list[list[str]]:
 
 
 def test_lines_are_decoded_on_the_workers(surroundings: Surroundings, sc: SparkContext) -> None:
-    """Ends are cut off, bytes that are no UTF-8 are replaced, empty lines are records."""
+    """Line ends are removed, invalid UTF-8 is replaced, empty lines are records."""
     reader = SocketTextSource("127.0.0.1", 9).open(surroundings.environment(sc))
     data = "grün\n\na\rb\r\nc\r\r\n\u2028\x0b\n".encode() + b"\xff\n\xe2\n"
     (lines,) = lines_on_spark(reader, data)
@@ -546,3 +555,89 @@ def test_workers_read_their_whole_input_when_little_is_taken() -> None:
     pieces = iter([b"one\ntwo\n", b"three\n"])
     assert next(_lines_of(pieces)) == "one"
     assert next(pieces, None) is None
+
+
+@pytest.fixture
+def receive(server: Server) -> Iterator[Callable[..., Supervised]]:
+    """Receive from the server; the end of the test ends it."""
+    made: list[Supervised] = []
+
+    def start(converter: Callable[[BinaryIO], Iterable[Any]]) -> Supervised:
+        receiver = SocketReceiver("127.0.0.1", server.port, converter, StorageLevel.MEMORY_ONLY)
+        supervised = Supervised(receiver)
+        made.append(supervised)
+        supervised.supervisor.start()
+        return supervised
+
+    yield start
+    for supervised in made:
+        supervised.end()
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith("socketStream")])
+
+
+Receive = Callable[..., Supervised]
+
+
+def lines(stream: BinaryIO) -> Iterator[Any]:
+    for line in stream:
+        yield json.loads(line)
+
+
+def stored(supervised: Supervised, count: int) -> list[Any]:
+    """Let block intervals pass until that many records are stored."""
+
+    def is_complete() -> bool:
+        supervised.clock.advance(200)
+        return len(supervised.store.records) >= count
+
+    wait_for(is_complete)
+    return supervised.store.records
+
+
+def test_the_converter_makes_the_records(server: Server, receive: Receive) -> None:
+    """From a binary file, as they come: the connection stays open here."""
+    supervised = receive(lines)
+    with server.accept() as connection:
+        connection.sendall(b'{"a": 1}\n[2, 3]\n"half')
+        assert stored(supervised, 2) == [{"a": 1}, [2, 3]]
+
+
+def test_it_connects_again_when_the_server_closes(server: Server, receive: Receive) -> None:
+    """Each connection is a new file for the converter."""
+    supervised = receive(lines)
+    for number in range(3):
+        with server.accept() as connection:
+            connection.sendall(f"{number}\n".encode())
+    assert stored(supervised, 3) == [0, 1, 2]
+    assert "the server closed the connection" in {
+        info.last_error_message for info in supervised.infos
+    }
+
+
+def test_a_converter_that_fails_restarts_it(server: Server, receive: Receive) -> None:
+    """With the error; what came before counts."""
+    supervised = receive(lines)
+    with server.accept() as connection:
+        connection.sendall(b"1\nno json\n")
+        with server.accept() as other:
+            other.sendall(b"2\n")
+            assert stored(supervised, 2) == [1, 2]
+    assert any("JSONDecodeError" in info.last_error for info in supervised.infos)
+
+
+def test_a_server_that_is_not_there_is_tried_again(server: Server, receive: Receive) -> None:
+    """For ever, with the pause of a restart."""
+    server.listening.close()
+    supervised = receive(lines)
+    wait_for(lambda: supervised.kinds.count(ReceiverStopped) >= 3)
+    assert any("ConnectionRefusedError" in info.last_error for info in supervised.infos)
+
+
+def test_stop_ends_a_connection_that_says_nothing(server: Server, receive: Receive) -> None:
+    """An incomplete record is not stored."""
+    supervised = receive(lambda stream: iter(stream.readline, b""))
+    with server.accept() as connection:
+        connection.sendall(b"whole\nhalf")
+        assert stored(supervised, 1) == [b"whole\n"]
+        supervised.end()
+    assert supervised.store.records == [b"whole\n"]

@@ -34,7 +34,7 @@ def run_python(source: str, python: str = sys.executable, **environment: str) ->
         [python, "-W", "ignore", "-c", textwrap.dedent(source)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
         cwd=ROOT,
         env={
@@ -51,7 +51,7 @@ def run_python(source: str, python: str = sys.executable, **environment: str) ->
 
 @cache
 def find_python(version: str) -> str | None:
-    """Return an interpreter of *version* that runs, from PATH or pyenv; None when there is none."""
+    """Return a working interpreter of *version* from PATH or pyenv, else None."""
     installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     for candidate in (shutil.which(f"python{version}"), *map(str, installed)):
         if candidate is not None and _is(candidate, version):
@@ -64,7 +64,7 @@ def _is(candidate: str, version: str) -> bool:
         [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     return answer.stdout.strip() == version

@@ -1,4 +1,4 @@
-"""What Spark has to do for an RDD: its lineage, and what its jobs shuffled."""
+"""The work of Spark for an RDD: its lineage, and the shuffled records of its jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shuffles_in(rdd: RDD[Any]) -> int:
 
 
 def workers_of_a_task(rdd: RDD[Any]) -> int:
-    """Return how many Python workers a task has at the same time when it computes an RDD anew."""
+    """Return the number of simultaneous Python workers of a task that computes an RDD."""
 
     def workers(rdd: Any) -> int:
         above = rdd.dependencies()

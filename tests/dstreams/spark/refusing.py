@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Unreadable:
-    """Shows who unpickles a value that nobody has to look at."""
+    """Detects when a value is unpickled needlessly."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return refuse, ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -20,11 +20,17 @@ from dstreams.spark.blocks import (
     TARGET_BYTES,
     Block,
     BlockBuilder,
+    Columns,
+    PairColumns,
     Side,
     UnpicklableError,
+    columns_of,
     encode_block,
     shorten,
+    two_columns,
 )
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.shuffle import Route
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MIB = 1 << 20
@@ -55,10 +61,11 @@ class Account:
     __hash__ = None  # type: ignore[assignment]
 
 
+@pytest.mark.deep
 @settings(PATIENT)
 @given(SIDES, st.lists(st.tuples(keys, values), max_size=50))
 def test_round_trip(side: Side, pairs: list[tuple[Any, Any]]) -> None:
-    """What goes in comes out, and the header says how much it is."""
+    """Decoding returns the encoded pairs, and the header has their number."""
     data = encode_block(side, [key for key, _ in pairs], [value for _, value in pairs])
     for form in (data, memoryview(data), bytearray(data)):
         block = Block(form)  # type: ignore[arg-type]
@@ -68,6 +75,7 @@ def test_round_trip(side: Side, pairs: list[tuple[Any, Any]]) -> None:
         assert list(zip(block.keys(), block.values(), strict=True)) == pairs
 
 
+@pytest.mark.deep
 @settings(PATIENT)
 @given(st.lists(st.tuples(keys, values, values), max_size=30))
 def test_keys_are_kept_as_they_are(rows: list[tuple[Any, Any, Any]]) -> None:
@@ -83,7 +91,7 @@ def test_keys_are_kept_as_they_are(rows: list[tuple[Any, Any, Any]]) -> None:
 
 
 def test_keys_are_not_unpickled_for_values() -> None:
-    """Each column is read by itself, when it is asked for, each time anew."""
+    """Each column is decoded separately, on each access."""
     data = encode_block(Side.STATE, [], [[1], [2]], memoryview(b"no pickle at all"))
     block = Block(data)
     assert block.rows == 2
@@ -133,6 +141,7 @@ def sharing_columns(draw: st.DrawFn) -> list[Any]:
     return draw(st.lists(st.sampled_from(made), min_size=1, max_size=8))
 
 
+@pytest.mark.deep
 @settings(PATIENT, max_examples=200)
 @given(sharing_columns())
 def test_changing_one_value_changes_no_other(column: list[Any]) -> None:
@@ -185,6 +194,23 @@ class Version(NamedTuple):
     """A tuple that is more than a tuple."""
 
     number: int
+
+
+class Labelled(Version):
+    """A tuple with attributes, which can be set."""
+
+
+@pytest.mark.parametrize("kind", [Version, Labelled])
+def test_named_tuples_in_several_values(kind: type[Version]) -> None:
+    """A named tuple, such as a window, is stored once, unless something of it can be changed."""
+    shared = kind(1)
+    block = Block(encode_block(Side.STATE, [1, 2], [(shared, 1), (shared, 2)]))
+    first, second = block.values()
+    assert (first, second) == ((shared, 1), (shared, 2))
+    assert (first[0] is second[0]) is (kind is Version)
+    changed = Version([])  # type: ignore[arg-type]
+    first, second = Block(encode_block(Side.STATE, [1, 2], [(changed,), (changed,)])).values()
+    assert first[0] is not second[0]
 
 
 @pytest.mark.parametrize(
@@ -246,10 +272,11 @@ SIZES: dict[str, list[int]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("by_columns", [False, True], ids=["pairs", "columns"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_blocks_are_bounded(sizes: list[int], by_columns: bool) -> None:
-    """Whatever the sizes of values, a block has no more than a few MiB or than one row."""
+    """For any size of values, a block has at most a few MiB or one row."""
     pairs = [(number, number.to_bytes(4, "big") * (size // 4)) for number, size in enumerate(sizes)]
     blocks = blocks_of(pairs, by_columns)
     assert rows_of(blocks) == pairs
@@ -324,7 +351,7 @@ def test_classes_that_no_module_has_travel_by_value() -> None:
 
 
 def test_a_key_beside_columns_of_fields_is_named() -> None:
-    """As beside values that came as rows."""
+    """As for values that were added as rows."""
     with pytest.raises(UnpicklableError, match="the key of type generator of key <generator"):
         encode_block(Side.BATCH, ["a", (_ for _ in ())], ([1, 2], ["x", "y"]))
 
@@ -343,7 +370,7 @@ class Once:
 
 
 def test_failure_without_a_culprit_is_reported() -> None:
-    """Where each value can be pickled by itself, the error still says what happened."""
+    """If each value can be pickled separately, the error still has the reason."""
     with pytest.raises(UnpicklableError, match="values of a block cannot be pickled together") as e:
         encode_block(Side.BATCH, [1], [Once()])
     assert str(e.value.__cause__) == "not now"
@@ -372,6 +399,87 @@ def test_shorten(value: Any, expected: str) -> None:
 
 
 def test_equal_keys_of_a_block_stay_as_they_are() -> None:
-    """A block is no dict: equal keys in it are all kept."""
+    """A block keeps equal keys, unlike a dict."""
     rows = [(1, "a"), (1.0, "b"), (True, "c")]
     assert Counter(map(repr, rows_of(blocks_of(rows, False)))) == Counter(map(repr, rows))
+
+
+KEYS = st.text(max_size=3) | st.integers(-3, 3)
+PLAIN = st.integers() | st.text(max_size=3) | st.none() | st.tuples(st.integers(), st.text())
+RECORDS = PLAIN | st.lists(st.integers(), max_size=2)
+EVENTS = st.lists(st.tuples(KEYS, st.none() | st.integers(), RECORDS), max_size=30)
+
+
+def in_columns(events: list[Any], at_once: int = 4) -> PairColumns:
+    """Return (key, time, record) as pairs of key and event."""
+
+    def columns() -> Iterator[Columns]:
+        for start in range(0, len(events), at_once):
+            keys, times, records = map(list, zip(*events[start : start + at_once], strict=True))
+            yield keys, (times, records)
+
+    return PairColumns(columns())
+
+
+def moved(records: Any, partitions: int) -> dict[int, list[Any]]:
+    """Return which pairs come to which partition."""
+    frames = list(Route(StablePartitioner(partitions), Side.BATCH, "test")(0, records))
+    found = defaultdict(list)
+    for target, frame in zip(frames[::2], frames[1::2], strict=True):
+        block = Block(frame)
+        assert list(PairColumns([(block.keys(), block.column())])) == list(
+            zip(block.keys(), block.values(), strict=True)
+        )
+        found[int.from_bytes(target, "big")] += zip(block.keys(), block.values(), strict=True)
+    return found
+
+
+@given(EVENTS, st.sampled_from([1, 2, 20]))
+def test_columns_move_as_pairs_do(events: list[Any], partitions: int) -> None:
+    """To the same partitions in the same order, for any records."""
+    pairs = [(key, (time_us, record)) for key, time_us, record in events]
+    assert list(in_columns(events)) == pairs
+    assert moved(in_columns(events), partitions) == moved(iter(pairs), partitions)
+
+
+def test_values_in_one_column_move_too() -> None:
+    """Buffers of an aggregation have no fields."""
+    columns = [(["a", "b"], [1, 2]), (["c"], [3])]
+    assert moved(PairColumns(columns), 2) == moved([("a", 1), ("b", 2), ("c", 3)], 2)
+
+
+def test_a_record_in_two_places_comes_out_twice() -> None:
+    """A list that is shared before the shuffle is two lists after it, as with pairs."""
+    shared = [1]
+    columns = PairColumns([(["a", "b"], ([1, 2], [shared, shared]))])
+    ((_, (_, first)), (_, (_, second))) = moved(columns, 1)[0]
+    assert first == second == shared
+    assert first is not second
+
+
+def test_large_records_make_small_blocks() -> None:
+    """The rows of a column may be in several blocks."""
+    columns = PairColumns([(list(range(60)), ([0] * 60, ["x" * 1_000_000] * 30 + ["y"] * 30))])
+    assert [key for key, _ in moved(columns, 1)[0]] == list(range(60))
+
+
+def test_a_key_that_cannot_be_placed_is_named() -> None:
+    """As for pairs."""
+    columns = PairColumns([([["a"]], [1])])
+    with pytest.raises(TypeError, match=r"test: the key \['a'\] cannot be placed"):
+        moved(columns, 2)
+
+
+def test_what_was_read_is_gone() -> None:
+    """Pairs that were taken do not come again in columns, nor the other way round."""
+    pairs = PairColumns([(["a"], [1]), (["b"], [2]), (["c"], [3])])
+    assert next(pairs) == ("a", 1)
+    assert next(columns_of(pairs)) == (["b"], [2])
+    assert list(pairs) == [("c", 3)]
+
+
+def test_fields_of_pairs() -> None:
+    """Of rows and of columns, also of none."""
+    assert two_columns([(1, "a"), (2, "b")]) == ([1, 2], ["a", "b"])
+    assert two_columns(([1], (["a"], [2]))) == ([1], (["a"], [2]))
+    assert two_columns([]) == ([], [])

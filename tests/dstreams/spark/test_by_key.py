@@ -48,10 +48,11 @@ BOUNDED = settings(
 )
 
 
+@pytest.mark.deep
 @BOUNDED
 @given(left=PAIRS, right=PAIRS)
 def test_results_are_those_of_pyspark(sc: SparkContext, left: Pairs, right: Pairs) -> None:
-    """Whatever the pairs, each operation gives what the RDD's own gives."""
+    """Each operation returns the same as that of the RDD, for random pairs."""
     ours, theirs = sc.parallelize(left, 3), sc.parallelize(right, 2)
 
     def lists(key_and_sides: tuple[Any, Any]) -> Any:
@@ -104,6 +105,7 @@ def test_what_is_in_its_place_is_not_moved(sc: SparkContext) -> None:
     assert shuffles_in(combine_by_key(counts, SUM, StablePartitioner(3))) == 2
 
 
+@pytest.mark.deep
 def test_more_than_fits_is_spilled(sc: SparkContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """With next to no memory for it, the results are the same, by way of the disk."""
     monkeypatch.setattr(RDD, "_memory_limit", lambda _: 1)
@@ -114,6 +116,7 @@ def test_more_than_fits_is_spilled(sc: SparkContext, monkeypatch: pytest.MonkeyP
     assert join_by_key(pairs, pairs, TWO).count() == 5000 * 16
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "operate",
     [
@@ -140,7 +143,7 @@ def test_records_that_cannot_be_used(
     record: Any,
     message: str,
 ) -> None:
-    """What is no pair, or has a key that no dict takes, is named with the operation."""
+    """The error for a non-pair or an unhashable key names the operation."""
     partitioner = StablePartitioner(2, place)
     rdd = sc.parallelize([("a", 1), record], 1)
     with pytest.raises(Py4JJavaError) as raised:

@@ -20,6 +20,7 @@ from dstreams.spark.cogroup import (
     DuplicateKeyError,
     IteratorStep,
     StateTask,
+    _BatchSteps,
     cogroup_with_state,
 )
 from dstreams.spark.failures import UserFunctionError
@@ -140,6 +141,7 @@ def small_blocks() -> Iterator[None]:
         yield
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("form", ["values", "keyed", "iterator"])
 @settings(PATIENT, max_examples=150)
 @given(batches=batches, update=st.sampled_from(UPDATES), small=st.booleans(), unique=st.booleans())
@@ -217,7 +219,7 @@ def test_large_states_make_more_and_smaller_blocks(form: str) -> None:
 
 
 def test_keys_that_stay_are_not_pickled_again() -> None:
-    """A large block whose keys all stay keeps the bytes of its keys; nobody even reads them."""
+    """A large block that drops no key keeps the bytes of its keys, which are not even read."""
     first = run(in_form(sum_up, "values"), [(f"key {n}", 1) for n in range(20_000)], [])
     large = [frame for frame in first if Block(frame).rows >= MAX_ROWS // 8]
     columns = [bytes(Block(frame).key_column) for frame in large]
@@ -229,6 +231,7 @@ def test_keys_that_stay_are_not_pickled_again() -> None:
     assert Block(after).values() == [2] * MAX_ROWS
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("form", ["values", "keyed", "iterator"])
 def test_small_batches_do_not_fragment_the_state(form: str) -> None:
     """After hundreds of batches with a few new keys each, the blocks are as few as before."""
@@ -241,6 +244,7 @@ def test_small_batches_do_not_fragment_the_state(form: str) -> None:
         assert len(state) <= 3 + rows // (MAX_ROWS // 8)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("form", ["values", "keyed", "iterator"])
 def test_drops_do_not_fragment_the_state(form: str) -> None:
     """Keys that go from everywhere leave no crumbs behind."""
@@ -322,11 +326,11 @@ def test_state_that_cannot_be_pickled_is_named(form: str) -> None:
     ],
     ids=["text", "equal numbers", "far apart"],
 )
-def test_key_that_stands_twice_in_a_state_is_refused(form: str, pairs: Pairs, key: str) -> None:
-    """Where a user gave the state, a key with two of them is an error, never silent loss."""
+def test_duplicate_key_in_a_state_is_refused(form: str, pairs: Pairs, key: str) -> None:
+    """A duplicate key in a state that the user supplies is an error, not silent loss."""
     message = (
-        rf"update function \S+ of test: the key {key} stands twice in the state; a key has one "
-        "state, so reduce the pairs by key first"
+        rf"update function \S+ of test: duplicate key {key} in the state; reduce the pairs by "
+        "key first, for example with reduceByKey"
     )
     with pytest.raises(DuplicateKeyError, match=message):
         run(in_form(sum_up, form, unique=False), [], frames_of(pairs, Side.STATE))
@@ -334,10 +338,10 @@ def test_key_that_stands_twice_in_a_state_is_refused(form: str, pairs: Pairs, ke
 
 @pytest.mark.parametrize("form", ["values", "keyed", "iterator"])
 def test_unhashable_key_is_named(form: str) -> None:
-    """A key that a user's partition function let pass is an error that says which."""
+    """An unhashable key that a user's partition function accepted is named in the error."""
     message = (
-        r"update function \S+ of test: the key \['a'\] cannot be looked up "
-        r"\(unhashable type: 'list'\); use an immutable value, for example tuple\(key\)"
+        r"update function \S+ of test: the key \['a'\] cannot be placed: "
+        r"unhashable type: 'list'; use an immutable value, for example tuple\(key\)"
     )
     with pytest.raises(UserFunctionError, match=message):
         run(in_form(sum_up, form), [(["a"], 1)], [])
@@ -404,7 +408,7 @@ def test_iterator_may_not_move_a_key_that_has_a_place() -> None:
     task = iterate(lambda entries: ((key + 1, values) for key, values, _ in entries), place)
     message = (
         "returned the key 5 in partition 0, but it belongs in partition 1; pass "
-        "preservePartitioning=False to let the function change keys"
+        "preservePartitioning=False if the function changes keys"
     )
     with pytest.raises(UserFunctionError, match=message):
         run(task, [(4, 1)], [], split=0)
@@ -416,7 +420,7 @@ def test_iterator_may_move_keys_where_nothing_is_claimed() -> None:
     task = iterate(lambda entries: ((key + 1, len(values)) for key, values, _ in entries))
     assert pairs_in(run(task, [(4, 1), (7, 1)], [])) == [(5, 1), (8, 1)]
     twice = iterate(lambda entries: ((key // 2, 1) for key, _, _ in entries))
-    with pytest.raises(DuplicateKeyError, match="the key 2 stands twice in the state"):
+    with pytest.raises(DuplicateKeyError, match="duplicate key 2 in the state"):
         run(twice, [(4, 1), (5, 1)], [])
 
 
@@ -431,7 +435,7 @@ def test_iterator_may_move_keys_where_nothing_is_claimed() -> None:
         ),
         (lambda entries: entries, r"pairs of key and state, got \('a', \[1\], None\) \(tuple\)"),
         (lambda entries: {"a": 1}, r"pairs of key and state, got 'a' \(str\)"),
-        (lambda entries: [(["a"], 1)], r"the key \['a'\] cannot be looked up .unhashable"),
+        (lambda entries: [(["a"], 1)], r"the key \['a'\] cannot be placed: unhashable"),
         (lambda entries: 1 // 0, "failed: ZeroDivisionError: integer division or modulo by zero"),
         (lambda entries: (1 // 0 for _ in entries), "failed: ZeroDivisionError"),
     ],
@@ -441,7 +445,7 @@ def test_iterator_may_move_keys_where_nothing_is_claimed() -> None:
 def test_iterator_that_returns_no_states(
     function: Any, message: str, partitioner: StablePartitioner | None
 ) -> None:
-    """What is no iterator of pairs is an error that names the function and what came."""
+    """The error for a result that is not an iterator of pairs names function and result."""
     with pytest.raises(UserFunctionError, match=rf"update function \S+:\d+ of test.*{message}"):
         run(iterate(function, partitioner), [("a", 1)], [])
 
@@ -508,7 +512,7 @@ def test_batch_without_records_and_state_without_batch(sc: SparkContext) -> None
     assert sorted(BlockPairsRDD(alone).collect()) == [("a", 1), ("b", 2)]
     empty = cogroup_with_state(batch_of(sc, [], partitioner), state, ColumnStep(SumColumns()))
     assert sorted(BlockPairsRDD(empty).collect()) == [("a", 1), ("b", 2)]
-    with pytest.raises(ValueError, match="cogroup_with_state needs a batch or a state, got neith"):
+    with pytest.raises(ValueError, match="cogroup_with_state: needs a batch or a state, got neith"):
         cogroup_with_state(None, None, ColumnStep(SumColumns()))
 
 
@@ -525,7 +529,8 @@ def test_unequal_partitioners_are_refused(sc: SparkContext) -> None:
         cogroup_with_state(two, sc.parallelize([b""], 2), ColumnStep(SumColumns()))
     claims = sc.parallelize([b""], 2)
     claims.partitioner = StablePartitioner(2)
-    with pytest.raises(ValueError, match=r"claims StablePartitioner.* is not partitioned by it"):
+    message = r"has 4 partitions, so an RDD with StablePartitioner\(2, .* has another partitioner"
+    with pytest.raises(ValueError, match=message):
         cogroup_with_state(two, claims, ColumnStep(SumColumns()))
 
 
@@ -568,3 +573,59 @@ def test_rdds_are_what_a_dict_says(sc: SparkContext, form: str) -> None:
     found = BlockPairsRDD(state).mapValues(sorted).collect()
     assert len(found) == len(expected)
     assert dict(found) == {key: sorted(value) for key, value in expected.items()}
+
+
+pairs = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 30)), max_size=12)
+states = st.dictionaries(st.integers(0, 20), st.integers(0, 30), max_size=12)
+
+
+def below_50(values: list[int], state: int | None) -> int | None:
+    """The sum, and no state from 50 on."""
+    total = sum(values) + (state or 0)
+    return total if total < 50 else None
+
+
+def each_below_50(entries: Iterator[tuple[int, list[int], int | None]]) -> Iterator[Any]:
+    for key, values, state in entries:
+        total = below_50(values, state)
+        if total is not None:
+            yield key, total
+
+
+def sorted_pairs(frames: Iterable[bytes]) -> Pairs:
+    return sorted(pairs_in(frames))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("form", "func"), [("values", below_50), ("iterator", each_below_50)])
+@given(state=states, batches=st.lists(st.none() | pairs, min_size=1, max_size=8))
+def test_one_task_takes_all_steps(
+    form: str, func: Any, state: dict[int, int], batches: list[Pairs | None]
+) -> None:
+    """Keys come, go and come again as they do where each batch has a task of its own."""
+    task = UpdateFunction.checked(func, form, "updateStateByKey at a.py:1").task(1000, True, None)
+    before = frames_of(state.items(), Side.STATE)
+    wanted, inputs = list(before), []
+    for batch in batches:
+        blocks = frames_of(batch or [], Side.BATCH)
+        wanted = list(task(0, iter([*blocks, *wanted])))
+        if batch is not None:
+            inputs += [*blocks, b""]
+    steps = _BatchSteps((task,) * len(batches), tuple(batch is not None for batch in batches))
+    assert sorted_pairs(steps(0, iter([*inputs, *before]))) == sorted_pairs(wanted)
+
+
+def test_blocks_go_to_their_own_batch() -> None:
+    """A batch without an RDD has no end in the input; one with an empty RDD has."""
+    seen: list[list[int]] = []
+
+    def look(_: int, frames: Iterable[bytes]) -> Iterator[bytes]:
+        rows = list(frames)
+        seen.append([Block(frame).rows for frame in rows[:-1]])
+        return iter(rows[-1:])
+
+    state = frames_of([(1, 1)], Side.STATE)
+    three = frames_of([(1, 1), (2, 2), (3, 3)], Side.BATCH)
+    steps = _BatchSteps((look, look, look, look), (True, False, True, True))
+    assert list(steps(0, iter([*three, b"", b"", *three, b"", *state]))) == state
+    assert seen == [[3], [], [], [3]]

@@ -93,7 +93,7 @@ def test_the_partitioner_is_kept(sc: SparkContext) -> None:
 
 
 def test_blocks_of_pairs_stay_what_they_are(sc: SparkContext) -> None:
-    """What is built on blocks has to see them; they are not counted."""
+    """RDDs of blocks are not counted, because operations on them need the blocks."""
     blocks = shuffle_pairs(sc.parallelize([("a", 1), ("b", 2)], 2), StablePartitioner(2))
     pairs = BlockPairsRDD(blocks)
     rdd, count = counted(pairs)
@@ -129,7 +129,7 @@ def test_lines_of_a_file_are_counted(sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_counts_of_several_rdds_are_kept_apart(sc: SparkContext) -> None:
-    """Each is told its own, by one job too."""
+    """Each gets its own count, also in a shared job."""
     first, first_count = counted(numbers(sc, 5))
     second, second_count = counted(numbers(sc, 7))
     first.map(abs).union(second.map(abs)).collect()

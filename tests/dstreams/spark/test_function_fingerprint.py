@@ -38,7 +38,7 @@ def test_functions_without_a_name_of_their_own(make: Callable[[int], Any]) -> No
 
 
 def test_use_does_not_change_the_identity() -> None:
-    """Python specializes the code of functions that run often: that is no other code."""
+    """Python specializes the code of functions that run often, which does not change the name."""
 
     def place(key: Any) -> int:
         total = 0
@@ -120,6 +120,7 @@ print(json.dumps({name: [p.name, p.jvm_id] for name, p in partitioners.items()})
 """
 
 
+@pytest.mark.deep
 def test_identity_is_equal_across_processes() -> None:
     """Two drivers with different hash seeds agree on the identity of every kind of function."""
     first, second, edited = (

@@ -1,4 +1,4 @@
-"""What Spark's own page is told of jobs that belong to no batch."""
+"""Descriptions in Spark's UI of jobs that do not belong to a batch."""
 
 from __future__ import annotations
 

@@ -93,6 +93,7 @@ def advance_until(clock: ManualClock, looks: list[int], condition: Callable[[], 
     raise AssertionError("did not come true")
 
 
+@pytest.mark.deep
 def test_a_stream_whose_worker_hangs_says_so_and_goes_on_after_the_timeout(
     make_ssc: MakeContext,
     clock: ManualClock,
@@ -144,7 +145,7 @@ def test_reports_come_each_minute(
         watch.look()
     assert caplog.messages == [
         f"batch 3 has been running for {age} s, in phase: output operation 0: foreachRDD, for "
-        f"{age} s; no job of it is running in Spark, so the driver itself is busy or waits"
+        f"{age} s; Spark is not running a job for it, so the driver itself is busy or waiting"
         for age in (40, 100, 160)
     ]
 
@@ -163,6 +164,7 @@ def test_what_moves_is_not_reported(
     assert caplog.messages == []
 
 
+@pytest.mark.deep
 def test_a_task_that_hangs_in_all_attempts_fails_its_job(
     sc: SparkContext,
     clock: ManualClock,
@@ -191,7 +193,7 @@ def test_a_task_that_hangs_in_all_attempts_fails_its_job(
 def test_jobs_of_others_are_left_alone(
     sc: SparkContext, clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A program may run jobs of its own beside its streams."""
+    """A program may run its own jobs in addition to its streams."""
 
     def wait(records: Any) -> Any:
         (tmp_path / "runs").touch()
@@ -215,6 +217,7 @@ def test_jobs_of_others_are_left_alone(
     assert caplog.messages == []
 
 
+@pytest.mark.deep
 def test_a_query_whose_worker_hangs_goes_on(
     sc: SparkContext, looks: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -274,6 +277,7 @@ ssc.start()
 """
 
 
+@pytest.mark.deep
 def test_a_cluster_without_executors_is_reported_at_the_start(tmp_path: Path) -> None:
     """By master and cores, instead of waiting for ever without a word."""
     with StandaloneCluster(tmp_path, hosts=()) as cluster:

@@ -1,14 +1,16 @@
-"""What is said to the JVM."""
+"""Calls to the JVM."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark import SparkContext
+from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import EnvironmentNotReadyError
 from dstreams.spark import jvm
@@ -74,16 +76,17 @@ def test_a_file_system_of_spark_that_fails_is_named_with_its_reason(
     with pytest.raises(EnvironmentNotReadyError) as raised:
         set_checkpoint_directory(sc, "s3a://bucket/a")
     assert str(raised.value).startswith(
-        "the file system of Spark for s3a: java.io.IOException: URI: s3a://bucket/a/"
+        "Spark's file system for s3a: java.io.IOException: URI: s3a://bucket/a/"
     )
     assert str(raised.value).endswith("only RDD.checkpoint needs it")
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.deep
 def test_workers_see_the_environment_as_it_is(
     sc: SparkContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was sent to the JVM before is not sent for an environment that has changed."""
+    """Cached JVM objects are not reused for a changed environment."""
     jvm.keep_classes(sc._jvm)
     for value in ("1", "2", "1"):
         monkeypatch.setitem(sc.environment, "DSTREAMS_OF_A_TEST", value)
@@ -102,7 +105,7 @@ def test_workers_have_the_broadcast_variables_of_their_function(sc: SparkContext
 
 
 def test_an_rdd_of_frames_is_one_like_others(sc: SparkContext) -> None:
-    """What it does not ask the JVM for ahead is there when somebody asks."""
+    """Values that it does not request from the JVM in advance are available on request."""
     blocks = shuffle_pairs(sc.parallelize([("a", 1), ("b", 2)], 2), StablePartitioner(3))
     pairs = BlockPairsRDD(blocks)
     assert (blocks.getNumPartitions(), pairs.getNumPartitions()) == (3, 3)
@@ -113,3 +116,56 @@ def test_an_rdd_of_frames_is_one_like_others(sc: SparkContext) -> None:
     assert (pairs.count(), sorted(pairs.collect())) == (2, [("a", 1), ("b", 2)])
     pairs.unpersist()
     assert not blocks.is_cached
+
+
+def test_many_partitions_share_tasks(sc: SparkContext) -> None:
+    """With a local master a task computes several partitions, each under its own number, once."""
+    partitions, calls = 40, sc.accumulator(0)
+
+    def numbered(split: int, _: Iterable[Any]) -> Iterator[bytes]:
+        calls.add(1)
+        yield bytes([split])
+
+    frames = jvm.collect_frames(
+        PipelinedRDD(sc.parallelize(range(partitions), partitions), numbered)
+    )
+    assert sorted(frames) == [bytes([split]) for split in range(partitions)]
+    assert calls.value == partitions
+    tasks = jvm.in_few_tasks(jvm.as_frames(sc.parallelize([b"x"] * 80, partitions), None))
+    assert tasks.getNumPartitions() == jvm._classes_of(sc).most_tasks < partitions
+    few = jvm.as_frames(sc.parallelize([b"x"], 2), None)
+    assert jvm.in_few_tasks(few) is few
+
+
+def test_labelled_frames_of_many_partitions(sc: SparkContext) -> None:
+    """The frames with a label come from all partitions, also if partitions share tasks."""
+
+    def labelled(split: int, _: Iterable[Any]) -> Iterator[bytes]:
+        yield from jvm.addressed(1, bytes([split]) * 300)
+        yield from jvm.addressed(0, b"other")
+
+    frames = jvm.LabelledFrames(PipelinedRDD(sc.parallelize(range(40), 40), labelled))
+    assert sorted(frames.collect(1)) == [bytes([split]) * 300 for split in range(40)]
+
+
+def test_a_time_limit_of_tasks_is_for_one_partition() -> None:
+    """With a time limit, each partition has a task of its own."""
+    limited = SimpleNamespace(_conf={jvm.TASK_TIMEOUT: "10s"}, master="local[2]")
+    assert jvm._most_tasks(limited) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("master", "most"),
+    [
+        ("local", 4),
+        ("local[3]", 12),
+        ("local[3,4]", 12),
+        ("local[*]", 4 * (os.cpu_count() or 1)),
+        ("local-cluster[2,1,1024]", None),
+        ("spark://host:7077", None),
+    ],
+)
+def test_partitions_share_tasks_on_one_host_only(master: str, most: int | None) -> None:
+    """The number of tasks depends on the cores of a local master."""
+    like = SimpleNamespace(_conf={}, master=master)
+    assert jvm._most_tasks(like) == most  # type: ignore[arg-type]

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from dstreams.spark.context import ERRORS_ONLY, JVM_OPTIONS, ONE_COMPILER, jvm_options, tuned_conf
-from dstreams.spark.machine_settings import machine_settings
+from dstreams.spark.spark_context import (
+    ERRORS_ONLY,
+    JVM_OPTIONS,
+    ONE_COMPILER,
+    jvm_options,
+    machine_settings,
+    tuned_conf,
+)
 
 DEFAULTS = """\
 # spark.of.comment 1
@@ -64,7 +70,7 @@ def test_arguments_of_spark_submit(machine: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_under_spark_submit(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its JVM has the settings already, whatever files are on this machine."""
+    """Its JVM already has the settings, independent of files on this machine."""
     (machine / "spark-defaults.conf").write_text("spark.a 1\n")
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert machine_settings() == {}

@@ -1,4 +1,4 @@
-"""Where keys are placed, and when two partitioners are one."""
+"""Partitions of keys, and the equality of partitioners."""
 
 # ruff: noqa: DTZ001 - moments without a zone are keys too
 
@@ -37,6 +37,7 @@ FAMILIES: dict[str, Callable[[int], Any]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("partitions", [2, 7, 8])
 @pytest.mark.parametrize("make", FAMILIES.values(), ids=FAMILIES)
 def test_keys_are_spread_evenly(make: Callable[[int], Any], partitions: int) -> None:
@@ -91,7 +92,7 @@ def test_equality() -> None:
 
 
 def test_own_name_is_kept() -> None:
-    """A name that is given stands for the function, whatever that is."""
+    """A given name is the identity of any function."""
     one = StablePartitioner(2, lambda key: key, name="by shard")
     other = StablePartitioner(2, lambda key: key + 1, name="by shard")
     assert one == other

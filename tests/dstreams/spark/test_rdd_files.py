@@ -67,7 +67,7 @@ def test_state_comes_back_as_it_was(sc: SparkContext, files: Files) -> None:
 
 
 def test_reduced_batches_come_back_as_they_were(sc: SparkContext, files: Files) -> None:
-    """Not as a state: whoever takes values of a batch takes them without packing them anew."""
+    """Not as a state, so that values of a batch are used without encoding them again."""
     pairs = sc.parallelize(PAIRS[:100], 2)
     reduced = reduce_pairs(pairs, Reduction(operator.add, "plus"), TWO)
     read = read_rdd(sc, files, write_rdd(reduced, files, first_of(reduced), 1), like=reduced)
@@ -118,11 +118,12 @@ ORDINARY: dict[str, Callable[[SparkContext, str], RDD[Any]]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("make", ORDINARY.values(), ids=ORDINARY)
 def test_ordinary_rdds_come_back(
     sc: SparkContext, files: Files, tmp_path: Path, make: Callable[[SparkContext, str], RDD[Any]]
 ) -> None:
-    """Any RDD can be written, whatever its elements and the form they have in Spark."""
+    """Any RDD can be written, for all elements and serializers."""
     text = tmp_path / "text"
     text.mkdir()
     (text / "part").write_text("Grüße\n\nlast line", encoding="utf-8")
@@ -210,22 +211,22 @@ def test_damaged_file_fails_with_its_name(
     path = tmp_path / "checkpoint" / written.files[0].name
     path.chmod(0o600)
     path.write_bytes(damage(path.read_bytes()))
-    task = _Read(files, written)
+    task = _Read(files, written.first, written.files)
     assert sum(Block(frame).rows for frame in task(1, iter([b""]))) > 0
     with pytest.raises(CorruptCheckpointError, match=written.files[0].name):
         list(task(0, iter([b""])))
 
 
 def test_file_of_another_state_is_refused(sc: SparkContext, files: Files) -> None:
-    """A file in the place of another is not taken for it, however whole it is."""
+    """A file that replaces another one is refused, even if it is intact."""
     state = next_state(sc, PAIRS[:50], None)
     written = write_rdd(state, files, first_of(state), 1)
     swapped = replace(written, files=(written.files[1], written.files[0]))
     with pytest.raises(CorruptCheckpointError, match="is of partition 1; expected partition 0"):
-        list(_Read(files, swapped)(0, iter([])))
+        list(_Read(files, swapped.first, swapped.files)(0, iter([])))
     renamed = replace(written, first=replace(written.first, partitioner="another"))
     with pytest.raises(CorruptCheckpointError, match=f"is of partitioner '{STABLE_HASH_NAME}'"):
-        list(_Read(files, renamed)(0, iter([])))
+        list(_Read(files, renamed.first, renamed.files)(0, iter([])))
 
 
 def test_task_reads_its_input_to_the_end(sc: SparkContext, files: Files) -> None:
@@ -233,5 +234,5 @@ def test_task_reads_its_input_to_the_end(sc: SparkContext, files: Files) -> None
     state = next_state(sc, PAIRS[:10], None)
     written = write_rdd(state, files, first_of(state), 1)
     slots = iter([b"", b""])
-    next(iter(_Read(files, written)(0, slots)))
+    next(iter(_Read(files, written.first, written.files)(0, slots)))
     assert next(slots, None) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from operator import add
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from dstreams.spark import reduction
 from dstreams.spark.blocks import Block, Side
 from dstreams.spark.failures import UserFunctionError
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.reduction import END, Reduction, reduce_pairs
+from dstreams.spark.reduction import END, Reduction, count_all, reduce_all, reduce_pairs
 from dstreams.spark.shuffle import BlockPairsRDD, shuffle_pairs
 from tests.dstreams.spark.lineage import bytes_shuffled, shuffles_in
+from tests.support.jobs import count_jobs
 
 PLUS = Reduction(operator.add, "reduce function plus of reduceByKey at a.py:1")
 TWO = StablePartitioner(2)
@@ -34,7 +36,7 @@ def partitions_of(rdd: RDD[bytes]) -> list[list[bytes]]:
 
 
 def test_each_key_comes_once_and_a_mark_at_the_end(sc: SparkContext) -> None:
-    """In the partition where it belongs; the mark is no pair and counts for nothing."""
+    """In the partition where it belongs; the mark is not a pair and is not counted."""
     reduced = reduce_pairs(letters(sc), PLUS, TWO)
     assert dict(reduced.collect()) == COUNTS
     assert reduced.count() == len(COUNTS)
@@ -54,7 +56,7 @@ def test_no_records(sc: SparkContext) -> None:
 
 
 def test_values_are_reduced_before_they_are_moved(sc: SparkContext) -> None:
-    """What is shuffled does not grow with the values of a key."""
+    """Shuffled data does not grow with the number of values of a key."""
     few, many = (sc.parallelize([("a", 1), ("b", 1)] * n, 2) for n in (10, 10_000))
     sizes = [bytes_shuffled(sc, reduce_pairs(rdd, PLUS, TWO).count) for rdd in (few, many)]
     assert sizes[1] < 2 * sizes[0]
@@ -129,3 +131,44 @@ def test_a_value_that_cannot_be_pickled() -> None:
         UserFunctionError, match=r"plus.*: the value of type generator of key 'a' cannot"
     ):
         list(reduction._blocks({"a": (x for x in ())}, PLUS.where))
+
+
+SHAPES = {
+    "two partitions": ([3, 1, 2], 2),
+    "more partitions than elements": ([5], 4),
+    "empty partitions": ([], 3),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_totals(sc: SparkContext, shape: str) -> None:
+    """A sum is there where there is an element; a count always."""
+    elements, count = SHAPES[shape]
+    rdd = sc.parallelize(elements, count)
+    assert reduce_all(rdd, add).collect() == ([sum(elements)] if elements else [])
+    assert count_all(rdd).collect() == [len(elements)]
+
+
+def test_no_partitions(sc: SparkContext) -> None:
+    """An RDD without partitions has a count, too."""
+    assert reduce_all(sc.emptyRDD(), add).collect() == []
+    assert count_all(sc.emptyRDD()).collect() == [0]
+
+
+def test_absent_looking_elements_count(sc: SparkContext) -> None:
+    """None, 0 and empty texts are elements like any other."""
+    assert count_all(sc.parallelize([None, 0, "", []], 2)).collect() == [4]
+    assert reduce_all(sc.parallelize([None], 2), add).collect() == [None]
+
+
+def test_blocks_are_counted_by_their_headers(sc: SparkContext) -> None:
+    """The pairs of a state need not be unpickled to be counted."""
+    blocks = shuffle_pairs(sc.parallelize([("a", 1), ("b", 2)], 2), StablePartitioner(2))
+    assert count_all(BlockPairsRDD(blocks, Side.BATCH)).collect() == [2]
+
+
+def test_one_job_and_only_when_asked(sc: SparkContext) -> None:
+    """Making a total starts no job, collecting it one."""
+    rdd = sc.parallelize(range(10), 2)
+    assert count_jobs(sc, lambda: reduce_all(rdd, max)) == 0
+    assert count_jobs(sc, lambda: count_all(rdd).collect()) == 1

@@ -1,4 +1,4 @@
-"""What one process wrote another goes on with: other hash seeds, other addresses, other modules."""
+"""A process continues from the files of another one, with other hash seeds and addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from enum import Enum
 from checkpoint import StatePartition, open_files
 from dstreams.spark.blocks import Side
 from dstreams.spark.cogroup import cogroup_with_state
-from dstreams.spark.context import tuned_context
+from dstreams.spark.spark_context import tuned_context
 from dstreams.spark.rdd_files import write_rdd
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.shuffle import BlockPairsRDD, shuffle_pairs
@@ -87,13 +87,14 @@ sc.stop()
 
 @pytest.fixture(scope="module")
 def first_process(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """What a process that has ended left behind: its files, and what it printed."""
+    """The files and the output of a process that has ended."""
     directory = tmp_path_factory.mktemp("first")
     program = f"import sys; sys.argv[1:] = [{str(directory)!r}]\n{FIRST_PROCESS}"
     printed = run_python(program, PYTHONHASHSEED="271828")
     return directory, json.loads(printed.splitlines()[-1])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_second_process_goes_on_with_the_state_of_the_first(
     sc: SparkContext, first_process: tuple[Path, dict[str, Any]], name: str

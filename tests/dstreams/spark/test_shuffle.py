@@ -42,7 +42,7 @@ def small(sc: SparkContext) -> BlockPairsRDD:
 
 
 def test_each_pair_arrives_once_where_its_key_belongs(sc: SparkContext) -> None:
-    """Whatever the kinds of keys, the partitioner says in which partition they are."""
+    """Keys of any type are in the partition that the partitioner returns."""
     keys = [None, 1, 2.5, "text", b"bytes", ("a", 1), frozenset({1, 2}), -7, True, ""]
     pairs = [(key, (n, key)) for n in range(300) for key in [*keys, f"key {n}"]]
     rdd = BlockPairsRDD(shuffle_pairs(sc.parallelize(pairs, 4), THREE))
@@ -54,7 +54,7 @@ def test_each_pair_arrives_once_where_its_key_belongs(sc: SparkContext) -> None:
 
 
 def test_values_of_a_key_keep_their_order_within_a_partition(sc: SparkContext) -> None:
-    """What one partition sends arrives in the order in which it was sent."""
+    """Records of one partition arrive in the order in which they were sent."""
     pairs = [("a", n) if n % 3 else ("b", n) for n in range(25_000)]
     rdd = BlockPairsRDD(shuffle_pairs(sc.parallelize(pairs, 1), TWO))
     for key, values in rdd.groupByKey().mapValues(list).collect():
@@ -70,7 +70,7 @@ def test_own_partition_function(sc: SparkContext) -> None:
 
 
 def test_empty_rdds(sc: SparkContext) -> None:
-    """No records, empty partitions and no partitions at all give the partitions asked for."""
+    """An RDD without records or without partitions results in the requested partitions."""
     for rdd in (sc.parallelize([], 2), sc.parallelize([("a", 1)], 4), sc.emptyRDD()):
         blocks = shuffle_pairs(rdd, THREE)
         assert blocks.getNumPartitions() == 3
@@ -84,7 +84,7 @@ class Named(NamedTuple):
 
 
 def test_lists_and_named_tuples_of_two_are_pairs(sc: SparkContext) -> None:
-    """What has two items and is a tuple or a list is a pair, and arrives as a plain tuple."""
+    """Tuples and lists of two items are pairs, and arrive as plain tuples."""
     records = sc.parallelize([["a", 1], ("b", 2)], 1).map(lambda pair: pair)
     assert sorted(BlockPairsRDD(shuffle_pairs(records, TWO)).collect()) == [("a", 1), ("b", 2)]
     assert require_pair(Named("a", 1), "test") == ("a", 1)
@@ -138,7 +138,7 @@ def test_keys_that_cannot_be_placed(key: Any, message: str) -> None:
 
 
 def test_bad_record_fails_the_job_in_its_own_words(sc: SparkContext) -> None:
-    """What is wrong with a record is what the failed job says."""
+    """The error of the failed job describes the invalid record."""
     records = sc.parallelize([("a", 1), "word"], 1)
     with pytest.raises(Py4JJavaError) as caught:
         shuffle_pairs(records, TWO, operation="test").count()
@@ -176,7 +176,7 @@ def test_large_records_are_not_gathered() -> None:
 
 
 def test_equal_partitioner_means_no_shuffle(sc: SparkContext) -> None:
-    """What is where it belongs stays there: blocks as they are, other pairs packed in place."""
+    """Placed data is not shuffled: blocks are unchanged, other pairs are encoded in place."""
     blocks = shuffle_pairs(sc.parallelize(WORDS, 2), TWO)
     pairs = BlockPairsRDD(blocks)
     assert shuffle_pairs(pairs, StablePartitioner(2)) is blocks
@@ -331,6 +331,7 @@ OPERATIONS: dict[str, Callable[[RDD[Any], RDD[Any]], Any]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_operations_of_pyspark(
     sc: SparkContext, small: BlockPairsRDD, operation: Callable[[RDD[Any], RDD[Any]], Any]

@@ -1,4 +1,4 @@
-"""Where the Unix sockets of workers are: nowhere, rather than where others can go."""
+"""The directory of the Unix sockets of workers: none if it cannot be private."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pyspark
 import pytest
 
 from dstreams.spark import socket_directory as module
-from dstreams.spark.context import UNIX_SOCKETS, tuned_settings
 from dstreams.spark.socket_directory import socket_directory
+from dstreams.spark.spark_context import UNIX_SOCKETS, tuned_settings
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_one_for_a_process(short: Path) -> None:
-    """It is made once, and only its user can enter it, whatever the umask."""
+    """It is created once, and is private with any umask."""
     before = os.umask(0)
     try:
         made = socket_directory()
@@ -93,7 +93,7 @@ def test_a_long_path_is_left_for_a_short_one(short: Path, monkeypatch: pytest.Mo
 def test_where_others_can_put_another_in_its_place_there_is_none(
     short: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Then workers talk over TCP, where PySpark asks a secret, and the log says what helps."""
+    """Workers use authenticated TCP connections instead, and the log has the remedy."""
     monkeypatch.setattr(pyspark, "__version__", "4.3.0")
     short.chmod(0o777)
     make, seen = tempfile.mkdtemp, []
@@ -107,5 +107,5 @@ def test_where_others_can_put_another_in_its_place_there_is_none(
     monkeypatch.setattr(tempfile, "mkdtemp", only_here)
     assert tuned_settings("local[2]")[UNIX_SOCKETS] == "false"
     assert seen == [str(short), module._SHORT]
-    assert "set TMPDIR to a directory of a short path" in caplog.text
+    assert "set TMPDIR to a directory with a short path" in caplog.text
     assert list(short.iterdir()) == []

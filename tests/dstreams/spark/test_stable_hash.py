@@ -111,17 +111,18 @@ def variants(key: Any) -> list[Any]:  # noqa: PLR0911 - one return for each kind
 
 
 def attempt(kind: Callable[[Any], Any], key: Any) -> Any:
-    """Convert, None where there is no such conversion."""
+    """Convert, or return None if the conversion is impossible."""
     try:
         return kind(key)
     except (ValueError, OverflowError, ArithmeticError, TypeError):
         return None
 
 
+@pytest.mark.deep
 @settings(PATIENT, max_examples=300)
 @given(keys)
 def test_equal_keys_have_equal_hashes(key: Any) -> None:
-    """What == holds equal, whatever its type, goes to one partition."""
+    """Equal keys of any type belong to the same partition."""
     for other in variants(key):
         if key == other:
             assert stable_hash(other) == stable_hash(key), (key, other)
@@ -178,7 +179,7 @@ def test_equal_keys_of_different_kinds(one: Any, other: Any) -> None:
 
 
 def test_different_keys_have_different_hashes() -> None:
-    """Nothing is left out of a hash: all samples, and values that differ a little, differ."""
+    """A hash covers the whole value: all samples and slightly different values differ."""
     equal = {"empty text", "minus zero", "str subclass", "same hour again", "heir of a dataclass"}
     hashes = {name: stable_hash(key) for name, key in SAMPLES.items() if name not in equal}
     assert len(set(hashes.values())) == len(hashes)
@@ -202,6 +203,7 @@ def test_hash_does_not_depend_on_the_seed(seed: str) -> None:
     assert hashes_elsewhere(PYTHONHASHSEED=seed) == expected
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("version", VERSIONS)
 def test_hash_does_not_depend_on_the_version(version: str) -> None:
     """Every supported Python agrees on every hash."""
@@ -227,7 +229,7 @@ def hashes_elsewhere(*python: str, **environment: str) -> dict[str, int]:
 
 
 def test_algorithm_is_the_one_that_its_name_stands_for() -> None:
-    """Hashes are on disk: whoever changes one has to change STABLE_HASH_NAME as well."""
+    """Hashes are stored on disk, so a changed hash needs a new STABLE_HASH_NAME."""
     assert STABLE_HASH_NAME == "stable-hash-1"
     assert {name: stable_hash(SAMPLES[name]) for name in GOLDEN} == GOLDEN
 
@@ -262,7 +264,7 @@ def test_keys_that_no_two_processes_would_place_alike_are_refused(key: Any, mess
 
 
 def test_unhashable_subclass_is_refused() -> None:
-    """A kind of text that says what is equal and not how to hash it is no key."""
+    """A str subclass with its own __eq__ and without __hash__ is not a key."""
 
     class Loose(str):
         __slots__ = ()

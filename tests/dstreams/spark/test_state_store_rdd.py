@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,14 @@ from pyspark import RDD, SparkContext, TaskContext
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateReader, StateStore, StateWriter
 from dstreams.spark.blocks import Side
-from dstreams.spark.empty_partitions import empty_partitions, pinned_partitions
 from dstreams.spark.failures import summarize
 from dstreams.spark.partitioner import StablePartitioner
+from dstreams.spark.partitions import empty_partitions, pinned_partitions
 from dstreams.spark.placed_pairs import PlacedPairsRDD, state_inputs
 from dstreams.spark.shuffle import shuffle_pairs
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.spilling import FrameBuffer
 from dstreams.spark.state_store_rdd import ReadStateStoreRDD, StateStoreRDD
-from dstreams.spark.state_version import StateVersion
+from dstreams.spark.state_version import StateMetrics, StateVersion
 from tests.dstreams.spark.lineage import lineage_of
 from tests.dstreams.spark.versions import STORE, TWO, contents
 from tests.support.jobs import count_jobs
@@ -138,7 +139,7 @@ def test_one_job_computes_and_rows_compute_nothing_again(
 def test_workers_are_used_again_when_few_rows_are_taken(
     sc: SparkContext, store: StateStore
 ) -> None:
-    """Who looks at the first rows does not end the worker that would have given the others."""
+    """Reading only the first rows does not end the worker."""
     version = StateVersion.empty(STORE, TWO)
     pairs = [(f"key-{number}", number) for number in range(5000)]
     workers: list[set[int]] = []
@@ -153,7 +154,7 @@ def test_workers_are_used_again_when_few_rows_are_taken(
 
 
 def test_computed_again_is_another_attempt(sc: SparkContext, store: StateStore) -> None:
-    """What was lost is computed from the same version, and changes nothing that counts."""
+    """Lost rows are computed from the same version, without changing the committed state."""
     counted = StateStoreRDD(
         state_inputs(blocks(sc, "aab")), store, StateVersion.empty(STORE, TWO), Count()
     )
@@ -192,7 +193,9 @@ def test_a_failure_leaves_the_version_before(sc: SparkContext, store: StateStore
 def test_partitions_have_to_agree(sc: SparkContext, store: StateStore) -> None:
     """A state of two partitions is not changed by an input of three."""
     batch = shuffle_pairs(sc.parallelize([("a", 1)]), StablePartitioner(3))
-    with pytest.raises(ValueError, match=r"the input has 3 partitions, the state of '.*' has 2"):
+    with pytest.raises(
+        ValueError, match=r"the state of '.*': has 2 partitions, but the input has 3"
+    ):
         StateStoreRDD(state_inputs(batch), store, StateVersion.empty(STORE, TWO), Count())
 
 
@@ -240,3 +243,70 @@ def test_reading_and_saving_in_one_task(sc: SparkContext, store: StateStore) -> 
         assert count_jobs(sc, lambda: made.append(saved.force())) == 1  # noqa: B023 - runs at once
         version = made[0]
     assert contents(store, version) == {"a": 1, "b": 3, "c": 1}
+
+
+@dataclass(frozen=True)
+class Tag:
+    """Gives each key a tag, stores it and emits it: one that is drawn, or one that follows."""
+
+    draws: bool
+
+    def __call__(
+        self, store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
+    ) -> Iterator[Any]:
+        for key, value in records:
+            tag = secrets.token_hex(8) if self.draws else value
+            store.put(key, tag)
+            yield key, tag
+
+
+def tagged(sc: SparkContext, store: StateStore, *, draws: bool) -> StateStoreRDD:
+    pairs: RDD[Any] = sc.parallelize([(letter, letter * 3) for letter in "abcdef"], 2)
+    before = StateVersion.empty(STORE, TWO)
+    return StateStoreRDD(state_inputs(shuffle_pairs(pairs, TWO)), store, before, Tag(draws))
+
+
+def test_the_same_again(sc: SparkContext, store: StateStore) -> None:
+    """Rows of a deterministic function are computed again without an error."""
+    made = tagged(sc, store, draws=False)
+    version = made.force()
+    made.unpersist()
+    assert dict(made.rows().collect()) == contents(store, version)
+
+
+def test_other_rows_are_an_error(sc: SparkContext, store: StateStore) -> None:
+    """Rows that do not match the state are never returned; the message has the remedy."""
+    made = tagged(sc, store, draws=True)
+    version = made.force()
+    assert dict(made.rows().collect()) == contents(store, version)
+    made.unpersist()
+    with pytest.raises(Py4JJavaError) as raised:
+        made.rows().collect()
+    message = summarize(raised.value)
+    assert "RowsChangedError: rows of counts-0 in partition " in message
+    assert "add random or looked-up values to the records before the stateful operation" in message
+
+
+def test_a_following_version_is_not_disturbed(sc: SparkContext, store: StateStore) -> None:
+    """Rows that were computed again leave the state as it was committed."""
+    made = tagged(sc, store, draws=True)
+    version = made.force()
+    before = contents(store, version)
+    made.unpersist()
+    with pytest.raises(Py4JJavaError):
+        made.rows().collect()
+    batch = shuffle_pairs(sc.parallelize([("z", "z")], 2), TWO)
+    following = StateStoreRDD(state_inputs(batch), store, version, Tag(draws=False)).force()
+    assert contents(store, following) == {**before, "z": "z"}
+
+
+def test_held_frames() -> None:
+    """They come back as they were; the digest knows where one frame ends."""
+    held, other = FrameBuffer(), FrameBuffer()
+    for frame in (b"ab", b"c", b""):
+        held.add(frame)
+    for frame in (b"a", b"bc", b""):
+        other.add(frame)
+    assert list(held.frames()) == [b"ab", b"c", b""]
+    assert list(other.frames()) == [b"a", b"bc", b""]
+    assert held.digest() != other.digest()

@@ -1,4 +1,4 @@
-"""What tasks report: once for each partition, to whom still asks."""
+"""Reports of tasks: one per partition, kept while they are referenced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dstreams.spark.task_reports import TaskReports, _accumulator_of, _ByPartiti
 
 
 def test_reports_are_apart_and_forgotten(sc: SparkContext) -> None:
-    """What nobody asks about any more takes no memory, also when its tasks still report."""
+    """Discarded reports take no memory, even if their tasks still report."""
     live: dict[int, Any] = _accumulator_of(sc).value
     gc.collect()
     before = len(live)
@@ -34,7 +34,7 @@ def test_reports_are_apart_and_forgotten(sc: SparkContext) -> None:
 
 
 def test_of_two_reports_of_a_partition_that_of_more_records_counts() -> None:
-    """In whatever order they come; of equal ones the first."""
+    """In any order of arrival; the first of equal ones wins."""
     merge, live = _ByPartition().addInPlace, _Live({7: {}})
     for records, fact in ((2, "two"), (3, "three"), (1, "one"), (3, "again")):
         task: dict[int, Any] = {}

@@ -153,7 +153,7 @@ def test_a_filter_looks_at_large_blocks_that_nothing_touched() -> None:
 
 
 def test_what_left_and_is_not_known_is_left_out() -> None:
-    """A filter dropped the pair; and None is no value that can leave."""
+    """A filter dropped the pair; a None value cannot leave."""
     found = slide(SUMS, state_of({"a": 1, "b": 2}), [{"b": None, "c": 3}], [{"a": 1}])
     assert pairs_in(found) == {"a": 2, "b": 2}
 
@@ -181,7 +181,7 @@ def test_untouched_blocks_pass_through() -> None:
 
 
 def test_touched_blocks_keep_their_keys() -> None:
-    """Only the column of values is written anew."""
+    """Only the column of values is encoded again."""
     state = [encode_block(Side.STATE, list(many(5000)), [0] * 5000)]
     [found] = slide(SUMS, state, [{"key-1": 4}], [{"key-2": 5}])
     assert Block(found).key_column == Block(state[0]).key_column
@@ -197,7 +197,7 @@ def test_a_large_block_that_loses_keys() -> None:
 
 
 def test_a_block_that_grows_is_split() -> None:
-    """No block grows beyond its limit, whatever the functions make of the values."""
+    """No block exceeds its limit, for any results of the functions."""
     state = [encode_block(Side.STATE, list(range(2000)), [b""] * 2000)]
     grown = {key: str(key).encode() * 1000 for key in range(2000)}
     found = slide(SUMS, state, [], [grown])
@@ -241,13 +241,13 @@ def test_a_key_that_leaves_and_never_was() -> None:
     message = refused(functions, {"a": 1}, [{("b", 1): 1}], [{"c": 1}])
     assert message == (
         "reduce function plus of reduceByKeyAndWindow at a.py:1: values of the key ('b', 1) leave "
-        "the window, but neither the previous window nor what enters has a value for it; do keys "
-        "of type tuple compare and hash consistently, in every process?"
+        "the window, but neither the previous window nor the entering batches have a value for it; "
+        "do keys of type tuple compare and hash consistently, in every process?"
     )
     functions = replace(keeping(bool), is_scala=True)
     message = refused(functions, {"a": 1}, [{"b": 1}], [{}])
     assert message.endswith(
-        "in every process, or did filterFunc drop it while the window still had values of it?"
+        "in every process, or did filterFunc drop the key while the window still had values for it?"
     )
 
 

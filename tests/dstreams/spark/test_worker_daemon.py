@@ -1,4 +1,4 @@
-"""What workers find loaded, and that their tasks see what a program adds."""
+"""Preloaded modules of workers, and files that a program adds for its tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from dstreams.spark.context import WORKER_DAEMON, tuned_conf, tuned_settings
+from dstreams.spark.spark_context import WORKER_DAEMON, tuned_conf, tuned_settings
 from dstreams.spark.worker_daemon import quiet_without_spark
 
 _LOADED = """
@@ -42,6 +42,7 @@ def facts(archive: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.deep
 def test_before_the_first_fork(tmp_path: Path) -> None:
     """One thread has loaded what tasks need, and nothing that must not be shared by a fork."""
     import pyspark  # noqa: PLC0415 - as an interpreter of its own finds it
@@ -129,7 +130,7 @@ def test_that_of_the_program_wins() -> None:
 
 @pytest.mark.parametrize("gone", [BrokenPipeError, ConnectionResetError])
 def test_a_worker_whose_spark_has_gone_ends_without_a_word(gone: type[Exception]) -> None:
-    """Another error of it is told as ever."""
+    """Other errors are reported as usual."""
 
     def worker(error: type[Exception]) -> int:
         raise error

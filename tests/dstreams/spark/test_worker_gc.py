@@ -20,7 +20,7 @@ from tests.dstreams.spark.updates import count_all, count_none, count_some
 
 
 def test_worker_is_settled_once() -> None:
-    """What is loaded is frozen at the first call; what comes later is collected as ever."""
+    """The first call freezes all loaded objects; later objects are still collected."""
     frozen = run_python(
         """
         import gc, weakref
@@ -46,6 +46,7 @@ def test_worker_is_settled_once() -> None:
     assert frozen.split() == ["True"] * 4
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("function", [count_all, count_some, count_none])
 def test_workers_are_used_again(sc: SparkContext, function: Any) -> None:
     """Ten batches start no more processes than two cores need, also when functions stop early."""

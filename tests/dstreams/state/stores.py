@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.state.keyed_store import DictStateStore
+from dstreams.state.state_manager import DictStateStore
 
 
 class CountingStore(DictStateStore):

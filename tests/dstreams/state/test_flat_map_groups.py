@@ -1,4 +1,4 @@
-"""What a task does with the records of groups, without Spark and files."""
+"""The task for the records of groups, without Spark and files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pyspark import cloudpickle
 
 from dstreams.spark.failures import UserFunctionError
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_version import StateMetrics
 from dstreams.state.flat_map_groups import EventTime, FlatMapGroups
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from tests.dstreams.state.stores import DictStore, FieldsEncoder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import itertools
 import pickle
 from collections import defaultdict
@@ -15,16 +14,74 @@ from typing import Any
 import pytest
 
 from dstreams.errors import InvalidStateCallError, InvalidStreamError, NoStateError, StreamError
-from dstreams.state import group_state
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.group_state import (
     NO_TIMESTAMP,
     GroupState,
     GroupStateContext,
     GroupStateTimeout,
+    State,
     TestGroupState,
 )
-from dstreams.state.keyed_state import State
+
+
+def answers(state: State[Any]) -> tuple[Any, ...]:
+    return state.exists, state.getOption, state.isTimingOut, repr(state)
+
+
+def test_no_state() -> None:
+    """Nothing exists; removing it is fine; setting it makes it exist."""
+    state: State[int] = State()
+    assert answers(state) == (False, None, False, "<state not set>")
+    with pytest.raises(
+        NoStateError, match=r"not defined or was removed; check state\.exists first"
+    ):
+        state.get  # noqa: B018 - a property
+    state.update(0)
+    assert answers(state) == (True, 0, False, "0")
+    assert (state.get, state.is_updated, state.is_removed) == (0, True, False)
+    removed: State[int] = State()
+    removed.remove()
+    assert (removed.exists, removed.is_removed) == (False, True)
+
+
+def test_after_a_removal() -> None:
+    """In the same call it is gone for good."""
+    state = State(1)
+    state.update(2)
+    state.remove()
+    assert answers(state) == (False, None, False, "<state not set>")
+    assert (state.is_updated, state.is_removed) == (False, True)
+    with pytest.raises(InvalidStateCallError, match="updated after it has been removed"):
+        state.update(3)
+    with pytest.raises(InvalidStateCallError, match="already been removed"):
+        state.remove()
+
+
+def test_timing_out() -> None:
+    """It can be read and not changed."""
+    state = State(1, is_timing_out=True)
+    assert answers(state) == (True, 1, True, "1")
+    with pytest.raises(InvalidStateCallError, match="timing out cannot be updated"):
+        state.update(3)
+    with pytest.raises(InvalidStateCallError, match="timing out is removed anyway"):
+        state.remove()
+    assert state.get == 1
+
+
+def test_none_is_no_state() -> None:
+    """It is refused, with what to do instead."""
+    state = State(1)
+    with pytest.raises(InvalidStreamError, match=r"call state\.remove\(\)"):
+        state.update(None)  # type: ignore[arg-type]
+    assert state.get == 1
+
+
+def test_it_does_not_outlive_its_call() -> None:
+    """It cannot be kept in a result or a state."""
+    with pytest.raises(TypeError, match=r"keep state\.get instead"):
+        pickle.dumps(State(1))
+
 
 NONE = GroupStateTimeout.NoTimeout
 PROCESSING = GroupStateTimeout.ProcessingTimeTimeout
@@ -43,14 +100,8 @@ def at(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, tz=timezone.utc)
 
 
-def test_examples() -> None:
-    """The example of the module runs."""
-    results = doctest.testmod(group_state)
-    assert (results.failed, results.attempted > 0) == (0, True)
-
-
 def test_without_a_state() -> None:
-    """There is none, asking for it says so, and the option is None."""
+    """Without a state, get raises an error, and getOption returns None."""
     state = handle()
     assert (state.exists, state.getOption, state.isUpdated, state.isRemoved) == (
         False,
@@ -67,7 +118,7 @@ def test_without_a_state() -> None:
 
 @pytest.mark.parametrize("value", [0, "", False, [], {}, 0.0, ("a",)])
 def test_what_is_empty_is_a_state(value: Any) -> None:
-    """Only None is no state."""
+    """Only None means that there is no state."""
     for state in (handle(value), handle()):
         state.update(value)
         assert (state.exists, state.get, state.getOption) == (True, value, value)
@@ -94,7 +145,7 @@ CALLS: dict[str, Callable[[Handle], None]] = {
     "calls", [list(calls) for n in range(4) for calls in itertools.product(CALLS, repeat=n)]
 )
 def test_the_last_call_decides(before: Any, calls: list[str]) -> None:
-    """Whatever was called before, the last of update and remove is what was asked for."""
+    """The last call of update or remove takes effect."""
     state = handle(before)
     for call in calls:
         CALLS[call](state)
@@ -160,7 +211,7 @@ REFUSED: list[tuple[GroupStateTimeout, Callable[[Handle], None], type[StreamErro
         EVENT,
         lambda s: s.setTimeoutDuration("soon"),
         InvalidStreamError,
-        "duration is 'soon', which is no duration",
+        "duration is 'soon', which is not a duration",
     ),
     (EVENT, lambda s: s.setTimeoutTimestamp(-10_000), InvalidStreamError, "must be positive"),
     (EVENT, lambda s: s.setTimeoutTimestamp(999), InvalidStreamError, "(999) cannot be earlier"),
@@ -187,7 +238,7 @@ def test_a_refused_timer_leaves_the_one_before(
     kind: type[StreamError],
     message: str,
 ) -> None:
-    """What cannot be a timer, or not in this operation, is refused and changes nothing."""
+    """An invalid timer, or one of another timeout, is rejected and changes nothing."""
     state = handle(timeout=timeout)
     if timeout is PROCESSING:
         state.setTimeoutDuration(1)
@@ -211,7 +262,7 @@ def test_times(timeout: GroupStateTimeout) -> None:
 
 
 def test_without_a_watermark_any_positive_time_will_do() -> None:
-    """A timer of event time before the first watermark is bounded by nothing."""
+    """Before the first watermark, an event-time timer may be at any positive time."""
     state = handle(timeout=EVENT, watermark_ms=None)
     state.setTimeoutTimestamp(1)
     assert state.getTimeoutTimestampMs == 1
@@ -226,7 +277,7 @@ def test_without_a_watermark_any_positive_time_will_do() -> None:
     ],
 )
 def test_handles_that_cannot_be(arguments: Any, kind: type[StreamError], message: str) -> None:
-    """Times before the epoch, and a timeout where there is none, are refused."""
+    """Times before the epoch, and a timeout with NoTimeout, are rejected."""
     with pytest.raises(kind, match=message):
         TestGroupState.create(*arguments)
 
@@ -234,7 +285,7 @@ def test_handles_that_cannot_be(arguments: Any, kind: type[StreamError], message
 @pytest.mark.parametrize("timeout", GroupStateTimeout)
 @pytest.mark.parametrize("state", [None, 5])
 def test_the_test_handle_is_the_real_one(timeout: GroupStateTimeout, state: Any) -> None:
-    """A handle for tests answers as the one that an operator makes."""
+    """A handle for tests behaves like that of an operator."""
     has_timed_out = timeout is not NONE
     mine = TestGroupState.create(state, timeout, 2000, 1500, has_timed_out)
     facts = GroupStateContext.of(timeout, 2000, 1500, has_timed_out=has_timed_out)
@@ -274,7 +325,7 @@ class Kind(Enum):
 
 
 class Unnamed:
-    """A class that is none of data."""
+    """A class that is not a class of data."""
 
 
 def test_handles_of_tests_refuse_what_stores_refuse() -> None:

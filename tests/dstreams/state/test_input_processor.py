@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import UserFunctionError
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.state_version import StateMetrics
 from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.input_processor import InputProcessor
-from dstreams.state.keyed_store import DictStateStore
 from dstreams.state.state_manager import (
     ONE_COLUMN,
+    DictStateStore,
     StateData,
     StateEncoder,
     create_state_manager,
@@ -86,7 +86,7 @@ def row_of(store: DictStore, timeout: GroupStateTimeout, key: Any = 0) -> Row:
     return (row[0], NO_TIMESTAMP)
 
 
-# What a call does to the state and the timer, and what it asks for all in all ---------------------
+# Effects of a call on the state and the timer ----------------------------------------------------
 
 VALUE: dict[str, tuple[list[Call], str]] = {
     "nothing": ([], "-"),
@@ -387,7 +387,7 @@ def test_initial_states(skip_keys: bool) -> None:
     ],
 )
 def test_initial_states_that_cannot_be(states: list[Any], message: str) -> None:
-    """A key has one initial state, and None is none."""
+    """A key with several initial states, or with None, is rejected."""
     work = processor(DictStore(), counting)
     with pytest.raises(InvalidStreamError) as raised:
         list(work.process_new_data_with_initial_state([("a", [], states)]))
@@ -395,7 +395,7 @@ def test_initial_states_that_cannot_be(states: list[Any], message: str) -> None:
 
 
 class _Table(list[Any]):
-    """Stands for a table: what is iterated over are the names of its columns."""
+    """A table; iteration yields the names of its columns."""
 
 
 FRAME: Any = type("DataFrame", (_Table,), {"__module__": "pandas.core.frame"})("ab")
@@ -454,7 +454,7 @@ def test_what_is_a_series_of_rows(func: Any) -> None:
 
 
 def test_an_error_of_the_values_is_not_the_functions() -> None:
-    """What fails while values are read is passed on as it is."""
+    """An error while values are read is raised unchanged."""
 
     def values() -> Iterator[tuple[str, int]]:
         yield "a", 1
@@ -465,7 +465,7 @@ def test_an_error_of_the_values_is_not_the_functions() -> None:
 
 
 def test_state_of_a_group_that_is_read_in_part_is_not_written() -> None:
-    """Who stops in the middle of a group leaves its state as it was."""
+    """If the rows of a group are not read to the end, its state is not written."""
     store = DictStore()
     rows = processor(store, fails_late).process_new_data([("a", 1)])
     assert next(rows) == "a"
@@ -481,11 +481,11 @@ def test_metrics_add_up() -> None:
     assert (total.numRemovedStateRows, total.stateMemory) == (3, 10)
 
 
-# What the operator declares ----------------------------------------------------------------------
+# Declarations of the operator -------------------------------------------------------------------
 
 
 def test_a_dict_and_any_object_with_the_facts() -> None:
-    """A plain dict has the rows, and an operator is whatever has its attributes."""
+    """The store may be a dict, and the operator any object with its attributes."""
     facts = SimpleNamespace(
         func=running_count,
         timeoutConf=NONE,
@@ -562,7 +562,7 @@ def test_a_converter_of_values_that_fails(entry: str) -> None:
 
 
 def test_output_of_a_converter_is_still_checked() -> None:
-    """What is not a series of rows is refused before it is converted."""
+    """A result that is not a series of rows is rejected before it is converted."""
     work = InputProcessor(DictStore(), operator_of(lambda k, v, s: "row", getOutputRow=list))
     with pytest.raises(UserFunctionError, match="must return an iterable of rows, got 'row'"):
         list(work.process_new_data([("a", 1)]))
@@ -628,7 +628,7 @@ def test_timers(timeout: GroupStateTimeout, indexed: bool, version: int) -> None
 
 
 def test_timers_are_looked_for_after_the_data() -> None:
-    """What is due is asked of the store when the first row is pulled, not when the call is made."""
+    """The store is searched for due keys when the first row is pulled, not at the call."""
     store = stored((5, 999), PROCESSING)
     work = processor(store, lambda k, v, s: [(k, s.hasTimedOut)], PROCESSING)
     timed_out = work.process_timed_out_state()
@@ -673,7 +673,7 @@ def test_rows_are_pulled_as_the_function_asks() -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_column_that_can_change_is_written_as_it_was(version: int) -> None:
-    """What a later call does to a list in a state changes no row of an earlier one."""
+    """A later call that changes a list in a state changes no row of an earlier call."""
     shared: list[str] = []
 
     def func(key: str, values: Iterator[Any], state: GroupState[Any]) -> list[Any]:
@@ -747,6 +747,7 @@ FORMATS: list[tuple[int, StateEncoder, bool]] = [
 ]
 
 
+@pytest.mark.deep
 @given(BATCHES, st.booleans())
 def test_formats_do_the_same(batches: list[Any], in_groups: bool) -> None:
     """Any calls give the same rows, states and counts in both formats, with and without an encoder

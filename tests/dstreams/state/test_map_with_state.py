@@ -2,16 +2,77 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 import pytest
 
 from dstreams.common.durations import batch_datetime
+from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import UserFunctionError
-from dstreams.state.keyed_state import State
-from dstreams.state.map_with_state import MappingFunction, MapRecords, RecordProcessor
+from dstreams.spark.partitioner import StablePartitioner
+from dstreams.state.group_state import State
+from dstreams.state.map_with_state import MappingFunction, MapRecords, RecordProcessor, StateSpec
 from tests.dstreams.state.stores import DictStore
+
+
+def simple(key: Any, value: Any, state: Any) -> Any:
+    return key
+
+
+def full(time: Any, key: Any, value: Any, state: Any) -> Any:
+    return key
+
+
+def place(key: Any) -> int:
+    return 0
+
+
+@pytest.mark.parametrize(("func", "takes_time"), [(simple, False), (full, True)])
+def test_forms(func: Callable[..., Any], takes_time: bool) -> None:
+    """The number of arguments says which form it is; the place of the function is kept."""
+    spec = StateSpec.function(func)
+    assert spec.mapping.takes_time is takes_time
+    assert func.__name__ in spec.mapping.where
+
+
+def test_steps() -> None:
+    """Each step leaves the specification before it as it was; the later partitioner wins."""
+    first = StateSpec.function(simple)
+    spec = first.initialState({"a": 1}.items()).numPartitions(3).timeout(1.5)
+    assert (first.partitions, first.idle_ms, first.initial) == (None, None, None)
+    assert (spec.partitions, spec.idle_ms) == (3, 1500)
+    whole = StablePartitioner(5, place)
+    assert (spec.partitioner(whole).partitions, spec.partitioner(whole).partition_func) == (
+        5,
+        whole,
+    )
+    assert spec.partitioner(whole).numPartitions(2).partition_func is None
+    assert spec.partitioner(place).partitions == 3
+
+
+LOCK = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: StateSpec.function(place), "StateSpec.function at .* calls f\\(key, value, state"),
+        (lambda: StateSpec.function(7), "StateSpec.function at"),  # type: ignore[arg-type]
+        (lambda: StateSpec.function(lambda k, v, s: LOCK.locked() or k), "LOCK|lock"),
+        (lambda: StateSpec.function(simple).initialState("a"), "initialState must be an RDD"),
+        (lambda: StateSpec.function(simple).initialState(7), "got int"),  # type: ignore[arg-type]
+        (lambda: StateSpec.function(simple).numPartitions(0), "at least 1"),
+        (lambda: StateSpec.function(simple).partitioner(full), "StateSpec.partitioner calls"),
+        (lambda: StateSpec.function(simple).timeout(0), "idleDuration must be a positive number"),
+    ],
+)
+def test_what_cannot_be(make: Callable[[], Any], message: str) -> None:
+    """Wrong arguments are rejected at the call, and the error names the method."""
+    with pytest.raises(InvalidStreamError, match=message):
+        make()
 
 
 def count(key: str, value: Any, state: State[int]) -> tuple[str, int]:
@@ -76,7 +137,7 @@ def test_simple_form() -> None:
 
 
 def test_full_form() -> None:
-    """What the function of four arguments returns is emitted."""
+    """The results of a function of four arguments are emitted."""
     outputs, _ = run(twice, BATCHES)
     assert outputs == [[], ["aa"], ["aa", "bb"], ["aa", "bb", "cc"], ["aa", "bb"], ["aa"], []]
 
@@ -98,7 +159,7 @@ def test_initial_states() -> None:
 
 
 def test_removal() -> None:
-    """A state that was removed is none in the next batch."""
+    """A removed state is missing in the next batch."""
     outputs, snapshots = run(toggle, ["", "a", "ab", "abc", "abc", "ab", "a", ""])
     assert outputs == [[], [], ["a"], ["b"], ["a", "c"], ["b"], ["a"], []]
     assert snapshots == [
@@ -238,7 +299,7 @@ def test_a_function_that_fails() -> None:
     ],
 )
 def test_a_property_that_is_called(func: Any) -> None:
-    """What is a method of a state in Scala is a property, and the message says so."""
+    """The error for a property that is called like Scala's method explains it."""
     message = r"failed for key 'a': TypeError: .*; if it calls a property of the state, such as"
     with pytest.raises(UserFunctionError, match=message):
         run(func, ["a"], takes_time=False)

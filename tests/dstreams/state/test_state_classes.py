@@ -34,7 +34,7 @@ class Status(Enum):
 
 @pytest.fixture
 def module() -> Iterator[Callable[..., Any]]:
-    """Make modules that stand for those of a program."""
+    """Make modules like those of a program."""
     made: list[str] = []
 
     def make(name: str, source: str, **names: Any) -> Any:
@@ -117,7 +117,9 @@ def test_own_classes_and_rows_are_named() -> None:
     """Windows, rows of the rate source and rows of Spark may be in the state of every program."""
     found = classes_of_program()
     for name in (
-        ("dstreams.structured.operators.time_windows", "Window"),
+        ("dstreams.structured.named_rows", "Window"),
+        ("dstreams.structured.named_rows", "Row-user-count"),
+        ("dstreams.structured.operators.time_windows", "Window"),  # in older states
         ("dstreams.structured.sources.rate_source", "RateRow"),
         ("pyspark.sql.types", "Row"),
     ):
@@ -131,7 +133,7 @@ def test_callers_name_their_classes() -> None:
 
 @pytest.mark.parametrize("wrong", [int, "Session", Session(1), None, object])
 def test_only_classes_of_data_are_listed(wrong: Any) -> None:
-    """What is no class of data is refused where it is listed, with the remedies."""
+    """A class that is not a class of data is rejected when it is listed, with remedies."""
     with pytest.raises(InvalidStreamError, match="stateClasses takes classes of data"):
         AllowedClasses().and_more([Session, wrong], None)
     assert require_classes([Session, Status], "x") == (Session, Status)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
 
 from checkpoint import (
     CommitLog,
@@ -29,9 +29,7 @@ from checkpoint.state_store import (
     StoreId,
     VersionId,
 )
-from dstreams import StateSpec, StreamingContext
-from dstreams.common.settings import Settings, StateSettings
-from dstreams.errors import InvalidStreamError
+from dstreams.common.settings import StateSettings
 from dstreams.spark.state_version import StateVersion
 from dstreams.state.state_versions import StateVersions
 from dstreams.state.store_maintenance import (
@@ -39,10 +37,7 @@ from dstreams.state.store_maintenance import (
     delete_abandoned,
     moved_store,
     open_store,
-    require_encrypted,
 )
-from dstreams.structured import StreamSession
-from tests.dstreams.conftest import MakeContext
 from tests.support.stores import commit
 from tests.support.temporary import PREFIX
 
@@ -70,13 +65,13 @@ def made(version: int, *sizes: int) -> StateVersion:
 
 
 def snapshot(version: int, size_bytes: int) -> ReplicaMeta:
-    """Where a copy stands of which a snapshot was just written."""
+    """The progress of a replica just after a snapshot."""
     version_id = VersionId(version, uid(version))
     return ReplicaMeta(version_id, {}, version_id, size_bytes)
 
 
 def test_a_new_state_is_due_by_its_changelogs() -> None:
-    """The first snapshot once there are enough of them."""
+    """The first snapshot is due after enough changelogs."""
     upkeep = StoreUpkeep(RULE, ask_every=100)
     due = []
     for version in range(1, 5):
@@ -131,10 +126,10 @@ def test_hosts_are_asked_now_and_then() -> None:
     assert [upkeep.is_due() for _ in range(8)] == [False, False, False, True] * 2
 
 
-def test_where_replicas_are(tmp_path: Path) -> None:
-    """With the temporary files of this user, which tests have for themselves, or where it is said.
+def test_where_replicas_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas are below the temporary directory of each host, or in the directory of the setting.
 
-    What a stream of one run alone deletes of them is its own.
+    A stream with a scratch checkpoint deletes its own replicas.
     """
     files = open_files(tmp_path / "files")
     usual, said = (
@@ -145,6 +140,13 @@ def test_where_replicas_are(tmp_path: Path) -> None:
     assert isinstance(said, LmdbBackend)
     assert os.path.dirname(usual.local_directory) == tempfile.gettempdir()
     assert PREFIX in usual.local_directory
+    # A task on another host has its temporary files elsewhere; the copies are there.
+    pickled = pickle.dumps((usual, said))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
+    usual_there, said_there = pickle.loads(pickled)
+    assert os.path.dirname(usual_there.local_directory) == str(tmp_path / "elsewhere")
+    assert said_there.local_directory == said.local_directory == str(tmp_path / "here")
+    monkeypatch.undo()
     for stream in ("one", "two", "other"):
         with StateStore(said).writer(StoreId(stream, "o", "default", 0, 1), EMPTY) as writer:
             writer.put("a", 1)
@@ -153,7 +155,7 @@ def test_where_replicas_are(tmp_path: Path) -> None:
     spark: Any = None
     StateVersions(spark, StateStore(said), "one").close(is_scratch=True)
     assert sorted(os.listdir(tmp_path / "here")) == ["other", "two"]
-    # In a temporary directory also of a stream that was stopped; one that failed goes on soon.
+    # In a temporary directory, a stopped stream deletes its replicas; a failed one keeps them.
     StateVersions(spark, StateStore(said), "two", is_local_temporary=True).close()
     StateVersions(spark, StateStore(said), "other").close(in_order=True)
     assert sorted(os.listdir(tmp_path / "here")) == ["other", "two"]
@@ -162,7 +164,7 @@ def test_where_replicas_are(tmp_path: Path) -> None:
 
 
 def test_replicas_that_nobody_uses(tmp_path: Path) -> None:
-    """A driver that opens stores deletes what others have left a week ago, once."""
+    """A driver that opens stores deletes replicas that were unused for a week, once."""
     left, found = tmp_path / "local" / "stream" / "boot", []
     for _ in range(2):
         left.mkdir(parents=True)
@@ -174,60 +176,8 @@ def test_replicas_that_nobody_uses(tmp_path: Path) -> None:
     assert found == [False, True]
 
 
-@pytest.fixture
-def encrypting(sc: SparkContext, monkeypatch: pytest.MonkeyPatch) -> SparkContext:
-    """The context of all tests as if Spark encrypted its local files."""
-    conf = sc.getConf().set("spark.io.encryption.enabled", "true")
-    monkeypatch.setattr(sc, "getConf", lambda: conf)
-    return sc
-
-
-def test_stored_state_is_refused_where_local_files_are_to_be_encrypted(
-    encrypting: SparkContext, tmp_path: Path
-) -> None:
-    """Streams and queries name the setting, what would be in the clear, and what to do."""
-    local = str(tmp_path / "local")
-    ssc = StreamingContext(encrypting, 1, settings=Settings(state_local_directory=local))
-    ssc.checkpoint(str(tmp_path / "stream"))
-    words = ssc.queueStream([["a"]], replayable=True).map(lambda word: (word, 1))
-    words.mapWithState(StateSpec.function(lambda key, value, state: key)).pprint()
-    with pytest.raises(InvalidStreamError) as of_stream:
-        ssc.step()
-    session = StreamSession(encrypting, {"spark.dstreams.state.localDirectory": local})
-    counts = session.memoryStream().toDS().groupByKey(str).count()
-    writer = counts.writeStream.format("noop").outputMode("update")
-    with pytest.raises(InvalidStreamError) as of_query:
-        writer.start()
-    session.stop()
-    assert str(of_stream.value) == str(of_query.value)
-    assert str(of_stream.value).startswith(
-        "spark.io.encryption.enabled: stored state has copies on the local disk of each host "
-        f"({local})"
-    )
-    assert str(of_stream.value).endswith("and set spark.dstreams.state.localEncrypted=true")
-    assert not Path(local).exists()
-
-
-def test_encryption_by_the_system_is_enough_for_stored_state(encrypting: SparkContext) -> None:
-    """The program vouches for the disks; without encryption by Spark nothing is asked."""
-    require_encrypted(encrypting, StateSettings(state_local_encrypted=True))
-    encrypting.getConf().set("spark.io.encryption.enabled", "false")
-    require_encrypted(encrypting, StateSettings())
-
-
-def test_a_state_rdd_is_encrypted_by_spark(
-    encrypting: SparkContext, make_ssc: MakeContext, tmp_path: Path
-) -> None:
-    """updateStateByKey has no local copies of its own, and is not refused."""
-    ssc = make_ssc()
-    ssc.checkpoint(str(tmp_path))
-    words = ssc.queueStream([["a"]], replayable=True).map(lambda word: (word, 1))
-    words.updateStateByKey(lambda new, count: sum(new) + (count or 0)).pprint()
-    ssc.step()
-
-
 def test_what_no_record_names_is_deleted(tmp_path: Path) -> None:
-    """Of earlier drivers, and of moved state alone; a store of which anything is named stays."""
+    """Only moved state of earlier drivers is deleted, unless a record names a file of its store."""
     (tmp_path / "files").mkdir()
     files = LocalFiles(str(tmp_path / "files"))
     backend = LmdbBackend(files, str(tmp_path / "local"), 4)

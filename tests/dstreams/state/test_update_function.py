@@ -72,12 +72,12 @@ def applied(func: Any, form: str, **task: Any) -> dict[Any, Any]:
     ids=["function", "object", "method", "static", "lambda", "default", "star", "partial", "named"],
 )
 def test_values_form(func: Any) -> None:
-    """``f(values, state)``, whatever kind of callable it is, sees every key once."""
+    """``f(values, state)`` is called once for each key, whatever kind of callable it is."""
     assert applied(func, "values") == {"a": 10, "b": 24, "c": 2}
 
 
 def test_builtin_as_an_update_function() -> None:
-    """A builtin that publishes no signature is taken at its word, and told by its name."""
+    """A builtin without a signature is accepted, and messages show its name."""
     with pytest.raises(
         UserFunctionError, match=r"update function builtins.max of .* failed for key 'a'"
     ):
@@ -116,7 +116,7 @@ def test_iterator_form() -> None:
 @pytest.mark.parametrize("falsy", [0, "", [], False, 0.0, (), {}], ids=repr)
 @pytest.mark.parametrize("form", ["values", "keyed"])
 def test_none_drops_a_key_and_nothing_else_does(form: str, falsy: Any) -> None:
-    """Only None is no state."""
+    """Only None means that there is no state."""
     keyed = form == "keyed"
     stay: Any = (lambda *_: falsy) if keyed else (lambda values, state: falsy)
     drop: Any = (lambda *_: None) if keyed else (lambda values, state: None)
@@ -188,7 +188,7 @@ def test_tasks(form: str, kind: type, func: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("form", ["values", "keyed", "iterator"])
 def test_errors_name_operation_and_function(form: str) -> None:
-    """Whatever fails in the function is told with its module and line, and the operation's."""
+    """An error of the function names its module and line, and those of the operation."""
 
     def fail(*_: Any) -> Any:
         raise LookupError("no such thing")

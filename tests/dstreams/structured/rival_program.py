@@ -1,4 +1,4 @@
-"""A query over the files of a directory, that runs until it is told to stop or fails.
+"""A query over the files of a directory, which runs until it is stopped or fails.
 
 python -m tests.dstreams.structured.rival_program DIRECTORY NAME
 """

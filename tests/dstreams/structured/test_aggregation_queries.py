@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,16 @@ from dstreams.structured import (
     session_window,
     window,
 )
-from dstreams.structured.api.aggregates import Average, Count, Max, Sum, UserAggregator
+from dstreams.structured.api.aggregates import (
+    Average,
+    Count,
+    Max,
+    PercentileApprox,
+    StdDev,
+    Sum,
+    UserAggregator,
+    Variance,
+)
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import Build, QueryRun
 
@@ -51,6 +62,7 @@ def plain(rows: StreamingDataset) -> StreamingDataset:
     return rows.map(lambda row: (row[0].start_ms // 1000, row[1]))
 
 
+@pytest.mark.deep
 def test_complete(session: StreamSession, tmp_path: Path) -> None:
     """The whole result goes out in each batch."""
     run = QueryRun(session, counts, "complete", tmp_path / "checkpoint")
@@ -61,6 +73,7 @@ def test_complete(session: StreamSession, tmp_path: Path) -> None:
     assert run.add(4, 4, 4, 4) == [(1, 1), (2, 2), (3, 2), (4, 4)]
 
 
+@pytest.mark.deep
 def test_complete_in_order(session: StreamSession) -> None:
     """A complete result can be ordered and cut."""
 
@@ -88,6 +101,7 @@ def test_order_of_none_and_nan(session: StreamSession, ascending: bool) -> None:
     assert keys == (["b", "d", "a", "c"] if ascending else ["c", "a", "d", "b"])
 
 
+@pytest.mark.deep
 def test_order_of_mixed_types(session: StreamSession) -> None:
     """Keys without a common order are an error that says so."""
     run = QueryRun(session, lambda rows: counts(rows).orderBy(lambda row: row[0]), "complete")
@@ -104,6 +118,7 @@ NAN_KEYS: dict[str, Build] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("operation", NAN_KEYS)
 def test_nan_as_a_key(session: StreamSession, operation: str) -> None:
     """NaN is refused as a key, and the error says by which operation and what to do."""
@@ -129,7 +144,7 @@ def test_update_counters(session: StreamSession) -> None:
 
 
 def test_several_keys_and_results(session: StreamSession) -> None:
-    """Several keys make a tuple, and so do several results."""
+    """A row has a field for each key and each result."""
 
     def build(numbers: StreamingDataset) -> StreamingDataset:
         mean = UserAggregator(_no_pair, _add_pair, _merge_pairs, _mean)
@@ -137,8 +152,8 @@ def test_several_keys_and_results(session: StreamSession) -> None:
         return grouped.agg(Count(), Sum(), Average(), Max(), mean)
 
     run = QueryRun(session, build, "update")
-    assert run.add(1, 2) == [((1, 2), (1, 1, 1.0, 1, 1.0)), ((2, 3), (1, 2, 2.0, 2, 2.0))]
-    assert run.add(1, 2) == [((1, 2), (2, 2, 1.0, 1, 1.0)), ((2, 3), (2, 4, 2.0, 2, 2.0))]
+    assert run.add(1, 2) == [(1, 2, 1, 1, 1.0, 1, 1.0), (2, 3, 1, 2, 2.0, 2, 2.0)]
+    assert run.add(1, 2) == [(1, 2, 2, 2, 1.0, 1, 1.0), (2, 3, 2, 4, 2.0, 2, 2.0)]
 
 
 def _no_pair() -> tuple[int, int]:
@@ -157,6 +172,7 @@ def _mean(buffer: Any) -> float:
     return float(buffer[0] / buffer[1])
 
 
+@pytest.mark.deep
 def test_failure_counts_once(session: StreamSession, tmp_path: Path) -> None:
     """A batch that failed half way and runs again counts its records once."""
     flag = tmp_path / "fail"
@@ -181,12 +197,13 @@ def test_failure_counts_once(session: StreamSession, tmp_path: Path) -> None:
 def test_all_records_in_one_group(session: StreamSession) -> None:
     """Without keys there is one row, also where a batch has no partitions."""
     run = QueryRun(session, lambda numbers: numbers.groupByKey().count(), "complete")
-    assert run.add(1) == [((), 1)]
+    assert run.add(1) == [(1,)]
     run.streams[0].addAll(session.sparkContext.emptyRDD())
-    assert run.outputs() == [((), 1)]
-    assert run.add(1, 2) == [((), 3)]
+    assert run.outputs() == [(1,)]
+    assert run.add(1, 2) == [(3,)]
 
 
+@pytest.mark.deep
 def test_append(session: StreamSession, tmp_path: Path) -> None:
     """A window goes out once, when the watermark has passed it."""
     run = QueryRun(session, windowed, "append", tmp_path / "checkpoint")
@@ -212,7 +229,7 @@ def test_append(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_update(session: StreamSession) -> None:
-    """Changed windows go out, and state that is passed is given up."""
+    """Changed windows are emitted, and expired state is evicted."""
     run = QueryRun(session, windowed, "update")
     assert run.add(10, 11, 12, 13, 14, 15) == [(10, 5), (15, 1)]
     assert run.add(25) == [(25, 1)]
@@ -231,6 +248,7 @@ def test_complete_windows(session: StreamSession) -> None:
     assert run.add(10) == [(10, 4), (25, 2)]
 
 
+@pytest.mark.deep
 def test_trigger_once(session: StreamSession, tmp_path: Path) -> None:
     """A run of one batch: what the watermark ends comes with the next run."""
     checkpoint = tmp_path / "checkpoint"
@@ -270,6 +288,7 @@ def step(run: QueryRun, left: int | None, right: int | None) -> int:
     return run.watermark()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("policy", "expected"), [("max", (15, 115, 140)), ("min", (10, 110, 110))])
 def test_watermark_policy(
     make_session: MakeSession, tmp_path: Path, policy: str, expected: tuple[int, int, int]
@@ -295,7 +314,7 @@ def test_watermark_policy(
 
 
 def test_wrong_policy(make_session: MakeSession) -> None:
-    """A policy that there is not is refused at the start."""
+    """An unknown policy is refused at the start."""
     session = make_session(**{"spark.sql.streaming.multipleWatermarkPolicy": "random"})
     with pytest.raises(InvalidStreamError, match="use one of min, max"):
         QueryRun(session, windowed, "append")
@@ -334,13 +353,14 @@ def test_window_of_windows(session: StreamSession) -> None:
     def build(events: StreamingDataset) -> StreamingDataset:
         small = events.withWatermark(seconds, "0 seconds").groupByKey(window(seconds, "5 seconds"))
         large = small.count().groupByKey(window("window", "10 seconds"))
-        return large.agg(Sum(lambda row: row[1]))
+        return large.agg(Sum("count"))
 
     run = QueryRun(session, build, "append")
     assert run.add(1, 6, 7) == []
     assert run.add(21) == [(Window(0, 10_000), 3)]
 
 
+@pytest.mark.deep
 def test_sessions(session: StreamSession) -> None:
     """Sessions go out when the watermark has passed them."""
 
@@ -348,7 +368,12 @@ def test_sessions(session: StreamSession) -> None:
         marked = events.withWatermark(second_of_pair, "10 seconds")
         grouped = marked.groupByKey(key_of_pair, session_window(second_of_pair, "5 seconds"))
         return grouped.count().map(
-            lambda row: (row[0][1], row[0][0].start_ms // 1000, row[0][0].end_ms // 1000, row[1])
+            lambda row: (
+                row.key_of_pair,
+                row.session_window.start.timestamp(),
+                row.session_window.end.timestamp(),
+                row.count,
+            )
         )
 
     run = QueryRun(session, build, "append")
@@ -368,9 +393,61 @@ def test_session_that_bridges(session: StreamSession) -> None:
     run = QueryRun(session, build, "complete")
     assert len(run.add(("k", 10), ("k", 18))) == 2
     (row,) = run.add(("k", 14))
-    assert row == ((Window(10_000, 23_000), "k"), 3)
+    assert row == (Window(10_000, 23_000), "k", 3)
     assert run.state()["rem"] == 1
     assert run.state()["upd"] == 1
+
+
+def test_windows_that_start_later(session: StreamSession) -> None:
+    """Windows begin at an offset, before or after a whole one, whether they overlap or not."""
+
+    def build(start: str, slide: str) -> Callable[[StreamingDataset], StreamingDataset]:
+        windows = window(seconds, "10 seconds", slide, start)
+        return lambda events: events.groupByKey(windows).count()
+
+    late = QueryRun(session, build("3 seconds", "10 seconds"), "complete")
+    assert late.add(2, 3, 12) == [(Window(-7000, 3000), 1), (Window(3000, 13_000), 2)]
+    late.query.stop()
+    late.forget()
+    early = QueryRun(session, build("-2 seconds", "5 seconds"), "complete")
+    assert early.add(4) == [(Window(-2000, 8000), 1), (Window(3000, 13_000), 1)]
+
+
+def gap_of_pair(pair: tuple[Any, int]) -> Any:
+    return {"short": "2 seconds", "long": timedelta(seconds=20), "off": "-1 second"}.get(
+        pair[0][1:]
+    )
+
+
+def test_sessions_with_a_gap_for_each_record(session: StreamSession) -> None:
+    """A session ends after the longest gap of its records; without a gap there is no session."""
+
+    def build(events: StreamingDataset) -> StreamingDataset:
+        return events.groupByKey(first_letter, session_window(second_of_pair, gap_of_pair)).count()
+
+    run = QueryRun(session, build, "complete")
+    rows = run.add(("kshort", 10), ("klong", 11), ("kshort", 30), ("kshort", 40), ("koff", 1))
+    assert rows == [(Window(10_000, 32_000), "k", 3), (Window(40_000, 42_000), "k", 1)]
+    assert run.add(("knone", 50)) == rows
+
+
+def first_letter(pair: tuple[str, int]) -> str:
+    return pair[0][0]
+
+
+def test_statistics(session: StreamSession) -> None:
+    """Variance, standard deviation and percentiles over batches."""
+
+    def build(numbers: StreamingDataset) -> StreamingDataset:
+        return numbers.groupByKey().agg(
+            Variance(), StdDev(ddof=0), PercentileApprox(percentage=(0.5, 1.0))
+        )
+
+    run = QueryRun(session, build, "complete")
+    run.add(1, 5)
+    ((variance, deviation, percentiles),) = run.add(9, 13)
+    assert (variance, deviation) == pytest.approx((26.666667, 4.472136))
+    assert percentiles == [5, 13]
 
 
 def test_drop_duplicates(session: StreamSession, tmp_path: Path) -> None:
@@ -418,6 +495,45 @@ def test_join(session: StreamSession) -> None:
     assert run.add_to(1, ("c", 31)) == [(("b", 10), None), (("c", 30), ("c", 31))]
 
 
+def test_join_without_a_maximum(session: StreamSession) -> None:
+    """Rows of the left wait for ever; rows of the right until the left has passed them."""
+
+    def build(left: StreamingDataset, right: StreamingDataset) -> StreamingDataset:
+        marked = left.withWatermark(second_of_pair, "1 second")
+        other = right.withWatermark(second_of_pair, "1 second")
+        return marked.join(other, key_of_pair, within=("5 seconds", None))
+
+    run = QueryRun(session, build, "append", inputs=2)
+    run.add_to(0, ("a", 5))
+    assert run.add_to(1, ("a", 9), ("a", 10)) == [(("a", 5), ("a", 10))]
+    run.add_to(0, ("b", 100))
+    assert run.add_to(1, ("a", 100)) == [(("a", 5), ("a", 100))]
+    assert run.state()["tot"] == 2  # the rows of the left
+
+
+@pytest.mark.parametrize(
+    ("how", "within"),
+    [
+        ("left_outer", ("0 seconds", None)),
+        ("left_semi", ("0 seconds", None)),
+        ("right_outer", (None, "0 seconds")),
+        ("full_outer", (None, "0 seconds")),
+    ],
+)
+def test_join_that_would_wait_for_ever(
+    session: StreamSession, how: str, within: tuple[str | None, str | None]
+) -> None:
+    """A row that is emitted, or dropped, without a match must have a last moment for one."""
+    left, right = (
+        session.memoryStream(name).toDS().withWatermark(second_of_pair, "1 second")
+        for name in ("input0", "input1")
+    )
+    joined = left.join(right, key_of_pair, how, within=within)
+    with pytest.raises(InvalidStreamError, match=f"range of a {how} join must end after each"):
+        joined.writeStream.format("memory").queryName("run").outputMode("append").start()
+
+
+@pytest.mark.deep
 def test_join_then_windows(session: StreamSession) -> None:
     """Pairs have an event time, so they can be counted in windows."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pyspark import SparkContext
 from pyspark.sql import Row
 
 from dstreams import State, StateSpec
-from dstreams.errors import BatchFailedError
+from dstreams.errors import BatchFailedError, RestartError
 from dstreams.structured import (
     GroupState,
     StreamingDataset,
@@ -74,6 +75,7 @@ def sessions(key: Any, clicks: Iterator[Click], state: GroupState[Session]) -> l
     return [(type(key).__name__, key, len(session.clicks), session.last)]
 
 
+@pytest.mark.deep
 def test_join_of_classes(session: StreamSession, tmp_path: Path) -> None:
     """Rows, named tuples and dataclasses wait in a join for the other side, and meet as such."""
     wanted = [Row(k=1, v=2), Click("a", 1), User("a", Status.CLOSED)]
@@ -106,6 +108,7 @@ def test_join_of_rate_rows(session: StreamSession, clock: ManualClock) -> None:
     query.stop()
 
 
+@pytest.mark.deep
 def test_state_and_keys_of_classes(session: StreamSession, tmp_path: Path) -> None:
     """A dataclass with all that may be in it is state, and classes of data are keys, over restarts.
 
@@ -153,8 +156,9 @@ def test_windows_and_counters_as_state(session: StreamSession, tmp_path: Path) -
     assert (type(row[0]).__name__, row[1], times) == ("Window", 2, 1)
 
 
+@pytest.mark.deep
 def test_unnamed_class_says_how_to_name_it(session: StreamSession, tmp_path: Path) -> None:
-    """A class that only a value has is refused by name with remedies; each of them works."""
+    """An error names a class that only a value has, with remedies; each of them works."""
 
     def keep(key: Any, rows: Iterator[Any], state: GroupState[Any]) -> list[Any]:
         state.update((1, [_hidden_class()(*range(6))]))
@@ -206,6 +210,7 @@ def keep_hidden(key: str, value: Any, state: State[Any]) -> None:
     state.update(_hidden_class()(*range(6)))
 
 
+@pytest.mark.deep
 def test_spec_lists_classes(sc: SparkContext) -> None:
     """A class that the program names nowhere else is listed by the StateSpec."""
     spec = StateSpec.function(keep_hidden)
@@ -224,6 +229,7 @@ def updated(values: list[Click], state: User | None) -> User:
     return User(values[-1].user, Status.CLOSED) if values else state or User("none")
 
 
+@pytest.mark.deep
 def test_any_class_in_update_state_by_key(sc: SparkContext) -> None:
     """States of updateStateByKey and records in windows take classes of any kind, enums too."""
     with BatchDriver(sc) as driver:
@@ -239,6 +245,7 @@ def test_any_class_in_update_state_by_key(sc: SparkContext) -> None:
         assert windows[0] == [(Status.OPEN, Click("a", 1))]
 
 
+@pytest.mark.deep
 def test_changed_class_after_a_restart(
     session: StreamSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,15 +270,15 @@ def test_changed_class_after_a_restart(
     run = QueryRun(session, build_for(define("count")), "update", tmp_path / "checkpoint")
     assert run.add("a") == ["Total(count=1)"]
     renamed = define("total")
-    run.restart(build_for(renamed))
-    with pytest.raises(
-        StreamingQueryException,
-        match=(
-            r"a stored dataclass __main__\.Total has the fields count, "
-            r"but it has total now; restore"
-        ),
-    ):
-        run.add("a")
+    problem = (
+        r"the state of 'flatMapGroupsWithState.*': a stored dataclass __main__\.Total has the "
+        r"fields count, but the field 'count' is gone, .*'total' is new .* now; restore"
+    )
+    with pytest.raises(RestartError, match=problem):
+        run.restart(build_for(renamed))
+    changed = build_for(renamed)(session.memoryStream().toDS())
+    (found,) = session.checkRestart(changed, "update", str(tmp_path / "checkpoint"))
+    assert re.search(problem, found)
     session.stateClasses(upgrade=lambda name, fields: renamed(fields["count"]))
     run.restart()
-    assert run.add() == ["Total(total=2)"]
+    assert run.add("a") == ["Total(total=2)"]

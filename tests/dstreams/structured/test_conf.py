@@ -15,7 +15,7 @@ NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 def test_defaults() -> None:
-    """What is not set has Spark's default."""
+    """Settings have Spark's defaults."""
     conf = QueryConf.from_conf(PARTITIONS)
     assert conf.watermark_policy == "min"
     assert conf.no_data_batches is True
@@ -46,7 +46,7 @@ def test_defaults() -> None:
     ],
 )
 def test_refused(key: str, value: str, message: str) -> None:
-    """What cannot be read is refused by name, before anything starts."""
+    """An error names an invalid setting, before anything starts."""
     with pytest.raises(InvalidStreamError, match=message) as refused:
         QueryConf.from_conf({**PARTITIONS, key: value})
     assert key in str(refused.value)
@@ -88,7 +88,7 @@ FORMATS[AGGREGATION_STATE_FORMAT] = "aggregation_state_format"
 def test_state_formats(
     key: str, pinned: str | None, given: str | None, used: int, is_refused: bool
 ) -> None:
-    """The checkpoint's format is used; a session that sets the other one is refused by name."""
+    """The checkpoint's format is used; an error names the setting of a session with another one."""
     conf = QueryConf.from_conf(PARTITIONS if given is None else {**PARTITIONS, key: given})
     kept = {} if pinned is None else {key: pinned}
     assert getattr(conf, FORMATS[key]) == int(given or 2)

@@ -1,4 +1,4 @@
-"""Ends of queries and of waiting for them, whatever stands in the way; without Spark."""
+"""Ends of queries and of waits for them, also after errors; without Spark."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from checkpoint.state_store import StateStore
+from checkpoint.state_store import MemoryBackend, StateStore
 from dstreams.engine.garbage_collector import GarbageCollector
 from dstreams.monitoring.listener_bus import ListenerBus
 from dstreams.monitoring.monitor import Monitor
-from dstreams.monitoring.progress import iso
+from dstreams.monitoring.progress import spark_time
 from dstreams.sources.source import SourceReader, remedy_of
 from dstreams.spark.job_watch import JobWatch
 from dstreams.spark.partitioner import StablePartitioner
@@ -22,12 +22,11 @@ from dstreams.structured.api.query import (
     QueryEnvironment,
     StreamingQuery,
     StreamingQueryException,
+    Trigger,
     start_query,
 )
-from dstreams.structured.api.triggers import Trigger
 from dstreams.structured.conf import QueryConf
 from dstreams.testing import ManualClock
-from tests.support.memory_backend import MemoryBackend
 
 
 class Unanswering(SourceReader):
@@ -38,7 +37,7 @@ class Unanswering(SourceReader):
 
 
 class Stuck:
-    """An execution that fails, and cannot give up what it holds either."""
+    """An execution that fails, and fails again when it is closed."""
 
     run_id, batch_id, has_new_data = "run", 7, False
     conf = QueryConf()
@@ -49,7 +48,7 @@ class Stuck:
             query_id="query", close=lambda: self.closed.append("checkpoint")
         )
         sink = SimpleNamespace(close=lambda: self.closed.append("sink"))
-        self.definition = SimpleNamespace(name="stuck", sink=sink)
+        self.definition = SimpleNamespace(name="stuck", sinks=(sink,))
         self.garbage_collector = GarbageCollector()
 
     def pin(self) -> None:
@@ -57,6 +56,9 @@ class Stuck:
 
     def run_trigger(self, *, allows_no_data: bool, is_stopping: Any) -> Any:
         raise ValueError("no batch today")
+
+    def report_committed(self) -> None:
+        pass
 
     def explain(self, error: BaseException) -> str | None:
         return remedy_of(error, [Unanswering()])
@@ -72,7 +74,7 @@ def query_bus() -> ListenerBus:
 def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Who waits hears of the first error, and sink and checkpoint are closed all the same."""
+    """A waiting caller gets the first error, and sink and checkpoint are closed."""
     execution: Any = Stuck()
     spark: Any = SimpleNamespace(setJobGroup=lambda *args, **named: None)
     ended: list[StreamingQuery] = []
@@ -91,7 +93,7 @@ def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
     assert monitor.status().failure == str(query.exception())
     assert execution.closed == ["sink", "checkpoint"]
     assert "failed to ask" in caplog.text
-    assert "could not give up all it held" in caplog.text
+    assert "could not release resources" in caplog.text
 
 
 def test_rows_that_cannot_be_given_up_are_no_error() -> None:
@@ -109,7 +111,7 @@ def test_rows_that_cannot_be_given_up_are_no_error() -> None:
         states.restore("counts", batch, version)
         states._known["counts"][batch] = states._known["counts"][batch]._replace(rdd=Kept())
     states.release()
-    states.forget("counts", 1)
+    states.evict("counts", 1)
     assert len(released) == 2
 
 
@@ -143,4 +145,4 @@ def test_a_listener_that_exits_ends_nothing(caplog: pytest.LogCaptureFixture) ->
 )
 def test_times_of_any_year_can_be_shown(time_ms: int, text: str) -> None:
     """Event times in microseconds by mistake make a strange watermark, not a failed query."""
-    assert iso(time_ms) == text
+    assert spark_time(time_ms) == text

@@ -1,4 +1,4 @@
-"""flatMap of a dataset: what is no series of rows does not go out as if it were one."""
+"""flatMap of a dataset: results that are not iterables of rows are refused."""
 
 from __future__ import annotations
 

@@ -144,9 +144,10 @@ def run(
     return {"rows": rows, "counts": counts, "states": states}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(6))
 def test_random_queries(make_session: MakeSession, tmp_path: Path, seed: int) -> None:
-    """What a query puts out, keeps and reports does not depend on the rule."""
+    """Output, state and progress of a query do not depend on the rule."""
     random = Random(seed)
     step, modes = QUERIES[seed % len(QUERIES)] if seed < 3 else random.choice(QUERIES)
     mode = random.choice(modes)

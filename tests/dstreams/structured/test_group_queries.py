@@ -53,8 +53,9 @@ def by_word(func: Any) -> Any:
     return build
 
 
+@pytest.mark.deep
 def test_running_count(session: StreamSession, tmp_path: Path) -> None:
-    """State goes on over batches and restarts, and counters say what was done."""
+    """State is kept across batches and restarts, and counters report the updates."""
     run = QueryRun(session, by_word(running_count), "update", tmp_path / "checkpoint")
     assert run.add("a") == [("a", 1)]
     assert run.state() == {"tot": 1, "upd": 1, "rem": 0, "drop": 0}
@@ -69,7 +70,7 @@ def test_running_count(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_lazy_rows(session: StreamSession, tmp_path: Path) -> None:
-    """What a generator does to the state while it is read counts."""
+    """Changes of state by a generator are kept."""
     run = QueryRun(session, by_word(lazy_count), "update", tmp_path / "checkpoint")
     assert run.add("a", "a", "b") == [("a", 1), ("a", 2), ("b", 1)]
     run.restart()
@@ -93,6 +94,7 @@ def test_map_groups(session: StreamSession, tmp_path: Path) -> None:
     assert run.add("a", "c") == [("a", 1), ("c", 1)]
 
 
+@pytest.mark.deep
 def test_failed_batch_leaves_nothing(session: StreamSession, tmp_path: Path) -> None:
     """A batch that failed runs again after a restart, on the state before it."""
     flag = tmp_path / "fail"
@@ -117,6 +119,7 @@ def test_failed_batch_leaves_nothing(session: StreamSession, tmp_path: Path) -> 
     assert run.outputs() == [("a", 3)]
 
 
+@pytest.mark.deep
 def test_union_with_changing_partitions(session: StreamSession, tmp_path: Path) -> None:
     """State stays with its keys when another branch has other partitions."""
 
@@ -159,7 +162,7 @@ def test_processing_time_timeout(
 def test_timer_fires_without_data(
     session: StreamSession, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """A timer asks for a batch itself when it is due, not before, also right after a restart.
+    """A due timer causes a batch, not earlier, also right after a restart.
 
     Spark runs a batch at every trigger instead, and after a restart waits for data.
     """
@@ -270,6 +273,7 @@ def test_timers_after_a_batch_that_runs_again(
     assert session.tableBatches("run") == {0: [("a", 1)], 1: [("a", -1)]}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("timeout", [GroupStateTimeout.NoTimeout, PROCESSING_TIME])
 def test_other_timeouts_drop_nothing(session: StreamSession, timeout: GroupStateTimeout) -> None:
     """With a watermark and another timeout nothing is late."""
@@ -313,6 +317,7 @@ def test_initial_state(session: StreamSession, tmp_path: Path) -> None:
     assert run.state()["upd"] == 1
 
 
+@pytest.mark.deep
 def test_initial_state_that_was_computed(session: StreamSession) -> None:
     """Any RDD of pairs, dict or DataFrame will do, also one that was grouped."""
     words = session.sparkContext.parallelize(["S1", "S2", "S2"], 2)
@@ -349,8 +354,9 @@ def test_initial_keys_skipped(make_session: MakeSession) -> None:
     assert run.state()["upd"] == 2
 
 
+@pytest.mark.deep
 def test_example_of_sessions(session: StreamSession, clock: ManualClock, tmp_path: Path) -> None:
-    """The groups of the example are counted, closed when event time has passed, and begin anew."""
+    """The groups of the example are counted, closed when event time has passed, and start again."""
     writer = sessions_of(session).writeStream.format("memory").queryName("sessions")
     query = writer.outputMode("update").option("checkpointLocation", str(tmp_path)).start()
     for second in range(7):

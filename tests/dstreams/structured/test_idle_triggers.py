@@ -99,7 +99,7 @@ def event_timers(events: StreamingDataset) -> StreamingDataset:
 
 
 def jobs_of(sc: SparkContext, query: StreamingQuery) -> set[int]:
-    """Return the jobs that a query has run, and those that ran for nobody."""
+    """Return the jobs of a query, and jobs without a query."""
     sc._jsc.sc().listenerBus().waitUntilEmpty()
     tracker = sc.statusTracker()
     return {*tracker.getJobIdsForGroup(query.runId), *tracker.getJobIdsForGroup()}
@@ -123,6 +123,7 @@ def require_idle(sc: SparkContext, query: StreamingQuery, checkpoint: Path) -> N
     assert files_below(checkpoint) == files
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("build", "mode"),
     [
@@ -148,6 +149,7 @@ def test_operators(
     require_idle(sc, run.query, tmp_path / "checkpoint")
 
 
+@pytest.mark.deep
 def test_timers(
     sc: SparkContext, session: StreamSession, clock: ManualClock, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Options of the source kafka: what Spark takes is taken, what it refuses is refused by name."""
+"""Options of the source kafka: accepted and refused as in Spark."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_texts_and_values() -> None:
     ],
 )
 def test_which_partitions(given: dict[str, Any], selection: TopicSelection) -> None:
-    """Topics by name, by pattern, or some partitions."""
+    """Topics as a list, as a pattern, or as partitions."""
     assert KafkaOptions.of({**BROKERS, **given}, is_stream=True).selection == selection
 
 
@@ -181,13 +181,13 @@ def test_the_group() -> None:
         (
             {**TOPIC, "kafka.auto.offset.reset": "earliest"},
             "source kafka has no option 'kafka.auto.offset.reset': use startingOffsets=earliest "
-            "or latest; partitions that are added later are read from their beginning, so that "
-            "none of their records is lost",
+            "or latest; partitions that are added later are read from their beginning, so that no "
+            "records are lost",
         ),
         (
             {**TOPIC, "kafka.enable.auto.commit": "true"},
             "source kafka has no option 'kafka.enable.auto.commit': the offsets of a query are in "
-            "its checkpoint, and committed to no group",
+            "its checkpoint, not committed to a group",
         ),
         (
             {**TOPIC, "kafka.value.deserializer": "x"},
@@ -227,13 +227,13 @@ def test_what_a_stream_refuses(given: dict[str, Any], reason: str) -> None:
     ],
 )
 def test_what_read_refuses(given: dict[str, Any], reason: str) -> None:
-    """What has no effect, or reads nothing, is refused."""
+    """Options without effect, or that read nothing, are refused."""
     with pytest.raises(InvalidStreamError) as error:
         KafkaOptions.of({**TOPIC, **given}, is_stream=False)
     assert str(error.value).startswith(reason)
 
 
 def test_secrets_are_not_printed() -> None:
-    """What is secret among kafka.* is in no text about the source."""
+    """Secrets among kafka.* are not part of any text about the source."""
     given = {**TOPIC, "kafka.sasl.username": "ann", "kafka.sasl.password": "sesame"}
     assert "sesame" not in repr(KafkaOptions.of(given, is_stream=True))

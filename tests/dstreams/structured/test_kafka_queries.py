@@ -12,7 +12,7 @@ import pytest
 from dstreams.common.durations import batch_datetime
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.kafka import topics as topics_of_inputs
-from dstreams.kafka.records import KafkaRow, KafkaRowWithHeaders
+from dstreams.kafka.decoding import KafkaRow, KafkaRowWithHeaders
 from dstreams.structured import StreamingQuery, StreamingQueryException, StreamSession
 from dstreams.testing import ManualClock
 from tests.support.kafka_cluster import KafkaCluster, Sent
@@ -63,7 +63,7 @@ def run(session: StreamSession, kafka: KafkaCluster, tmp_path: Path) -> Callable
 
 
 def test_rows(run: Callable[..., TopicRun], kafka: KafkaCluster) -> None:
-    """A row has Spark's fields, and headers where they are asked for; nulls stay None."""
+    """A row has Spark's fields, and headers on request; nulls are None."""
     topic = kafka.create_topic()
     sent = Sent("v", "k", 0, (("a", b"1"), ("a", None)), TIME_MS + 123)
     kafka.produce(topic, [sent, Sent(None, None, 0, (), TIME_MS)])
@@ -84,7 +84,7 @@ def test_rows(run: Callable[..., TopicRun], kafka: KafkaCluster) -> None:
 
 
 def test_progress(run: Callable[..., TopicRun], kafka: KafkaCluster) -> None:
-    """Offsets are told as Spark tells them, with how far the query is behind."""
+    """Offsets are reported as in Spark, with the lag of the query."""
     topic = kafka.create_topic(2)
     kafka.produce(topic, ["a", "b", "c"], partition=0)
     kafka.produce(topic, ["x"], partition=1)
@@ -269,7 +269,7 @@ def test_a_batch_waits_for_records(
 def test_a_run_that_ends_waits_for_nothing(
     run: Callable[..., TopicRun], kafka: KafkaCluster
 ) -> None:
-    """What is there is read, however little: nobody says that more comes."""
+    """Available records are read, however few, because no more may arrive."""
     topic = kafka.create_topic()
     topics = run(subscribe=topic, minOffsetsPerTrigger=100)
     for value in ("a", "b"):
@@ -294,7 +294,7 @@ def test_records_that_were_deleted(run: Callable[..., TopicRun], kafka: KafkaClu
 
 
 def test_committed_records_only(run: Callable[..., TopicRun], kafka: KafkaCluster) -> None:
-    """kafka.isolation.level is that of the consumers; markers of transactions are no rows."""
+    """kafka.isolation.level applies to the consumers; transaction markers are not rows."""
     topic = kafka.create_topic()
     kafka.produce_committed(topic, ["a"])
     kafka.produce_aborted(topic, ["no"])
@@ -334,7 +334,7 @@ def test_a_batch_read(session: StreamSession, kafka: KafkaCluster) -> None:
         endingOffsetsByTimestamp={topic: {"0": TIME_MS, "1": TIME_MS + 5}},
     )
     assert sorted(row.value for row in timed.load().collect()) == [b"x"]
-    assert reader.option("minPartitions", 4).load().getNumPartitions() >= 4
+    assert reader.option("minPartitions", 4).load().rdd.getNumPartitions() >= 4
 
 
 def test_a_topic_that_is_made_again(run: Callable[..., TopicRun], kafka: KafkaCluster) -> None:
@@ -353,10 +353,11 @@ def test_a_topic_that_is_made_again(run: Callable[..., TopicRun], kafka: KafkaCl
     assert topics.values() == [[b"a"], [b"x", b"y"]]
 
 
+@pytest.mark.deep
 def test_a_broker_that_goes_away(
     session: StreamSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    """A query that runs goes on when its broker is back; one that ends by itself fails without."""
+    """A running query continues when its broker is back; one that ends by itself fails."""
     topic = kafka_broker.create_topic()
     kafka_broker.produce(topic, ["a"])
     topics = TopicRun(session, kafka_broker, tmp_path / "checkpoint", subscribe=topic)
@@ -372,7 +373,7 @@ def test_a_broker_that_goes_away(
 
 
 def test_no_broker(run: Callable[..., TopicRun], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query does not start where nobody answers, and says who was asked."""
+    """A query without a reachable broker does not start, and the error names the broker."""
     monkeypatch.setattr(topics_of_inputs, "_TIMEOUT_AT_START_S", 1.0)
     topics = run(subscribe="t")
     topics._kafka = KafkaCluster("127.0.0.1:9")

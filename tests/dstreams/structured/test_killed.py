@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,11 +10,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from dstreams.cli.drill.steps import STEPS
 from dstreams.common.faults import VARIABLE
 from dstreams.structured.sources.committed_files import committed_lines
+from tests.support.hdfs import Hdfs
 from tests.support.programs import ROOT, running
 
 if TYPE_CHECKING:
@@ -21,8 +25,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-FILES = ("10\n11\n16\n", "25\n26\n", "31\n", "60\n")
+FILES = ([10, 11, -1, 16], [25, 26], [31, -2, 1], [60, 2])
 EXPECTED = ["10:2", "15:1", "25:2", "30:1"]
+REJECTED = [-2, -1, 1, 2]  # two failed, two were late
 VALUES = ["a", "b", "a", "c", "b", "a", "c"]  # two a batch
 COUNTS = ["a:1", "a:2", "a:3", "b:1", "b:2", "c:1", "c:2"]
 LIMIT_S = 240
@@ -31,9 +36,9 @@ STEPS_OF_A_RESTART = [name for name in NAMED if name.startswith("rec.")]
 STEPS_OF_A_BATCH = [name for name in NAMED if name not in STEPS_OF_A_RESTART]
 
 
-def start(directory: Path, step: str = "") -> int:
+def start(directory: Path, url: str, step: str = "") -> int:
     """Run the program to its end, or until it is killed at a step; return its status."""
-    return run_program("killed_program", str(directory), step=step)
+    return run_program("killed_program", str(directory), url, step=step)
 
 
 def run_program(name: str, *arguments: str, step: str) -> int:
@@ -52,26 +57,51 @@ def run_program(name: str, *arguments: str, step: str) -> int:
     return done.returncode
 
 
-def run_killed(directory: Path, *steps: str) -> list[str]:
-    """Run the query, killed at one step after another; return the lines that count."""
+def run_killed(directory: Path, *steps: str, url: str = "") -> list[str]:
+    """Run the query, killed at one step after another; return the lines that count.
+
+    Each rejected record must be once in the other output.
+
+    Its checkpoint and its output are in *directory*, or below *url*.
+    """
+    url = url or str(directory)
     inputs = directory / "inputs"
     inputs.mkdir()
-    for number, text in enumerate(FILES):
-        (inputs / f"{number}.txt").write_text(text)
-        os.utime(inputs / f"{number}.txt", (number, number))
+    for number, seconds in enumerate(FILES):
+        path = inputs / f"{number}.parquet"
+        parquet.write_table(pyarrow.table({"second": seconds}), path)
+        os.utime(path, (number, number))
     for step in steps:
-        assert start(directory, step) == -signal.SIGKILL, step
-    assert start(directory) == 0
-    found = committed_lines(str(directory / "output"))
-    return sorted(line for lines in found.values() for line in lines)
+        assert start(directory, url, step) == -signal.SIGKILL, step
+    assert start(directory, url) == 0
+    archived = Path(f"{directory}/archive{inputs}")
+    left, moved = (sorted(path.name for path in place.iterdir()) for place in (inputs, archived))
+    assert sorted(left + moved) == [f"{number}.parquet" for number in range(len(FILES))]
+    assert len(left) <= len(steps), "only a kill between commit and cleaning leaves a file"
+    rejected = [json.loads(line)["record"]["second"] for line in lines_of(f"{url}/rejected")]
+    assert sorted(rejected) == REJECTED
+    return sorted(lines_of(f"{url}/output"))
 
 
+def lines_of(url: str) -> list[str]:
+    return [line for lines in committed_lines(url).values() for line in lines]
+
+
+@pytest.mark.deep
 def test_killed(tmp_path: Path) -> None:
-    """Killed after its output was written and before that was committed, it writes nothing twice.
+    """Killed after its outputs were written and before that was committed, it writes nothing twice.
 
-    Killed again as it goes on, and while it makes the state, it loses nothing.
+    Killed again during recovery, and while it creates the state, it loses nothing. Batch 2 is the
+    first one with rows for both outputs.
     """
-    assert run_killed(tmp_path, "out.done@1", "rec.replay", "state.done@2") == EXPECTED
+    assert run_killed(tmp_path, "out.done@2", "rec.replay", "state.done@3") == EXPECTED
+
+
+@pytest.mark.deep
+def test_killed_on_hdfs(hdfs: Hdfs, tmp_path: Path) -> None:
+    """A checkpoint and files on HDFS keep the same promise."""
+    steps = ("out.done@1", "rec.replay", "state.done@2")
+    assert run_killed(tmp_path, *steps, url=hdfs.new_url()) == EXPECTED
 
 
 @pytest.mark.slow
@@ -103,6 +133,7 @@ def run_killed_on_kafka(broker: KafkaBroker, directory: Path, *steps: str) -> li
     return sorted(f"{(one.key or b'').decode()}:{(one.value or b'').decode()}" for one in found)
 
 
+@pytest.mark.deep
 def test_killed_on_kafka(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     """From topic to topic nothing is lost and nothing there twice, though its broker restarts too.
 
@@ -149,6 +180,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.deep
 def test_a_batch_that_outlives_spark_is_not_committed(tmp_path: Path) -> None:
     """Even if its output hides that its job failed; the next start runs it again."""
     (tmp_path / "inputs").mkdir()

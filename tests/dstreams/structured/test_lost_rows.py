@@ -57,11 +57,12 @@ PLANS: dict[str, Build] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", PLANS)
 def test_other_rows_are_an_error(make_session: MakeSession, losing: None, name: str) -> None:
     """Rows that do not fit the state go to no sink and into no other state."""
     run = QueryRun(make_session(), PLANS[name], "append", inputs=2)
-    with pytest.raises(RuntimeError, match="belongs into the records, before the state"):
+    with pytest.raises(RuntimeError, match="to the records before the stateful operation"):
         run.add("a", "b")
 
 

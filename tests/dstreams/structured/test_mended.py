@@ -1,4 +1,4 @@
-"""A query goes on from a checkpoint that the tools have changed: rewound, or copied elsewhere."""
+"""A query resumes from a checkpoint that the tools have rewound or copied."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class CopyRun:
         self._inputs.mkdir()
         self.output = directory / "output"
 
-    def add(self, number: int, text: str) -> None:
+    def add(self, number: int, seconds: list[int]) -> None:
         path = self._inputs / f"{number}.txt"
-        path.write_text(text)
+        path.write_text("".join(f"{second}\n" for second in seconds))
         os.utime(path, (number, number))
 
     def run(self, checkpoint: Path) -> dict[int, list[str]]:
@@ -40,13 +40,14 @@ class CopyRun:
         return {batch: sorted(lines) for batch, lines in found.items() if lines}
 
 
+@pytest.mark.deep
 def test_rewound_and_moved(
     session: StreamSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From an earlier batch, and in another directory, the same comes out as before."""
     run = CopyRun(session, tmp_path)
-    for number, text in enumerate(FILES[:3]):
-        run.add(number, text)
+    for number, seconds in enumerate(FILES[:3]):
+        run.add(number, seconds)
     checkpoint = tmp_path / "checkpoint"
     before = run.run(checkpoint)
     assert sorted(line for lines in before.values() for line in lines) == ["10:2", "15:1"]
@@ -76,8 +77,9 @@ def test_rewound_and_moved(
         assert main([command[0], str(other), *command[1:]]) == SUCCEEDED, command
 
 
+@pytest.mark.deep
 def test_copy_beside_its_original(session: StreamSession, tmp_path: Path) -> None:
-    """Of a checkpoint and its copies one writes to a directory; others are told which one does."""
+    """One of a checkpoint and its copies writes to a directory; the others fail."""
     run = CopyRun(session, tmp_path)
     run.add(0, FILES[0])
     original, copy, older = (tmp_path / name for name in ("original", "copy", "older"))
@@ -88,7 +90,7 @@ def test_copy_beside_its_original(session: StreamSession, tmp_path: Path) -> Non
         assert main(["import", exported, str(target), "--here"]) == SUCCEEDED
     run.add(1, FILES[1])
     after = run.run(copy)
-    message = r"output has batch 2 of .*another history of the checkpoint has written there"
+    message = r"output has batch 2 of .*Another history of the checkpoint has written there"
     for other in (original, original, older):
         with pytest.raises(StreamingQueryException, match=message):
             run.run(other)
@@ -97,13 +99,15 @@ def test_copy_beside_its_original(session: StreamSession, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_killed_and_rewound(tmp_path: Path) -> None:
-    """What a query left that was killed is whole, and can be gone back in."""
-    run_killed(tmp_path, [("after the state", 1)])
+    """The checkpoint of a killed query is complete, and can be rewound."""
+    assert run_killed(tmp_path, "state.done@1") == EXPECTED
     checkpoint = tmp_path / "checkpoint"
     assert main(["verify", str(checkpoint)]) == SUCCEEDED
     first = CommitLog(open_files(checkpoint)).times()[0]
     assert main(["rewind", str(checkpoint), "--to", str(first)]) == SUCCEEDED
     shutil.rmtree(tmp_path / "output" / "_committed")
+    inputs = tmp_path / "inputs"
+    shutil.copytree(Path(f"{tmp_path}/archive{inputs}"), inputs, dirs_exist_ok=True)
     assert start(tmp_path) == 0
     found = committed_lines(str(tmp_path / "output"))
     assert sorted(line for lines in found.values() for line in lines) == EXPECTED

@@ -41,7 +41,7 @@ def test_timer_that_was_put_off(store: StateStore) -> None:
 
 
 def test_at_random(store: StateStore) -> None:
-    """Whatever is set, put off, brought forward and removed, it is the smallest."""
+    """It is the smallest timer after any timers are set, moved and removed."""
     chance = random.Random(7)
     timers: dict[int, int] = {}
     before = EMPTY

@@ -1,4 +1,4 @@
-"""A checkpoint and its copies write to one directory: one of them goes on, the others are told."""
+"""A checkpoint and its copies write to one directory: one of them continues, the others fail."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Copy:
 
 
 def test_restarts(tmp_path: Path) -> None:
-    """A run goes on from the one before, also in a batch that this had written or had not."""
+    """A run continues after the previous one, whether its last batch was written or not."""
     one = Copy("one")
     for batch_id in range(4):
         committed = one.start(tmp_path)
@@ -57,7 +57,7 @@ def test_restarts(tmp_path: Path) -> None:
 
 
 def test_moved(tmp_path: Path) -> None:
-    """A checkpoint may go on as a copy of it, when the original does not."""
+    """A copy of a checkpoint may continue if the original does not."""
     one = Copy("one")
     one.write(one.start(tmp_path), 0)
     two = one.copied("two")
@@ -66,7 +66,7 @@ def test_moved(tmp_path: Path) -> None:
 
 
 def test_copy_that_runs_beside_its_original(tmp_path: Path) -> None:
-    """Who writes a batch first goes on; the other ends there, and at each start."""
+    """The first to write a batch continues; the other fails there, and at each start."""
     one = Copy("one")
     original = one.start(tmp_path)
     one.write(original, 0)
@@ -75,7 +75,7 @@ def test_copy_that_runs_beside_its_original(tmp_path: Path) -> None:
     two.write(copy, 1)
     for run in (original, one.start(tmp_path)):
         with pytest.raises(
-            OutputConflictError, match="has batch 1 of query, beginning two-1; this"
+            OutputConflictError, match="has batch 1 of query with token two-1; this"
         ):
             one.write(run, 1)
     two.write(two.start(tmp_path), 2)
@@ -88,9 +88,9 @@ def test_copy_that_runs_beside_its_original(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("last", [1, 40], ids=["next", "long after"])
 def test_older_copy(tmp_path: Path, last: int) -> None:
-    """What was written since is not taken for what the copy has to write, and stops nobody else.
+    """Later output of the original is not accepted as the copy's, and stops only the copy.
 
-    So it is where a record has been deleted because newer ones tell of its batch.
+    The same holds if a manifest was deleted because newer ones list its batch.
     """
     one = Copy("one")
     original = one.start(tmp_path)
@@ -109,7 +109,7 @@ def test_older_copy(tmp_path: Path, last: int) -> None:
 
 
 def test_batch_that_comes_in_between(tmp_path: Path) -> None:
-    """What the original writes while the copy writes too is never taken for a batch of the copy."""
+    """Output of the original is never accepted as the copy's while both write."""
     for later in (1, 40):
         directory = tmp_path / str(later)
         one = Copy("one")
@@ -122,7 +122,7 @@ def test_batch_that_comes_in_between(tmp_path: Path) -> None:
         for batch_id in range(1, later + 1):
             one.write(original, batch_id)
         with pytest.raises(
-            OutputConflictError, match=r"beginning one-\d+; this is batch 1, beginni"
+            OutputConflictError, match=r"with token one-\d+; this is batch 1 with token"
         ):
             copy.add(batch, ["part-two-1"])
         assert committed_files(str(directory))[1] == ["part-one-1"]
@@ -154,7 +154,7 @@ def test_files_of_lost_attempts(tmp_path: Path) -> None:
 
 
 def test_files_of_lost_attempts_of_a_long_run(tmp_path: Path) -> None:
-    """They go while a run goes on, too: as often as records are put together."""
+    """Superseded files are deleted during a run, whenever manifests are merged."""
     one = Copy("one")
     committed = one.start(tmp_path)
     for batch_id in range(25):

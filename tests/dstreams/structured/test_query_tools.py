@@ -1,4 +1,4 @@
-"""python -m checkpoint on the directory of a query: it is looked into, judged and mended."""
+"""python -m checkpoint on the directory of a query: show, verify and repair."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 from checkpoint import CorruptCheckpointError, files_in, open_files
 from checkpoint.cli.main import IN_USE, MISUSED, SUCCEEDED, main
-from dstreams.engine.input_offsets import InputOffsets
+from dstreams.engine.inputs import InputOffsets
 from dstreams.errors import RestartError
-from dstreams.structured.execution.batch_records import batch_end, batch_start
 from dstreams.structured.execution.query_checkpoint import QueryCheckpoint
+from dstreams.structured.execution.query_records import batch_end, batch_start
 from dstreams.structured.execution.watermarks import Watermarks
 from tests.dstreams.structured.execution.test_query_checkpoint import STORE, Batches, OpenedQuery
 from tests.support.stream_model import STREAM, Driver, World
@@ -27,7 +27,7 @@ VERIFY_PROBLEMS = 3
 
 
 class Reading:
-    """Stands for the reader of a source of files: each batch, from 0 on, has read one."""
+    """A fake reader of a file source: each batch has read one file."""
 
     def snapshot_size(self) -> int:
         return 0
@@ -152,7 +152,7 @@ def test_damage_is_found(run: Run, query: Path, pattern: str) -> None:
     "pattern", ["commits/*5-e1.commit", "stores/**/*.changes", "epochs/*.takeover"]
 )
 def test_loss_is_found(run: Run, query: Path, pattern: str) -> None:
-    """What a restart needs and is not there is named, or what was begun is not committed."""
+    """Verification names files that a restart misses, and begun batches without commit."""
     for path in query.glob(pattern):
         path.unlink()
     status, data, _ = run("verify", query)
@@ -164,7 +164,7 @@ def test_loss_is_found(run: Run, query: Path, pattern: str) -> None:
 
 
 def test_rewind(run: Run, query: Path) -> None:
-    """A query goes back: the batches after run again as they were, on the state of then."""
+    """After a rewind, later batches run again with the same input, on the earlier state."""
     status, data, _ = run("rewind", query, "--to", 2)
     assert (status, data["runs_again_ms"]) == (SUCCEEDED, [3, 4, 5, 6])
     again = OpenedQuery(query)
@@ -195,7 +195,7 @@ def test_refused_while_it_runs(run: Run, query: Path) -> None:
 
 
 def test_garbage(run: Run, query: Path) -> None:
-    """What no record names goes, and void records when that is asked for."""
+    """Unreferenced files are deleted, and superseded records on request."""
     run("rewind", query, "--to", 4)
     lost = next(iter(query.glob("stores/**/*4-*.changes")))
     shutil.copy(lost, lost.with_name(lost.name.replace(lost.name[-24:-8], "ab" * 8)))
@@ -209,7 +209,7 @@ def test_garbage(run: Run, query: Path) -> None:
 
 @pytest.mark.parametrize("here", [True, False])
 def test_export_and_import(run: Run, query: Path, tmp_path: Path, here: bool) -> None:
-    """A query goes on from a file, in a directory of any name."""
+    """A query resumes from an exported file, in a directory of any name."""
     file = tmp_path / "query.export"
     assert run("export", query, file)[0] == SUCCEEDED
     other = tmp_path / "other"
@@ -226,7 +226,7 @@ def test_export_and_import(run: Run, query: Path, tmp_path: Path, here: bool) ->
 
 
 def test_with_a_snapshot_of_inputs(run: Run, tmp_path: Path) -> None:
-    """It stands for batches whose records are deleted; every command knows such a file."""
+    """It replaces deleted records of batches; every command recognizes such a file."""
     batches = Batches(tmp_path, 5, 2)
     batches.ends = ends_of_reading()
     batches.query.log.begin_inputs(batches.ends)
@@ -261,7 +261,7 @@ def test_with_a_snapshot_of_inputs(run: Run, tmp_path: Path) -> None:
 
 
 def test_of_a_stream(tmp_path: Path) -> None:
-    """The directory of a stream is no checkpoint of a query."""
+    """The directory of a stream is refused as the checkpoint of a query."""
     Driver(open_files(tmp_path / STREAM), World()).run(3000)
-    with pytest.raises(RestartError, match=f"the checkpoint of {STREAM}, which is no query"):
+    with pytest.raises(RestartError, match=f"the checkpoint is of {STREAM}, which is not a query"):
         QueryCheckpoint(str(tmp_path / STREAM), "query", "run").recovered()

@@ -1,4 +1,4 @@
-"""What a restart does after a crash at each step of a batch, and with what is lost on disk."""
+"""Restarts after a crash at each step of a batch, and after loss of files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dstreams.common import faults
 from dstreams.errors import RestartError
 from dstreams.structured import StreamingDataset, StreamingQuery, StreamSession, window
 from dstreams.structured.api.session import MemoryStreamHandle
-from dstreams.structured.execution import active_queries
+from dstreams.structured.execution import query_checkpoint
 from dstreams.structured.sources.committed_files import committed_lines
 from tests.dstreams.structured.runs import QueryRun
 
@@ -69,6 +69,7 @@ class FilesRun:
         return {batch: sorted(lines) for batch, lines in found.items() if lines}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("step", STEPS)
 def test_crash(session: StreamSession, tmp_path: Path, step: str) -> None:
     """Wherever a batch dies, the files are those of a run that was not disturbed."""
@@ -85,6 +86,7 @@ def test_crash(session: StreamSession, tmp_path: Path, step: str) -> None:
     ]
 
 
+@pytest.mark.deep
 def test_progress_of_a_batch_that_is_run_again(session: StreamSession, tmp_path: Path) -> None:
     """The newest offset that is known is not older than the end of the batch."""
     run = FilesRun(session, tmp_path)
@@ -125,6 +127,7 @@ def test_files_lost(session: StreamSession, tmp_path: Path) -> None:
         run.start()
 
 
+@pytest.mark.deep
 def test_last_commit_lost(session: StreamSession, tmp_path: Path) -> None:
     """The last batch runs again as it was: same records, time and watermark."""
     run = QueryRun(session, windowed, "append", tmp_path / "checkpoint")
@@ -144,6 +147,7 @@ def test_last_commit_lost(session: StreamSession, tmp_path: Path) -> None:
     assert run.add(40) == ["25:2"]
 
 
+@pytest.mark.deep
 def test_several_commits_lost(session: StreamSession, tmp_path: Path) -> None:
     """All batches after the last commit run again, one by one, as they were."""
     run = QueryRun(session, windowed, "update", tmp_path / "checkpoint")
@@ -191,7 +195,7 @@ def test_newer_run_wins(
     other = StreamSession(sc, {"spark.sql.shuffle.partitions": "2"}, clock)
     taking_over = FilesRun(other, tmp_path)
     taking_over.stream.addAll([10])
-    monkeypatch.setattr(active_queries, "_active", [])  # what another process would see
+    monkeypatch.setattr(query_checkpoint, "_active", [])  # what another process would see
     newer = taking_over.start()
     newer.processAllAvailable()
     run.stream.addAll([11])

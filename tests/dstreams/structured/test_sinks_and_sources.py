@@ -1,9 +1,10 @@
-"""Where records come from and where rows go."""
+"""Sources of records and sinks of rows."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import socket
 from dataclasses import replace
@@ -22,14 +23,15 @@ from dstreams.sources.file_listing import HadoopDirectories
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import StreamingDataset, StreamingQueryException, StreamSession
-from dstreams.structured.sinks.console_sink import ConsoleSink, table
 from dstreams.structured.sinks.file_sink import FileSink
+from dstreams.structured.sinks.trial_sinks import ConsoleSink, table
 from dstreams.structured.sources.committed_files import (
     VisibleFiles,
     committed_files,
     committed_lines,
 )
 from dstreams.structured.sources.file_source import FileStreamSource
+from dstreams.structured.sources.query_formats import format_of
 from dstreams.testing import ManualClock
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
@@ -110,7 +112,7 @@ class Failing:
 
 
 def test_foreach_that_fails(session: StreamSession, tmp_path: Path) -> None:
-    """A partition that is not opened is skipped, and one that fails is told why it is closed."""
+    """A partition that is not opened is skipped, and a failed one is closed with its error."""
     words = session.memoryStream(partitions=2)
     query = words.toDS().writeStream.foreach(Failing(tmp_path)).start()
     words.addData("a", "b")
@@ -144,7 +146,7 @@ class Writer:
 
 
 def test_foreach(session: StreamSession, tmp_path: Path) -> None:
-    """A writer is opened for each partition and batch, and told of the end."""
+    """A writer is opened and closed for each partition and batch."""
     words = session.memoryStream(partitions=1)
     query = words.toDS().writeStream.foreach(Writer(tmp_path)).start()
     for word in ("a", "b"):
@@ -154,8 +156,9 @@ def test_foreach(session: StreamSession, tmp_path: Path) -> None:
     assert found == {"0-0": "None a", "1-0": "None b"}
 
 
+@pytest.mark.deep
 def test_foreach_batch(session: StreamSession, sc: SparkContext) -> None:
-    """A batch comes as an RDD, or as a DataFrame where that is asked for."""
+    """A batch is passed as an RDD, or as a DataFrame on request."""
     seen: list[Any] = []
     words = session.memoryStream()
     plain = words.toDS().writeStream.foreachBatch(
@@ -176,7 +179,7 @@ def test_foreach_batch(session: StreamSession, sc: SparkContext) -> None:
 
 
 def test_the_last_sink_counts(session: StreamSession) -> None:
-    """Whether it was given by format or by a function."""
+    """The sink is chosen by a format or by a function."""
     seen: list[int] = []
     words = session.memoryStream()
     words.addData("a")
@@ -193,7 +196,7 @@ def test_the_last_sink_counts(session: StreamSession) -> None:
 
 
 def test_a_table_of_a_query_that_goes_on(session: StreamSession, tmp_path: Path) -> None:
-    """It has each row once, also those from before; another query of that name begins it anew."""
+    """It has each row once, also those of earlier runs; another query of that name starts empty."""
     run = QueryRun(session, itself, "append", tmp_path / "one")
     run.add("a")
     run.restart()
@@ -208,7 +211,7 @@ def test_a_table_of_a_query_that_goes_on(session: StreamSession, tmp_path: Path)
 def test_a_memory_stream_that_was_not_filled_again(
     make_session: MakeSession, tmp_path: Path
 ) -> None:
-    """A new process that goes on without what was read before says so, and loses nothing."""
+    """A new process without the earlier records fails with an error, and loses nothing."""
     run = QueryRun(make_session(), itself, "append", tmp_path)
     assert run.add("a") == ["a"]
     run.query.stop()
@@ -220,6 +223,7 @@ def itself(dataset: StreamingDataset) -> StreamingDataset:
     return dataset
 
 
+@pytest.mark.deep
 def test_frames_without_a_schema(session: StreamSession, sc: SparkContext) -> None:
     """The schema is found out where there are rows; a batch without any has no columns."""
     seen: list[Any] = []
@@ -263,7 +267,7 @@ def test_file_sink(sc: SparkContext, tmp_path: Path) -> None:
     other = FileSink(str(tmp_path), "json")
     with pytest.raises(RestartError, match="written by query query, not by another query"):
         other.begin("another query")
-    with pytest.raises(StreamLifecycleError, match="takes a batch after begin"):
+    with pytest.raises(StreamLifecycleError, match="is not open; call begin before add_batch"):
         FileSink(str(tmp_path), "json").add_batch(FIRST, rows, OutputMode.Append)
 
 
@@ -323,8 +327,8 @@ def test_records_on_any_file_system(sc: SparkContext, tmp_path: Path) -> None:
     sink.add_batch(FIRST, sc.parallelize(["a"], 1), OutputMode.Append)
     local = VisibleFiles(str(tmp_path), sc)
     found = local.files()
-    local._listing = HadoopDirectories(f"file://{tmp_path}", sc)
-    local._records = local._listing.inside("_committed")
+    local.listing = HadoopDirectories(f"file://{tmp_path}", sc)
+    local._records = local.listing.inside("_committed")
     local._read.clear()
     through_hadoop = local.files()
     assert found is not None
@@ -334,7 +338,7 @@ def test_records_on_any_file_system(sc: SparkContext, tmp_path: Path) -> None:
     ]
     assert len(found) == 1
     with pytest.raises(FileNotFoundError):
-        local._listing.read(f"file://{tmp_path}/gone")
+        local.listing.read(f"file://{tmp_path}/gone")
 
 
 def test_empty_batch_in_files(sc: SparkContext, tmp_path: Path) -> None:
@@ -346,7 +350,7 @@ def test_empty_batch_in_files(sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_text_files(session: StreamSession, tmp_path: Path) -> None:
-    """Each file is read once, oldest first, so many a batch; a restart goes on after them."""
+    """Each file is read once, oldest first, up to a limit; a restart continues after them."""
     inputs, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     inputs.mkdir()
 
@@ -395,7 +399,7 @@ def test_a_file_that_is_missing_is_named_or_skipped(
     def opened(*, ignore_missing_files: bool) -> Any:
         settings = Settings(ignore_missing_files=ignore_missing_files)
         environment = SourceEnvironment(sc, clock, settings, 0, errors.append)
-        reader = FileStreamSource(str(inputs), format).open(environment)
+        reader = FileStreamSource(str(inputs), format_of(format)).open(environment)
         reader.start()
         return reader, reader.plan(None, 0)
 
@@ -408,9 +412,10 @@ def test_a_file_that_is_missing_is_named_or_skipped(
         one.read(planned)
     one, planned = reader
     assert len(one.read(planned).collect()) == 1
-    assert "skipped 1 files of the batch at 0 ms that are not there any more" in caplog.text
+    assert "skipped 1 missing files of the batch at 0 ms" in caplog.text
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("trigger", [None, {"once": True}, {"availableNow": True}])
 @pytest.mark.parametrize("format", ["text", "json"])
 def test_a_file_that_vanishes_while_its_batch_runs_is_named(
@@ -431,8 +436,8 @@ def test_a_file_that_vanishes_while_its_batch_runs_is_named(
     with pytest.raises(StreamingQueryException, match="FileNotFoundException") as failure:
         query.processAllAvailable()
     assert re.search(
-        r"inputs/a is input of the batch at \d+ ms; put it back, or go on without its records with "
-        r"spark\.sql\.files\.ignoreMissingFiles=true$",
+        r"inputs/a is input of the batch at \d+ ms; put it back, or continue without its records "
+        r"with spark\.sql\.files\.ignoreMissingFiles=true$",
         str(failure.value),
     )
 
@@ -456,11 +461,11 @@ def test_with_a_setting_a_file_may_vanish_while_its_batch_runs(
     assert counts == [1]
     (told,) = (record.getMessage() for record in caplog.records if "vanished" in record.msg)
     assert "1 files of the batch at" in told
-    assert told.endswith("skipped where they had not been read: a")
+    assert told.endswith("ran; skipped those not read yet: a")
 
 
 def test_files_of_two_runs(sc: SparkContext, clock: ManualClock, tmp_path: Path) -> None:
-    """A run goes on from what batches say that count; what another has dealt out is free."""
+    """A run continues after committed batches; files planned by another run are free."""
     inputs = tmp_path / "inputs"
     inputs.mkdir()
 
@@ -469,7 +474,7 @@ def test_files_of_two_runs(sc: SparkContext, clock: ManualClock, tmp_path: Path)
         environment = SourceEnvironment(
             sc, clock, Settings(), 0, [].append, past=lambda: InputPast(0, facts, said)
         )
-        reader = FileStreamSource(str(inputs), "text").open(environment)
+        reader = FileStreamSource(str(inputs), format_of("text")).open(environment)
         reader.start()
         return Driven(reader, batches[-1].end if batches else None)
 
@@ -498,7 +503,7 @@ def test_files_of_two_runs(sc: SparkContext, clock: ManualClock, tmp_path: Path)
 
 
 def test_available_now_in_several_batches(session: StreamSession, tmp_path: Path) -> None:
-    """What there is at the start is read in as many batches as the source asks for."""
+    """Records available at the start are read in batches within the limits of the source."""
     for name in ("a.txt", "b.txt", "c.csv", "d.txt"):
         (tmp_path / name).write_text(f"{name}\n")
     lines = session.readStream.text(tmp_path, MAXFILESPERTRIGGER=1, pathGlobFilter="*.txt")
@@ -507,6 +512,48 @@ def test_available_now_in_several_batches(session: StreamSession, tmp_path: Path
     assert query.awaitTermination(30)
     assert sorted(session.table("lines")) == ["a.txt", "b.txt", "d.txt"]
     assert [progress.numInputRows for progress in query.recentProgress] == [1, 1, 1]
+
+
+def _aged(directory: Path, **ages_s: int) -> None:
+    """Create files with one line, their names; each is so many seconds old."""
+    for name, age_s in ages_s.items():
+        path = directory / f"{name}.txt"
+        path.write_text(f"{name}\n")
+        os.utime(path, (1_800_000_000 - age_s,) * 2)
+
+
+def test_the_latest_files_first(session: StreamSession, tmp_path: Path) -> None:
+    """Within the limit of a batch, newer files are read before older ones, of any age."""
+    _aged(tmp_path, old=30, newest=10, middle=20)
+    lines = session.readStream.text(
+        tmp_path, latestFirst=True, maxFilesPerTrigger=1, maxFileAge="1s"
+    )
+    writer = lines.writeStream.format("memory").queryName("lines").trigger(availableNow=True)
+    assert writer.start().awaitTermination(30)
+    assert list(session.tableBatches("lines").values()) == [["newest"], ["middle"], ["old"]]
+
+
+def test_old_files_are_ignored(session: StreamSession, tmp_path: Path) -> None:
+    """Files of any age are in the first batch, then only those near the newest one."""
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+
+    def read() -> list[str]:
+        lines = session.readStream.text(inputs, maxFileAge="10s")
+        writer = lines.writeStream.format("memory").queryName("lines").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        assert query.awaitTermination(60)
+        rows: list[str] = sorted(session.table("lines"))
+        session._tables.pop("lines")
+        return rows
+
+    _aged(inputs, first=100, second=50)
+    assert read() == ["first", "second"]
+    _aged(inputs, third=60, fourth=61)
+    assert read() == ["third"]
+    _aged(inputs, fifth=30, sixth=60)
+    assert read() == ["fifth", "sixth"]
+    assert read() == []  # the first file is forgotten, and not read again
 
 
 def test_once_reads_all_in_one_batch(session: StreamSession, tmp_path: Path) -> None:
@@ -540,7 +587,7 @@ def test_once_reads_all_in_one_batch(session: StreamSession, tmp_path: Path) -> 
 def test_no_directory(session: StreamSession, tmp_path: Path) -> None:
     """A directory that is not there is refused at the start."""
     lines = session.readStream.text(str(tmp_path / "nothing"))
-    with pytest.raises(SourceError, match="does not exist; make it before the query starts"):
+    with pytest.raises(SourceError, match="does not exist; create it before the query starts"):
         lines.writeStream.format("noop").start()
     assert session.streams.active == []
 

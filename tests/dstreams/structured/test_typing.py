@@ -33,11 +33,14 @@ REVEALED = {
     "lines.join(numbers, 'k')": "StreamingDataset[tuple[str, int]]",
     "lines.join(numbers, 'k', 'left_outer')": "StreamingDataset[Any]",
     "groups": "GroupedDataset[str, str]",
-    "lines.groupByKey('k', window('t', '1 second'))": "GroupedDataset[Any, str]",
-    "lines.groupByKey().count()": "StreamingDataset[tuple[tuple[()], int]]",
+    "lines.groupByKey('k', window('t', '1 second'))": "GroupedDataset[AnyKey, str]",
+    "lines.groupByKey('k').flatMapGroupsWithState(latest, 'append')": "StreamingDataset[float]",
+    "lines.groupByKey().count()": "StreamingDataset[NamedRow]",
+    "lines.groupByKey('k').count().map(lambda row: row.count)": "StreamingDataset[Any]",
     "groups.count()": "StreamingDataset[tuple[str, int]]",
     "groups.reduceGroups(max).map(lambda row: row[1])": "StreamingDataset[str]",
-    "groups.agg(Count(), Sum('n'))": "StreamingDataset[tuple[str, Any]]",
+    "groups.agg(Sum('n'))": "StreamingDataset[tuple[str, Any]]",
+    "groups.agg(Count(), total=Sum('n'))": "StreamingDataset[NamedRow]",
     "groups.flatMapGroupsWithState(latest, 'append')": "StreamingDataset[float]",
     "groups.mapGroupsWithState(newest)": "StreamingDataset[bytes]",
 }
@@ -51,10 +54,11 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """What mypy says of each line of the program, by its number in the tables."""
+    """The output of mypy for each line of the program, by its number in the tables."""
     return checked(HEAD, list(REVEALED), list(REFUSED), Path(tmp_path_factory.mktemp("typing")))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("expression", REVEALED)
 def test_records_are_followed(said: dict[int, str], expression: str) -> None:
     """The type of each step's records is known from the functions."""

@@ -74,22 +74,26 @@ BEHIND: dict[str, tuple[Callable[[StreamingDataset], StreamingDataset], tuple[li
         sums(window("window", "20 seconds")),
         ([], [(Window(0, 20_000), 2)], [(Window(20_000, 40_000), 1)]),
     ),
-    "event time": (sums("window"), ([], [(19_999, 1), (9999, 1)], [(39_999, 1)])),
-    "event time, then once each": (
+    "the window itself": (sums("window"), ROWS),
+    "the window itself, then once each": (
         lambda rows: sums("window")(rows).dropDuplicates(),
-        ([], [(19_999, 1), (9999, 1)], [(39_999, 1)]),
+        ROWS,
     ),
     "sessions": (
         sums(second_of, session_window("window", "5 seconds")),
         (
             [],
-            [((Window(9999, 14_999), 1), 1)],
-            [((Window(19_999, 24_999), 1), 1), ((Window(39_999, 44_999), 1), 1)],
+            [(Window(9999, 14_999), 1, 1)],
+            [(Window(19_999, 24_999), 1, 1), (Window(39_999, 44_999), 1, 1)],
         ),
     ),
     "inner join": (
         matched("inner", "0 seconds"),
         tuple([((window.end_ms, n),) * 2 for window, n in rows] for rows in ROWS),
+    ),
+    "join on the window": (
+        lambda rows: rows.join(rows, "window", "full_outer"),
+        tuple([(row, row) for row in rows] for rows in ROWS),
     ),
     "outer join": (
         matched("left_outer", "1 second"),
@@ -106,16 +110,23 @@ BEHIND: dict[str, tuple[Callable[[StreamingDataset], StreamingDataset], tuple[li
 }
 
 
-ALWAYS = ("event time, then once each", "sessions", "outer join", "timers")
+ALWAYS = (
+    "the window itself, then once each",
+    "sessions",
+    "join on the window",
+    "outer join",
+    "timers",
+)
 """The others are tested against Spark, or are much like these."""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "name",
     [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in BEHIND],
 )
 def test_window_that_the_watermark_nearly_ended(session: StreamSession, name: str) -> None:
-    """A window goes on into what is behind it, also where its last millisecond was passed first."""
+    """A window is passed to later operators, also if its last millisecond was passed first."""
     behind, expected = BEHIND[name]
     run = QueryRun(session, lambda events: behind(counted(events)), "append")
     assert tuple(run.add(*times) for times in STEPS) == expected

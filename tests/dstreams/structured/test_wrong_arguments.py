@@ -1,4 +1,4 @@
-"""What cannot be is refused where it is written, and the error says what would do."""
+"""Invalid arguments are refused when they are passed, and the error has the remedy."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class WrongOpen(ClassWriter):
 
 READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no format": (lambda read: read.load(), "call format with one of rate, socket, text, json"),
-    "unknown format": (lambda read: read.format("pulsar"), "no source 'pulsar'"),
-    "format that is no text": (lambda read: read.format(["rate"]), r"no source \['rate'\]"),
+    "unknown format": (lambda read: read.format("pulsar"), "unknown source 'pulsar'"),
+    "format that is no text": (lambda read: read.format(["rate"]), r"unknown source \['rate'\]"),
     "unknown option": (
         lambda read: read.format("rate").option("rows", 5).load(),
         "source rate has no option 'rows'; there are rowsPerSecond",
@@ -67,7 +67,7 @@ READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda read: read.text("in", pathGlobFilter="*.{csv,txt}"),
         r"pathGlobFilter of source text is '\*\.{csv,txt}'; use a pattern of \*, \?, \[abc\]",
     ),
-    "schema": (lambda read: read.load("in", "json", "n int"), "load takes no schema"),
+    "schema": (lambda read: read.load("in", "json", 5), "readStream.schema needs a schema"),
     "mode": (
         lambda read: read.json("in", mode="PERMISSIVE"),
         "mode of source json is 'PERMISSIVE'; use one of FAILFAST, DROPMALFORMED",
@@ -78,7 +78,7 @@ READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("name", READERS)
 def test_readers(session: StreamSession, name: str) -> None:
-    """What is no source is refused before anything starts."""
+    """Invalid sources are refused before anything starts."""
     call, message = READERS[name]
     with pytest.raises(InvalidStreamError, match=message):
         call(session.readStream)
@@ -88,10 +88,10 @@ DATASETS: dict[str, tuple[Callable[[StreamingDataset], Any], str]] = {
     "map of no function": (lambda words: words.map(3), "map needs a function"),  # type: ignore[arg-type]
     "map of two": (lambda words: words.map(lambda a, b: a), "takes \\(a, b\\)"),  # type: ignore[arg-type,misc]
     "union": (lambda words: words.union([1]), "union takes another StreamingDataset, got list"),  # type: ignore[arg-type]
-    "delay": (lambda words: words.withWatermark(itself, "-1 second"), "should not be negative"),
+    "delay": (lambda words: words.withWatermark(itself, "-1 second"), "must not be negative"),
     "delay of no text": (
         lambda words: words.withWatermark(itself, 5),
-        "delayThreshold of withWatermark is 5, which is no duration",
+        "delayThreshold of withWatermark is 5, which is not a duration",
     ),
     "idle timeout": (
         lambda words: words.withWatermark(itself, "1 second", "0 seconds"),
@@ -124,11 +124,11 @@ DATASETS: dict[str, tuple[Callable[[StreamingDataset], Any], str]] = {
     ),
     "timeout": (
         lambda words: words.groupByKey(itself).flatMapGroupsWithState(no_rows, "append", "soon"),
-        "timeoutConf of flatMapGroupsWithState is 'soon'",
+        "timeoutConf of flatMapGroupsWithState must be one of .*, got 'soon'",
     ),
     "mode of a function": (
         lambda words: words.groupByKey(itself).flatMapGroupsWithState(no_rows, "most"),
-        "no output mode 'most'",
+        "unknown output mode 'most'",
     ),
     "initial state": (
         lambda words: words.groupByKey(itself).mapGroupsWithState(no_rows, initialState=5),  # type: ignore[arg-type]
@@ -144,20 +144,23 @@ DATASETS: dict[str, tuple[Callable[[StreamingDataset], Any], str]] = {
     ),
     "duplicates": (lambda words: words.dropDuplicates(5), "a list of these, got 5"),  # type: ignore[arg-type]
     "no duplicates": (lambda words: words.dropDuplicates([]), "omit it to use the whole record"),
-    "join": (lambda words: words.join(words, itself, "cross"), "use one of inner, left_outer"),
+    "join": (lambda words: words.join(words, itself, "cross"), "must be one of inner, left_outer"),
     "range of a join": (
         lambda words: words.join(words, itself, within=("1 hour", "0 seconds")),
-        "which is backwards",
+        "must be a minimum and a maximum",
     ),
     "limit": (lambda words: words.limit(-1), "limit must be a whole number"),
     "order": (lambda words: words.orderBy(4), "name of a field or a function"),  # type: ignore[arg-type]
-    "mode of explain": (lambda words: words.explain(outputMode="most"), "no output mode 'most'"),
+    "mode of explain": (
+        lambda words: words.explain(outputMode="most"),
+        "unknown output mode 'most'",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_datasets(session: StreamSession, name: str) -> None:
-    """What is no step of a query is refused where it is written."""
+    """Invalid steps of a query are refused when they are added."""
     call, message = DATASETS[name]
     with pytest.raises(InvalidStreamError, match=message):
         call(session.memoryStream().toDS())
@@ -175,17 +178,19 @@ def test_driver_only_values(session: StreamSession) -> None:
 
 def test_unknown_field_of_a_source(session: StreamSession) -> None:
     """A field that the records of a source do not have is named at once."""
-    with pytest.raises(InvalidStreamError, match="no field 'time'; the records have timestamp, va"):
+    with pytest.raises(
+        InvalidStreamError, match="unknown field 'time'; the records have timestamp, va"
+    ):
         session.readStream.format("rate").load().withWatermark("time", "1 second")
 
 
 WRITERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no sink": (lambda write: write.start(), "a query needs a sink"),
-    "unknown sink": (lambda write: write.format("pulsar"), "no sink 'pulsar'"),
-    "mode": (lambda write: write.outputMode("most"), "no output mode 'most'"),
+    "unknown sink": (lambda write: write.format("pulsar"), "unknown sink 'pulsar'"),
+    "mode": (lambda write: write.outputMode("most"), "unknown output mode 'most'"),
     "mode of the sink": (
         lambda write: write.outputMode("update").start("/nowhere", "text", checkpointLocation="/c"),
-        "cannot take output mode update; it takes append",
+        "does not support output mode update; use append",
     ),
     "no checkpoint": (lambda write: write.start("/nowhere", "text"), "needs a checkpoint"),
     "no directory": (lambda write: write.start(None, "json"), r"json needs a directory"),
@@ -194,8 +199,8 @@ WRITERS: dict[str, tuple[Callable[[Any], Any], str]] = {
         "checkpointLocation of a sink is 5; use a path or a URL",
     ),
     "no name": (lambda write: write.format("memory").start(), "needs queryName"),
-    "name": (lambda write: write.queryName(" "), "queryName must be a text that is not empty"),
-    "option": (lambda write: write.option("header", True), "a sink has no option 'header'"),
+    "name": (lambda write: write.queryName(" "), "queryName must be a non-empty str"),
+    "option": (lambda write: write.option("quote", True), "a sink has no option 'quote'"),
     "rows": (
         lambda write: write.start(None, "console", numRows="x"),
         "numRows of a sink is 'x'; use a whole number",
@@ -204,7 +209,7 @@ WRITERS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda write: write.start(None, "console", truncate="x"),
         "truncate of a sink is 'x'; use one of true, false",
     ),
-    "partitions": (lambda write: write.start("p", partitionBy="a"), "use foreachBatch to lay"),
+    "partitions": (lambda write: write.start("p", partitionBy="a"), "use foreachBatch to choose"),
     "continuous": (
         lambda write: write.trigger(continuous="1 second"),
         "continuous='1 second'.* is not supported: queries run in batches",
@@ -221,7 +226,7 @@ WRITERS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_writers(session: StreamSession, name: str) -> None:
-    """What is no sink is refused, and no query runs."""
+    """Invalid sinks are refused, and no query runs."""
     call, message = WRITERS[name]
     with pytest.raises(InvalidStreamError, match=message):
         call(session.memoryStream().toDS().writeStream)
@@ -240,7 +245,7 @@ def test_timeouts(session: StreamSession, timeout: Any) -> None:
 
 
 def test_directories_that_are_not_there(session: StreamSession, tmp_path: Path) -> None:
-    """What is read must be there, and what is written must be able to be."""
+    """A missing input directory and an invalid checkpoint directory are refused."""
     with pytest.raises(SourceError, match="does not exist"):
         session.read.text(tmp_path / "nothing")
     (tmp_path / "file").write_text("")

@@ -1,46 +1,46 @@
-// What the batches of a stream or query say about it, in words.
+// Assesses a stream or query by its batches, in words.
 
 import { brief, count, counted, decimal, duration, interval, rate, time, wholeSeconds } from "./format.js";
 
-const NEWEST = 20; // batches that say how it does now
-const PATIENCE = 3; // intervals without a batch that nobody wonders about
+const NEWEST = 20; // batches that the assessment is based on
+const PATIENCE = 3; // intervals without a batch before a warning
 
-/** Records that a batch read, of all its inputs; one that nobody counted gives none. */
+/** Records that a batch read from all inputs; an uncounted input adds none. */
 export const recordsOf = (batch) =>
   batch.inputs.reduce((sum, input) => sum + (input.records ?? 0), 0);
 
 const perSecond = (records, ms) => (ms > 0 ? (records * 1000) / ms : null);
 
-/** Records a second that arrived between the batch before and this one; null for the first. */
+/** Records per second that arrived since the previous batch; null for the first. */
 export const inputRate = (batch) => perSecond(recordsOf(batch), batch.since_ms);
 
-/** Records a second that the batch got through. */
+/** Records per second that the batch processed. */
 export const processRate = (batch) => perSecond(recordsOf(batch), batchMs(batch));
 
-/** How long a batch took, planning included where that is known. */
+/** Duration of a batch, including planning if known. */
 export const batchMs = (batch) => batch.durations_ms.triggerExecution ?? batch.processing_delay_ms;
 
-/** A metric of all stateful operators of a batch together; null where none has it. */
+/** Sum of a metric over the stateful operators of a batch; null if none has it. */
 export function stateMetric(batch, name) {
   let sum = null;
   for (const { metrics } of batch.states) if (name in metrics) sum = (sum ?? 0) + metrics[name];
   return sum;
 }
 
-/** How far the watermark of a batch is behind its batch time; null without a watermark. */
+/** Distance of the watermark of a batch from its batch time; null without a watermark. */
 export function watermarkGap(batch) {
   const marks = batch.states.map((state) => state.watermark_ms).filter((mark) => mark !== null);
   const mark = batch.watermark_ms ?? (marks.length ? Math.min(...marks) : null);
-  return mark ? batch.batch_time_ms - mark : null; // 0 stands for no event time seen yet
+  return mark ? batch.batch_time_ms - mark : null; // 0: no event time yet
 }
 
-/** Offsets that were left after a batch, of all its inputs; null where no source says so. */
+/** Offsets left in an input after a batch; null if the source does not report them. */
 export function lagOf(input) {
   const lag = input.metadata.lag;
   return lag ? Object.values(lag).reduce((sum, left) => sum + left, 0) : null;
 }
 
-/** When the backlog of an input will be gone, in words; null where a batch reads all of it. */
+/** Estimated end of the backlog of an input, in words; null if each batch reads all of it. */
 export function backlogWords(batches, streamId, lag) {
   const ran = batches.slice(-NEWEST).map((batch) => ({ batch,
     given: batch.inputs.find((input) => input.stream_id === streamId) }))
@@ -52,13 +52,13 @@ export function backlogWords(batches, streamId, lag) {
   const reads = perSecond(read, last.batch.completed_ms - first.batch.completed_ms);
   const arrives = perSecond(come, last.batch.batch_time_ms - first.batch.batch_time_ms);
   if (reads === null || arrives === null) return null;
-  const rates = `${decimal(reads)} records/s are read, ${decimal(arrives)} arrive`;
+  const rates = `reading ${decimal(reads)} records/s, ${decimal(arrives)} arrive`;
   const gain = reads - arrives;
-  return gain <= 0.01 * reads ? `does not shrink: ${rates}`
-    : `gone in about ${brief(wholeSeconds((lag.records / gain) * 1000))}: ${rates}`;
+  return gain <= 0.01 * reads ? `not shrinking: ${rates}`
+    : `cleared in about ${brief(wholeSeconds((lag.records / gain) * 1000))}: ${rates}`;
 }
 
-/** Whether an input gave as much as its rate limit allows, and has more. */
+/** Whether an input read as much as its rate limit allows, and has more. */
 export const isHeldBack = (batch, input, limit, lag) => limit !== undefined && lag !== null
   && lag.records > 0 && batch?.since_ms > 0
   && (perSecond(input.records ?? 0, batch.since_ms) ?? 0) >= 0.95 * limit;
@@ -66,10 +66,10 @@ export const isHeldBack = (batch, input, limit, lag) => limit !== undefined && l
 const PHASES = ["latestOffset", "queryPlanning", "getBatch", "walCommit", "state", "addBatch",
   "snapshots", "commitOffsets"];
 
-/** The phases of some batches, in the order in which a batch goes through them. */
+/** The phases of some batches, in the order of a batch. */
 export function phaseNames(durations) {
   const names = new Set(durations.flatMap((each) => Object.keys(each)));
-  names.delete("triggerExecution"); // all of them together
+  names.delete("triggerExecution"); // the total
   return [...PHASES.filter((name) => names.has(name)),
     ...[...names].filter((name) => !PHASES.includes(name)).sort()];
 }
@@ -95,7 +95,7 @@ export function headline(status, nowMs) {
     : `Ran ${what} ${span} to ${time(wholeSeconds(endedMs), nowMs)} ${done}`;
 }
 
-/** How it does: `tone` is good, warn, bad or quiet; `word` and `words` say the same. */
+/** The health of a stream or query: `tone` is good, warn, bad or quiet, with `word` and `words`. */
 export function verdict(status, nowMs) {
   if (status.phase === "failed") return say("bad", "Failed", "it has ended with an error");
   if (status.phase === "stopped") return say("quiet", "Stopped", "it has ended");
@@ -116,11 +116,11 @@ export function verdict(status, nowMs) {
 
 const say = (tone, word, words) => ({ tone, word, words });
 
-/** What is said in place of a verdict while nobody knows. */
+/** The verdict while the driver does not answer. */
 export const unknown = (sinceMs) =>
-  say("quiet", "Not known", `the driver does not answer; this is how it was at ${time(wholeSeconds(sinceMs))}`);
+  say("quiet", "Unknown", `the driver does not answer; status as of ${time(wholeSeconds(sinceMs))}`);
 
-/** Something that runs too long, or does not run at all; null for neither. */
+/** The verdict on a batch that runs too long or is overdue; null otherwise. */
 function unheard(status, ran, nowMs) {
   const usual = Math.max(status.batch_ms ?? 0, ran.length ? mean(ran.map(batchMs)) : 0, 1000);
   const { running } = status;
@@ -147,7 +147,7 @@ function streamPace(status, ran) {
   }
   if (waits > every) {
     return say("warn", "Catching up", `${took} of an interval of ${interval(every)}, and the `
-      + `newest waited ${duration(waits)} for those before it`);
+      + `newest waited ${duration(waits)} for earlier ones`);
   }
   return say("good", "Stable", `${took} of an interval of ${interval(every)}`);
 }
@@ -158,14 +158,14 @@ function queryPace(status, ran) {
   const records = known.reduce((sum, batch) => sum + recordsOf(batch), 0);
   const arrives = perSecond(records, known.reduce((sum, batch) => sum + batch.since_ms, 0));
   const does = perSecond(records, known.reduce((sum, batch) => sum + batchMs(batch), 0)) ?? arrives;
-  const rates = `${decimal(arrives)} records/s arrive, and it could do ${rate(does)}`;
-  const isBehind = arrives > does * 1.05; // back to back the two are the same but for rounding
+  const rates = `${decimal(arrives)} records/s arrive, and it can process ${rate(does)}`;
+  const isBehind = arrives > does * 1.05; // equal up to rounding if batches run back to back
   return isBehind ? say("warn", "Falls behind", rates) : say("good", "Keeps up", rates);
 }
 
-const summaries = new WeakMap(); // by the list of batches: it is another one after each batch
+const summaries = new WeakMap(); // by list of batches, which each batch replaces
 
-/** What of some batches is wrong, looked up once for each list of them. */
+/** Failures of some batches, computed once per list. */
 function troubles(recent) {
   if (!summaries.has(recent)) {
     let rejected = 0;
@@ -181,13 +181,13 @@ function troubles(recent) {
   return summaries.get(recent);
 }
 
-/** What is wrong with it, the worst first: `tone`, `title`, `text` (may be long), `batch`. */
+/** Problems, worst first: `tone`, `title`, `text` (may be long), `batch`. */
 export function problems(status, nowMs) {
   const found = [];
   const { failed, last, rejected } = troubles(status.recent);
   const newest = failed.at(-1);
   const isLast = newest !== undefined && last === newest;
-  if (status.phase === "failed") { // else the batches say it
+  if (status.phase === "failed") { // otherwise its batches show it
     const what = status.kind === "query" ? "The query" : "The stream";
     found.push({ tone: "bad", title: `${what} failed`, text: status.failure ?? "",
       batch: isLast ? newest : null });
@@ -216,7 +216,7 @@ export function problems(status, nowMs) {
   if (rejected > 0) {
     found.push({ tone: "warn", batch: null, text: "",
       title: `${counted(rejected, "record")} of the newest ${count(status.recent.length)} batches `
-        + "could not be decoded and were left out" });
+        + "could not be decoded, or their function failed; they were skipped" });
   }
   return found;
 }
@@ -229,9 +229,9 @@ export function restartSentence(checkpoint) {
   const range = ([first, last]) => (first === last ? `batch ${count(first)}`
     : `batches ${count(first)} to ${count(last)}`);
   const parts = [];
-  if (recomputed) parts.push(`compute the state of ${range(recomputed)} again`);
-  if (rerun.length) parts.push(`run ${range([rerun[0], rerun.at(-1)])} again`);
+  if (recomputed) parts.push(`recompute the state of ${range(recomputed)}`);
+  if (rerun.length) parts.push(`rerun ${range([rerun[0], rerun.at(-1)])}`);
   return parts.length === 0
-    ? "A restart now would go on with the next batch, and do nothing again."
-    : `A restart now would ${parts.join(", and ")}.`;
+    ? "A restart now would continue with the next batch and repeat nothing."
+    : `A restart now would ${parts.join(" and ")}.`;
 }

@@ -1,4 +1,4 @@
-// Everything about one batch.
+// The view of one batch.
 
 import { bar } from "./charts.js";
 import { batchKey } from "./feed.js";
@@ -10,8 +10,8 @@ import { phaseNames, recordsOf } from "./assess.js";
 import { Facts, Table } from "./table.js";
 
 const OUTCOMES = {
-  succeeded: "Succeeded", failed: "Failed", empty: "Nothing to do", cancelled: "Cut off by a stop",
-  waiting: "Waits", running: "Runs",
+  succeeded: "Succeeded", failed: "Failed", empty: "Nothing to do", cancelled: "Cancelled by a stop",
+  waiting: "Waiting", running: "Running",
 };
 const TONES = { succeeded: "good", failed: "bad", cancelled: "warn" };
 const OUTPUT_TONES = { Succeeded: "good", Failed: "bad" };
@@ -19,23 +19,23 @@ const ERROR_LINES = 4;
 const IS_BYTES = /bytes|memory/i;
 const IS_TIME = /Ms$/;
 
-/** What became of a batch, in a word. */
+/** The outcome of a batch, in words. */
 export const outcomeWord = (outcome) => OUTCOMES[outcome] ?? outcome;
 
-/** The tone of that. */
+/** The tone of an outcome. */
 export const outcomeTone = (outcome) => TONES[outcome] ?? "quiet";
 
 /** The address of the view of a batch. */
 export const batchLink = (runId, batch) =>
   `#/${encodeURIComponent(runId)}/batch/${batch.batch_id}`;
 
-/** Names and numbers of a metric with the unit that its name says. */
+/** A metric with the unit that its name implies. */
 function metricWords(name, value) {
   if (IS_BYTES.test(name)) return bytes(value);
   return IS_TIME.test(name) ? duration(value) : count(value);
 }
 
-/** An error: how it begins at once, and the whole of it on demand. */
+/** The first lines of an error, and all of it on demand. */
 export function errorBlock(text) {
   const lines = text.trimEnd().split("\n");
   const begin = el("p", { class: "begin", dir: "auto",
@@ -46,7 +46,7 @@ export function errorBlock(text) {
     el("pre", { tabindex: "0", dir: "auto", text: shortened(text, 20_000) })));
 }
 
-/** The batch that has this number, newest attempt first; also one that waits or runs. */
+/** The newest run of a batch, which may be waiting or running. */
 function findBatch(status, batchId) {
   const ran = status.recent.findLast((batch) => batch.batch_id === batchId);
   if (status.running?.batch.batch_id === batchId) {
@@ -68,7 +68,7 @@ export class BatchView {
   constructor() {
     this.back = el("a");
     this.title = el("h1", { tabindex: "-1" });
-    this.previous = el("a", { text: "Batch before" });
+    this.previous = el("a", { text: "Previous batch" });
     this.next = el("a", { text: "Next batch" });
     this.content = el("div", { class: "sections" });
     this.node = el("div", {}, el("nav", { class: "crumbs", "aria-label": "Batches" },
@@ -90,9 +90,8 @@ export class BatchView {
     if (shown === this.#shown) return;
     this.#shown = shown;
     this.content.replaceChildren(...(batch === null
-      ? [el("p", { class: "notice", text: `Nothing is kept of batch ${count(batchId)} of `
-        + `${shortened(status.name, 60)}: the newest ${count(status.recent.length)} batches of `
-        + "this run are." })]
+      ? [el("p", { class: "notice", text: `Batch ${count(batchId)} of ${shortened(status.name, 60)} is not available: the driver `
+        + `keeps the newest ${count(status.recent.length)} batches of this run.` })]
       : sections(batch, sparkUi, nowMs)));
   }
 }
@@ -123,7 +122,7 @@ function sections(batch, sparkUi, nowMs) {
     section("Outputs", outputs(batch, sparkUi)),
     phases(batch.durations_ms),
     batch.states.length === 0 ? null
-      : section("Operators with state", ...batch.states.map(operator)),
+      : section("Stateful operators", ...batch.states.map(operator)),
   ].filter((one) => one !== null);
 }
 
@@ -141,7 +140,7 @@ function inputs(given) {
       ["Could not be decoded", rejected ? counted(rejected, "record") : null, "warn"],
       ...Object.entries(more)
         .map(([name, value]) => [shortened(name), shortened(plain(value), 2000)]),
-      ...(partitions === null ? told(input.offsets) : []),
+      ...(partitions === null ? offsetFacts(input.offsets) : []),
     ]);
     return el("article", { class: "card" },
       el("h3", {}, el("bdi", { class: "name", text: shortened(input.name) })),
@@ -151,7 +150,7 @@ function inputs(given) {
   }));
 }
 
-function told(offsets) {
+function offsetFacts(offsets) {
   if (!offsets) return [];
   const { start, end, latest, metrics } = offsets;
   return [["From offset", start], ["To offset", end], ["Newest offset", latest],
@@ -160,12 +159,12 @@ function told(offsets) {
     .map(([name, value]) => [name, shortened(plain(value), 2000)]);
 }
 
-/** Whether an offset is one of Kafka: `{topic: {partition: offset}}`. */
+/** Whether an offset has the form of Kafka: `{topic: {partition: offset}}`. */
 const isOfKafka = (offset) => isObject(offset) && Object.values(offset).every((topic) =>
   isObject(topic) && Object.values(topic).every((one) => Number.isInteger(one)));
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
-/** From where to where a batch reads the partitions of Kafka; null for other sources. */
+/** The range of each Kafka partition that a batch reads; null for other sources. */
 function kafkaPartitions(offsets) {
   const [start, end] = [offsets?.start, offsets?.end].map((one) => one?.offsets ?? one);
   if (!isOfKafka(end) || Object.keys(end).length === 0) return null;
@@ -206,7 +205,7 @@ function outputs(batch, sparkUi) {
 }
 
 function outputWord(output) {
-  if (output.completed_ms === undefined) return "Not done";
+  if (output.completed_ms === undefined) return "Not completed";
   return output.failure === null ? "Succeeded" : "Failed";
 }
 
@@ -214,7 +213,7 @@ function jobs(ids, spark) {
   if (ids.length === 0) return el("span", { text: "–" });
   const links = ids.map((id) => (spark === null ? el("span", { text: String(id) })
     : el("a", { text: String(id), rel: "noopener noreferrer", target: "_blank",
-      "aria-label": `Job ${id} in Spark's page`,
+      "aria-label": `Job ${id} on Spark's page`,
       href: `${spark.replace(/\/$/, "")}/jobs/job/?id=${encodeURIComponent(id)}` })));
   return el("span", { class: "jobs" }, ...links);
 }
@@ -223,7 +222,7 @@ function phases(durations) {
   const rows = phaseNames([durations]).map((name) => [name, durations[name]]);
   if (rows.length === 0) return null;
   const total = durations.triggerExecution ?? rows.reduce((sum, [, ms]) => sum + ms, 0);
-  const table = new Table(`Phases of the batch, ${duration(total)} together`, [
+  const table = new Table(`Phases of the batch, ${duration(total)} in total`, [
     { head: "Phase", text: ([name]) => name },
     { head: "Duration", text: ([, ms]) => duration(ms), isNumber: true },
     { head: "Share", text: ([, ms]) => percent(total ? ms / total : 0), isNumber: true },

@@ -1,4 +1,4 @@
-// Timelines with their histograms. A chart is a picture of what its caption says in words.
+// Timelines with histograms. The caption of a chart says the same in words.
 
 import { el, svg, setAttribute, setText, show } from "./dom.js";
 import { clockTime, count, percent, time } from "./format.js";
@@ -7,14 +7,14 @@ const SECOND = 1000;
 const BINS = 12;
 const HEIGHT = 132;
 const HISTOGRAM = 52;
-const OUT_OF_SIGHT_MS = 3000; // how old the words of a chart may be that nobody sees
-const STILL_MS = 900; // and of one that has not moved by a pixel
-const CLIPPED = { batches: 20, times: 3 }; // a few values so far above the rest are cut off
+const OUT_OF_SIGHT_MS = 3000; // between updates of the caption of a chart out of sight
+const STILL_MS = 900; // and of one that would move by less than a pixel
+const CLIPPED = { batches: 20, times: 3 }; // clip a few values far above the rest
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const colours = new Map();
 
-/** Return a colour of the style sheet, which is the same until light turns to dark. */
+/** Return a colour of the style sheet; cached until the colour scheme changes. */
 function colour(name) {
   if (!colours.has(name)) {
     colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
@@ -22,7 +22,7 @@ function colour(name) {
   return colours.get(name);
 }
 
-/** Half of some numbers are below their median, 19 of 20 below their p95; null for no numbers. */
+/** Return statistics of some numbers; null if there are none. */
 export function spread(values) {
   const found = new Float64Array(values.length);
   let length = 0;
@@ -46,17 +46,17 @@ export function spread(values) {
 }
 
 /**
- * A figure of one number of each batch over time, and how it is spread.
+ * A chart of one number per batch over time, with its distribution.
  *
- *   title     what is shown
- *   value     (batch) => number, or null where there is none
- *   words     (number) => the number, with its unit unless that is named once
- *   unit      what comes after several numbers, such as " records/s"
- *   axis      (number) => the number at the axis; words where it is left out
- *   steps     between the marks of the axis, where they are no decimal numbers
- *   line      (status) => a number that is drawn as a line, or null
- *   lineWords what the line is
- *   stack     (batches) => [{ name, value }], drawn one upon the other, in place of value
+ *   title     the heading
+ *   value     (batch) => number or null
+ *   words     (number) => text, with the unit unless *unit* has it
+ *   unit      text after a list of numbers, such as " records/s"
+ *   axis      (number) => label of the axis; default: words
+ *   steps     between labels of the axis, if not decimal
+ *   line      (status) => number to draw as a line, or null
+ *   lineWords name of the line
+ *   stack     (batches) => [{ name, value }], drawn as a stack instead of value
  */
 export class Timeline {
   #spec;
@@ -92,13 +92,13 @@ export class Timeline {
       if (this.#isVisible && this.#next !== null) this.#say(this.#next.batches);
       this.#draw();
     }, { rootMargin: "200px" }).observe(this.node);
-    new ResizeObserver((entries) => { // asking for the width in between costs a layout
+    new ResizeObserver((entries) => { // reading the width elsewhere costs a layout
       this.#width = Math.floor(entries.at(-1).contentRect.width);
       this.#resize();
     }).observe(this.area);
   }
 
-  /** Show these batches, as soon as the figure is in sight. */
+  /** Show these batches once the chart is in sight. */
   update(status, batches) {
     if (this.#said === batches) return;
     this.#status = status;
@@ -111,14 +111,14 @@ export class Timeline {
     this.#draw();
   }
 
-  /** Draw anew, as after a change between light and dark. */
+  /** Draw from scratch, as after a change of the colour scheme. */
   redraw() {
     this.#plot?.destroy();
     this.#plot = this.#drawn = null;
     this.#draw();
   }
 
-  // A line of a thousand batches moves by less than a pixel with each of them.
+  // A line of a thousand batches moves by less than a pixel per batch.
   #hasMoved(batches) {
     const drawn = this.#drawn?.at(-1)?.batch_time_ms ?? -Infinity;
     let more = 0;
@@ -136,7 +136,7 @@ export class Timeline {
     const found = spread(this.values);
     const newest = this.values.findLast((one) => one !== null);
     setText(this.label, found === null ? "" : `average ${words(found.average)}${unit}`);
-    if (found === null) return setText(this.caption, "No batch has it yet.");
+    if (found === null) return setText(this.caption, "No batch has a value yet.");
     const limit = line?.(this.#status) ?? null;
     const below = limit === null ? "" : ` ${percent(
       this.values.filter((one) => one !== null && one <= limit).length / found.count,
@@ -166,7 +166,7 @@ export class Timeline {
     const whole = found.reduce((sum, one) => sum + (one?.average ?? 0), 0);
     setText(this.label, batches.length === 0 ? "" : `average ${words(whole)}`);
     setText(this.caption, batches.length === 0
-      ? "No batch has it yet." : "Average of each part, from the bottom up:");
+      ? "No batch has a value yet." : "Average of each part, from the bottom up:");
   }
 
   #draw() {
@@ -188,7 +188,7 @@ export class Timeline {
 
   #top = 1;
 
-  // The most that is drawn, of a stack its whole: one slow batch does not squash all others.
+  // The largest value to draw, clipped: one slow batch must not squash all others.
   #peak(values) {
     const found = spread(values);
     if (found === null) return 0;
@@ -196,7 +196,7 @@ export class Timeline {
     return isOff && found.p95 > 0 ? 1.5 * found.p95 : found.most;
   }
 
-  // x in seconds; a stack as sums from the bottom up, the whole first: each covers the one before.
+  // x in seconds; a stack as sums, the total first: each series covers the previous one.
   #columns(batches) {
     const times = batches.map((batch) => batch.batch_time_ms / SECOND);
     if (this.#spec.stack === undefined) return [times, this.values];
@@ -246,7 +246,7 @@ export class Timeline {
     }, columns, this.area);
   }
 
-  // The interval as a line, and marks: below a batch that failed, above one that is cut off.
+  // Draws the interval as a line, marks of failed batches below and of clipped ones above.
   #drawMarks(plot) {
     const { ctx, bbox } = plot;
     const limit = this.#spec.line?.(this.#status) ?? null;
@@ -285,7 +285,7 @@ export class Timeline {
       if (one !== null) counts[Math.min(BINS - 1, Math.floor((one / this.#top) * BINS))] += 1;
     }
     const most = Math.max(1, ...counts);
-    const plotted = HEIGHT - 8 - 24; // as uPlot has it: padding above, the axis below
+    const plotted = HEIGHT - 8 - 24; // as in uPlot: padding above, axis below
     setAttribute(this.histogram, "viewBox", `0 0 ${HISTOGRAM} ${HEIGHT}`);
     this.bins.forEach((bin, at) => {
       const height = plotted / BINS;
@@ -322,7 +322,7 @@ export class Timeline {
   }
 }
 
-/** Call back when light turns to dark, or dark to light. */
+/** Call back when the colour scheme changes. */
 export function onScheme(changed) {
   dark.addEventListener("change", () => {
     colours.clear();
@@ -338,18 +338,18 @@ function ticks(seconds) {
 
 const ruler = document.createElement("canvas").getContext("2d");
 
-/** Room for the longest label of an axis. */
+/** Width of the longest label of an axis. */
 function labelWidth(labels, font) {
   ruler.font = font;
   return Math.ceil(Math.max(24, ...labels.map((one) => ruler.measureText(one).width))) + 12;
 }
 
-/** The end of an axis: a little above the most, and never 0. */
+/** The end of an axis: a little above the largest value, never 0. */
 function niceTop(most) {
   return most > 0 ? most * 1.08 : 1;
 }
 
-/** A bar of a part of something, as wide as the part. */
+/** A bar filled by a part of 1. */
 export function bar(part, tone = "") {
   const fill = el("span", { class: `fill ${tone}` });
   fill.style.width = `${Math.max(0, Math.min(1, part)) * 100}%`;

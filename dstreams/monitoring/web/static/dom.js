@@ -1,13 +1,13 @@
-// Making and changing elements. Whatever comes from a stream is set as text, never as markup.
+// Creates and changes elements. Everything from a stream is set as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Make an HTML element. `text`, `on` and `class` are special; a child may be null. */
+/** Create an HTML element. `text` and `on` are special; a child may be null. */
 export function el(tag, attributes = {}, ...children) {
   return made(document.createElement(tag), attributes, children);
 }
 
-/** Make an SVG element. */
+/** Create an SVG element. */
 export function svg(tag, attributes = {}, ...children) {
   return made(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -29,7 +29,7 @@ export function setAttribute(node, name, value) {
   }
 }
 
-/** Set the text of an element if it changes, so that nothing is laid out again without need. */
+/** Set the text of an element if it changes, to avoid needless layouts. */
 export function setText(node, text) {
   const only = node.firstChild;
   if (only !== null && only === node.lastChild && only.nodeType === Node.TEXT_NODE) {
@@ -44,7 +44,7 @@ export function show(node, isShown) {
   if (node.hidden === isShown) node.hidden = !isShown;
 }
 
-/** Bring the children of an element in the order of *nodes*, moving as few as can be. */
+/** Make *nodes* the children of an element, in order, moving few. */
 export function setChildren(parent, nodes) {
   const wanted = new Set(nodes);
   for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
@@ -59,7 +59,7 @@ const widths = new ResizeObserver((entries) => {
   }
 });
 
-/** A box that scrolls where *content* is too wide, and only then has a stop for the keyboard. */
+/** A box that scrolls if *content* is too wide, and only then takes the keyboard focus. */
 export function scrolling(content, label, className = "scroll") {
   const box = el("div", { class: className, role: "group", "aria-label": label }, content);
   widths.observe(box);
@@ -67,16 +67,16 @@ export function scrolling(content, label, className = "scroll") {
   return box;
 }
 
-/** Keeps what was made for each key, and forgets what is not asked for any more. */
+/** Keeps the object of each key as long as every call of `of` has the key. */
 export class Keyed {
   #nodes = new Map();
 
-  /** Return what there is for each key, in order; `make(item)` makes what is missing. */
+  /** Return the object of each key, in order; `make(item)` creates missing ones. */
   of(items, keyOf, make) {
     const kept = new Map();
     for (const item of items) {
       let key = keyOf(item);
-      while (kept.has(key)) key = `${key} again`; // names come from strangers
+      while (kept.has(key)) key = `${key} again`; // names may be duplicate
       kept.set(key, kept.get(key) ?? this.#nodes.get(key) ?? make(item));
     }
     this.#nodes = kept;

@@ -1,24 +1,24 @@
-// What is known of the driver: one connection, and the newest document with its batches.
+// The connection to the driver, and the newest document with its batches.
 
 const RETRY_MS = 2000;
 const REFUSED = {
-  401: "The driver asks for its token: open the address that it printed at the start",
-  403: "The driver refuses: open the address that it printed at the start",
-  503: "The driver has as many pages open as it allows: close another one",
+  401: "The driver requires a token: open the address that it printed at the start",
+  403: "The driver refused: open the address that it printed at the start",
+  503: "Too many pages of this driver are open: close another one",
 };
 
-/** The names of these batches: a batch that failed may run again with the same number. */
+/** The identity of a run of a batch: a failed batch may run again under the same number. */
 export const batchKey = (batch) => `${batch.batch_id}:${batch.completed_ms}`;
 
 /**
- * Follows the driver, and comes back to it by itself.
+ * Follows the driver, and reconnects.
  *
- * `changed()` is called after every change of what is here:
- *   document   the newest one, null before the first; its streams have all their retained batches
+ * `changed()` is called after every change of these fields:
+ *   document   the newest, null before the first; its streams have all retained batches
  *   connection "connecting", "open" or "gone"
- *   problem    why it is gone, in words
+ *   problem    why the connection is gone, in words
  *   goneMs     since when, by the clock of this computer
- *   aheadMs    how far the clock of the driver is ahead of that
+ *   aheadMs    difference of the driver's clock from this one
  */
 export class Feed {
   document = null;
@@ -33,7 +33,7 @@ export class Feed {
     this.#changed = changed;
   }
 
-  /** The driver's clock. */
+  /** The time by the driver's clock. */
   nowMs() {
     return Date.now() + this.aheadMs;
   }
@@ -49,7 +49,7 @@ export class Feed {
     source.addEventListener("error", () => this.#lost(source));
   }
 
-  /** Ask for more batches than a page has from the start. */
+  /** Fetch more batches than the first document has. */
   async fetchMore(batches) {
     const answer = await fetch(`status.json?batches=${batches}`).catch(() => null);
     if (answer?.ok !== true || this.document === null) return;
@@ -69,7 +69,7 @@ export class Feed {
     this.#changed();
   }
 
-  // A browser comes back after a lost connection, and gives up after an answer that is none.
+  // Browsers reconnect after a lost connection, but not after an error status.
   async #lost(source) {
     this.#are("gone", this.problem);
     if (source.readyState !== EventSource.CLOSED || source !== this.#source) return;
@@ -79,7 +79,7 @@ export class Feed {
       const answer = await fetch("status.json", { method: "HEAD" });
       if (this.connection === "gone") this.#are("gone", REFUSED[answer.status] ?? "");
     } catch {
-      // nobody is there: said already
+      // unreachable, which the page already says
     }
   }
 
@@ -95,9 +95,9 @@ export class Feed {
   }
 }
 
-/** Return the batches known and new, each once; as many as the driver keeps. */
+/** Return known and new batches without duplicates, at most as many as the driver keeps. */
 function merged(known, added, { settings }) {
-  if (added.length === 0) return known; // the same list: nobody has to draw it again
+  if (added.length === 0) return known; // the same list, so that it is not drawn again
   const most = Number(settings?.["spark.streaming.ui.retainedBatches"]) || 1000;
   const news = new Set(added.map(batchKey));
   const overlap = known.slice(-added.length).some((batch) => news.has(batchKey(batch)));

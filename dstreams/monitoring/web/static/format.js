@@ -11,7 +11,7 @@ const clock = new Intl.DateTimeFormat(LOCALE, {
 const day = new Intl.DateTimeFormat("sv", { year: "numeric", month: "2-digit", day: "2-digit" });
 const NOTHING = "–";
 
-/** The time zone that times are shown in. */
+/** The time zone of all displayed times. */
 export const zone = new Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** A time or a span without its milliseconds. */
@@ -29,7 +29,7 @@ export function counted(value, one, many = `${one}s`) {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
-/** Three digits at least, and no more than two behind the point. */
+/** At least three digits, at most two of them decimals. */
 export function decimal(value) {
   if (!isNumber(value)) return NOTHING;
   const size = Math.abs(value);
@@ -38,7 +38,7 @@ export function decimal(value) {
 
 const compact = new Intl.NumberFormat(LOCALE, { notation: "compact", maximumFractionDigits: 1 });
 
-/** 1.2K: a number at an axis. */
+/** 1.2K, for axes. */
 export const short = (value) => compact.format(value);
 
 /** 120 records/s */
@@ -62,7 +62,7 @@ export function duration(ms) {
   return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${smaller}` : ""}`;
 }
 
-/** 214 ms, 1.24 s, 2m 5s, 3h 12m: where there is little room. */
+/** 214 ms, 1.24 s, 2m 5s, 3h 12m: for narrow places. */
 export const brief = (ms) => (Math.abs(ms) < 59_950 ? duration(ms)
   : duration(ms).replace(/ (d|h|m|s)(in)?(?= |$)/g, "$1"));
 
@@ -82,7 +82,7 @@ export function bytes(value) {
   return `${at === 0 ? count(value) : decimal(value)} ${units[at]}`;
 }
 
-/** 14:03:05 of today, with the date of other days; milliseconds where there are any. */
+/** 14:03:05, with the date unless it is today, and milliseconds unless they are 0. */
 export function time(ms, nowMs = Date.now()) {
   if (!isNumber(ms)) return NOTHING;
   const at = new Date(ms);
@@ -92,7 +92,7 @@ export function time(ms, nowMs = Date.now()) {
   return `${date === day.format(new Date(nowMs)) ? "" : `${date} `}${clock.format(at)}${fraction}`;
 }
 
-/** 14:03:05 of whatever day; 14:03 without *hasSeconds*. */
+/** 14:03:05; 14:03 without *hasSeconds*. */
 export function clockTime(ms, hasSeconds) {
   const shown = clock.format(new Date(ms));
   return hasSeconds ? shown : shown.slice(0, -3);
@@ -109,23 +109,23 @@ export function percent(part) {
   return `${digits[part < 0.1 && part > 0 ? 1 : 0].format(part * 100)} %`;
 }
 
-// What is not seen, or turns around what is: nobody is fooled by a name that has it.
+// Invisible characters and those that reverse text: names must not deceive.
 const UNSEEN = new RegExp("[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c"
   + "\\u200b-\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ufeff]", "g");
 const escaped = (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`;
 
-/** A name or key of a stranger: what is unseen is shown, and it ends where nobody reads on. */
+/** Untrusted text, with invisible characters escaped and at most *most* characters. */
 export function shortened(text, most = 200) {
   const whole = String(text).replace(UNSEEN, escaped);
   return whole.length <= most ? whole : `${whole.slice(0, most)}…`;
 }
 
-/** A JSON value as people write it. */
+/** A JSON value as readable text. */
 export function plain(value) {
   return typeof value === "string" ? value : JSON.stringify(value) ?? NOTHING;
 }
 
-/** An address that may be linked to: http or https and nothing else; null for others. */
+/** *url* if it may be a link: only http and https; otherwise null. */
 export function linkable(url) {
   try {
     return /^https?:$/.test(new URL(url).protocol) ? url : null;

@@ -1,12 +1,12 @@
-// The graph of a stream or query: the driver draws it, as for notebooks, and this fills in the
-// sizes of state. The same is in a table.
+// The graph of a stream or query, drawn by the driver as for notebooks. Adds the sizes of state, and
+// shows the same as a table.
 
 import { el, scrolling, setText } from "./dom.js";
 import { bytes, count, counted, shortened } from "./format.js";
 import { FoldedTable, Table } from "./table.js";
 
 const KINDS = { input: "input", step: "step", state: "with state", output: "output" };
-const AGAIN_MS = 900; // sizes of state change with each batch, and are read at leisure
+const AGAIN_MS = 900; // between updates of the sizes of state
 
 export class Graph {
   #sizes = new Map();
@@ -24,7 +24,7 @@ export class Graph {
       { head: "Operation", text: (node) => shortened(node.operation), isName: true },
       { head: "Kind", text: (node) => KINDS[node.kind] ?? node.kind },
       { head: "uid", text: (node) => shortened(node.uid), isName: true },
-      { head: "Takes from", text: (node) => node.parents.join(", ") || "–" },
+      { head: "Parents", text: (node) => node.parents.join(", ") || "–" },
       { head: "Durable", text: (node) => node.durable || "–" },
       { head: "State", text: (node) => this.#sizes.get(node.uid) ?? "–" },
     ], (node) => node.number));
@@ -53,11 +53,11 @@ export class Graph {
       const answer = await fetch(`graph.svg?${new URLSearchParams({ stream: status.run_id })}`);
       if (!answer.ok) throw new Error(answer.statusText);
       const parsed = new DOMParser().parseFromString(await answer.text(), "image/svg+xml");
-      if (shape !== this.#drawn) return; // another graph was requested meanwhile
+      if (shape !== this.#drawn) return; // another graph has been requested
       this.drawing.replaceChildren(document.importNode(parsed.documentElement, true));
       this.#fill();
     } catch {
-      if (shape === this.#drawn) this.#drawn = ""; // try again with the next update
+      if (shape === this.#drawn) this.#drawn = ""; // retry with the next update
     }
   }
 

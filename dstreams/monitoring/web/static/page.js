@@ -1,4 +1,4 @@
-// The page: one connection, one view at a time, drawn once a frame at most.
+// The page: one connection, one view at a time, drawn at most once per frame.
 
 import { problems, unknown, verdict, inputRate, processRate, mean } from "./assess.js";
 import { BatchView, batchLink } from "./batch_view.js";
@@ -11,22 +11,22 @@ import { Facts, Table } from "./table.js";
 
 const $ = (id) => document.getElementById(id);
 const streamLink = (status) => `#/${encodeURIComponent(status.run_id)}`;
-const TICK_MS = 1000; // ages grow while nothing happens
+const TICK_MS = 1000; // ages grow even without events
 
 const feed = new Feed(() => schedule());
 const page = {
   isPaused: false,
   isScheduled: false,
   drawnMs: 0,
-  judge: verdict, // says how a stream does
-  shown: null, // the document on the page, which is not the newest one while it is paused
+  judge: verdict,
+  shown: null, // the displayed document; not the newest one while paused
   route: { kind: "", runId: "", name: "" },
   view: null,
   viewOf: "",
-  restore: null, // a section or heading to go to, once the view is there
+  restore: null, // a section or heading to focus once the view exists
 };
 
-// Where in the page ---------------------------------------------------------------------------
+// Routes ---------------------------------------------------------------------------
 
 function readRoute() {
   const [runId = "", what = "", name = ""] = location.hash.replace(/^#\/?/, "").split("/")
@@ -37,7 +37,7 @@ function readRoute() {
   return { kind: "home", runId: "", name: "" };
 }
 
-/** The stream that the address means: after a restart of the driver that has a new run id. */
+/** The stream of a route; after a restart of the driver, its new run. */
 function streamOf(route, streams) {
   const found = streams.find((status) => status.run_id === route.runId);
   if (found !== undefined || route.runId === "") return found ?? null;
@@ -50,7 +50,7 @@ function streamOf(route, streams) {
   page.route = readRoute();
   return next;
 }
-page.ids = new Map(); // run id: what is known of it, to find it again
+page.ids = new Map(); // identities by run id, to find a stream after a restart
 
 addEventListener("hashchange", () => {
   page.route = readRoute();
@@ -95,14 +95,14 @@ function drawConnection() {
   setText(connection, connectionWords(isGone));
 }
 
-// The same words as long as nothing changes: a screen reader says every other text.
+// The text changes only with the state: a screen reader reads every change aloud.
 function connectionWords(isGone) {
   if (isGone) {
     const since = feed.document === null ? "" : `, since ${time(wholeSeconds(feed.goneMs))}`;
-    return `${feed.problem || "The driver does not answer"}${since}. Trying again by itself.`;
+    return `${feed.problem || "The driver does not answer"}${since}. Reconnecting.`;
   }
   if (feed.connection === "connecting") return "Connecting to the driver";
-  return page.isPaused ? "Paused: what is shown stands still" : "Connected to the driver";
+  return page.isPaused ? "Paused" : "Connected to the driver";
 }
 
 const runs = new Keyed();
@@ -167,24 +167,24 @@ function drawMain(shown, streams, nowMs) {
   }
 }
 
-/** Return the view of this name, made anew if another one is on the page. */
+/** Return the view of this name, created unless it is on the page. */
 function view(name, make) {
   if (page.viewOf === name) {
-    if (page.restore?.kind === "batch") page.view.title.focus(); // another one, in the same view
+    if (page.restore?.kind === "batch") page.view.title.focus(); // another batch in the same view
     return page.view;
   }
   const isFirst = page.view === null;
   page.viewOf = name;
   page.view = make();
   main.replaceChildren(page.view.node);
-  if (!isFirst && page.restore !== null) { // somebody went there; a new run comes by itself
+  if (!isFirst && page.restore !== null) { // a user navigated; a new run is shown without that
     scrollTo(0, 0);
     page.view.title.focus({ preventScroll: true });
   }
   return page.view;
 }
 
-/** All streams and queries, as Spark's tab lists its queries. */
+/** All streams and queries, like the tab of Spark. */
 class HomeView {
   constructor() {
     this.title = el("h1", { tabindex: "-1", text: "Streams and queries" });
@@ -215,7 +215,7 @@ class HomeView {
     this.nowMs = nowMs;
     show(this.notice, missing !== "");
     setText(this.notice, missing === "" ? ""
-      : "The driver does not know this run any more; these it knows:");
+      : "The driver no longer has this run. It has:");
     this.table.update(streams);
   }
 }
@@ -226,7 +226,7 @@ class ApplicationView {
     this.title = el("h1", { tabindex: "-1", text: "Application" });
     this.facts = new Facts();
     this.spark = el("p", {}, el("a", {
-      text: "Jobs and executors in Spark's page", rel: "noopener noreferrer",
+      text: "Jobs and executors on Spark's page", rel: "noopener noreferrer",
     }));
     this.settings = new Table("Settings", [
       { head: "Name", text: ([name]) => shortened(name), isName: true },
@@ -253,10 +253,10 @@ class ApplicationView {
   }
 }
 
-// What people do ------------------------------------------------------------------------------
+// Controls ------------------------------------------------------------------------------
 
 $("skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the address says which view is shown
+  event.preventDefault(); // the hash is the route
   main.focus();
 });
 

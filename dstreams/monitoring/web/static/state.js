@@ -1,4 +1,4 @@
-// The state of one operator: how it is spread over its partitions, and what is asked of it.
+// The state of one operator: its distribution over partitions, and queries of it.
 
 import { bar } from "./charts.js";
 import { el, setAttribute, setText, show, svg } from "./dom.js";
@@ -6,11 +6,11 @@ import { bytes, count, counted, decimal, duration, plain, shortened, time } from
 import { mean } from "./assess.js";
 import { Facts, FoldedTable, Table } from "./table.js";
 
-const EVEN = 1.1; // how much of the average the fullest partition has, at most, of an even state
+const EVEN = 1.1; // largest partition of an even state, relative to the average
 const STRIP = { width: 600, height: 54 };
-const FEW = 8; // partitions that are listed in words, and not drawn
+const FEW = 8; // partitions that are listed instead of drawn
 
-/** The bars of one number of each partition, and in words how uneven they are. */
+/** Bars of one number per partition, with their unevenness in words. */
 class Strip {
   #bars = [];
 
@@ -33,10 +33,10 @@ class Strip {
     const average = values.length ? mean(values) : 0;
     const fullest = partitions[values.indexOf(most)];
     setText(this.text, most === 0 ? "Nothing in any partition."
-      : `${this.words(average)} in a partition on average`
-        + (most < EVEN * average ? ", about as many in each."
-        : `; most, ${this.words(most)}, in partition ${fullest.partition}: `
-          + `${decimal(most / average)} times as much.`));
+      : `${this.words(average)} per partition on average`
+        + (most < EVEN * average ? ", evenly distributed."
+        : `; most in partition ${fullest.partition}: ${this.words(most)}, `
+          + `${decimal(most / average)} times the average.`));
     show(this.picture, values.length > FEW);
     show(this.list, values.length > 1 && values.length <= FEW);
     if (values.length <= FEW) {
@@ -139,7 +139,7 @@ export class StateView {
     this.asking = el("form", { class: "ask", on: { submit: send } },
       el("h4", {}, el("label", { for: id, text: "State of one key" })),
       el("p", { class: "hint", id: `${id}-hint`,
-        text: "Text, or JSON such as 42 or [\"a\", 1]. Runs a small job beside the batches." }),
+        text: "Text, or JSON such as 42 or [\"a\", 1]. As of the last commit." }),
       el("div", { class: "field" }, field, button), answer);
     setAttribute(field, "aria-describedby", `${id}-hint`);
     return this.asking;
@@ -185,7 +185,7 @@ export class StateView {
       const found = await ask("largest", { stream: this.#runId, uid: this.uid });
       const isKnown = found.error === undefined;
       said.className = isKnown ? "hint" : "bad";
-      setText(said, isKnown ? `${counted((found.keys ?? []).length, "key")}, asked at `
+      setText(said, isKnown ? `${counted((found.keys ?? []).length, "key")}, read at `
         + `${time(this.nowMs())}, in ${duration(performance.now() - started)}` : found.error);
       show(table.node, isKnown);
       table.update((found.keys ?? []).map((one, at) => ({ ...one, at })));
@@ -193,7 +193,7 @@ export class StateView {
       answer.focus();
     }));
     this.sizes = el("div", { class: "ask" }, el("h4", { text: "Largest states" }),
-      el("p", { class: "hint", text: "Reads the whole state in a job beside the batches." }),
+      el("p", { class: "hint", text: "Reads the whole state in a job alongside the batches." }),
       button, answer);
     return this.sizes;
   }
@@ -202,7 +202,7 @@ export class StateView {
 let ids = 0;
 const nextId = () => (ids += 1);
 
-/** A value as people read it: JSON with lines, and text as it is. */
+/** A value as indented JSON; a text as it is. */
 function pretty(value) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   return shortened(text ?? "null", 20_000);
@@ -212,7 +212,7 @@ async function busy(button, work) {
   if (button.getAttribute("aria-disabled") === "true") return;
   const text = button.textContent;
   button.setAttribute("aria-disabled", "true");
-  button.textContent = "Asking …";
+  button.textContent = "Reading …";
   try {
     await work();
   } finally {
@@ -226,7 +226,7 @@ async function ask(what, fields) {
     const answer = await fetch(`${what}?${new URLSearchParams(fields)}`);
     const type = answer.headers.get("content-type") ?? "";
     if (type.includes("json")) return await answer.json();
-    return { error: `the driver answers ${answer.status} ${answer.statusText}` };
+    return { error: `the driver answered ${answer.status} ${answer.statusText}` };
   } catch (error) {
     return { error: `the driver does not answer (${error.message})` };
   }

@@ -1,4 +1,4 @@
-// Everything about one stream or query, in sections of one page.
+// The view of one stream or query, in sections.
 
 import {
   backlogWords, batchMs, headline, inputRate, isHeldBack, lagOf, mean, phaseNames, problems, processRate, recordsOf,
@@ -16,7 +16,7 @@ import { StateView } from "./state.js";
 import { Facts, Figures, FoldedTable, Table } from "./table.js";
 
 const ROWS = 20;
-const WAITING_ROWS = 10; // the next to run; a stream that is behind can have hundreds
+const WAITING_ROWS = 10; // a stream that is behind can have hundreds
 const RANGES = [60, 200, 500, 1000];
 const EVEN = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const ROUND_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000,
@@ -26,7 +26,7 @@ const perSecond = { words: decimal, unit: " records/s", axis: short };
 const rows = { words: decimal, unit: " rows", axis: short };
 const span = { words: duration, axis: brief, steps: ROUND_MS };
 
-/** The phases that these batches have, for a chart. */
+/** The phases of these batches, for a chart. */
 const phasesOf = (batches) => phaseNames(batches.slice(-50).map((batch) => batch.durations_ms))
   .map((name) => ({ name, value: (batch) => batch.durations_ms[name] ?? 0 }));
 
@@ -144,7 +144,7 @@ export class StreamView {
     for (const chart of this.#allCharts()) chart.redraw();
   }
 
-  /** Bring a section in sight, and the focus to its heading. */
+  /** Scroll to a section, and focus its heading. */
   jump(name) {
     const found = this.#sections.get(name);
     if (found === undefined) return;
@@ -214,7 +214,7 @@ export class StreamView {
         el("h2", {}, el("bdi", { text: shortened(one.title, 300) })),
         one.text === "" ? null : errorBlock(one.text),
         one.batch ? el("p", {}, el("a", {
-          href: batchLink(this.runId, one.batch), text: `Look at batch ${one.batch.batch_id}`,
+          href: batchLink(this.runId, one.batch), text: `Show batch ${one.batch.batch_id}`,
         })) : null)));
   }
 
@@ -267,12 +267,12 @@ export class StreamView {
         batch.inputs.some((input) => input.records !== null) ? count(recordsOf(batch)) : "–") },
     ];
     this.active = new Table("Active batches", [...common,
-      { head: "Waits", isNumber: true, text: (batch) =>
+      { head: "Waiting", isNumber: true, text: (batch) =>
         duration((batch.started_ms ?? this.nowMs()) - batch.submitted_ms) },
-      { head: "Runs", isNumber: true, text: (batch) =>
+      { head: "Running", isNumber: true, text: (batch) =>
         (batch.started_ms === null ? "–" : duration(this.nowMs() - batch.started_ms)) },
-      { head: "Now", isName: true, text: (batch) => batch.now },
-    ], (batch) => batch.batch_id, "None at this moment.");
+      { head: "Activity", isName: true, text: (batch) => batch.now },
+    ], (batch) => batch.batch_id, "None.");
     this.completed = new Table("Completed batches", [...common,
       { head: "Scheduling delay", text: delay("scheduling_delay_ms"), isNumber: true },
       { head: "Processing time", text: delay("processing_delay_ms"), isNumber: true },
@@ -290,8 +290,8 @@ export class StreamView {
     this.older = turn("Older", ROWS);
     this.newer = turn("Newer", -ROWS);
     this.paging = el("span");
-    this.from = 0; // how many batches are newer than those shown
-    this.anchor = null; // the first one shown, where that is not the newest
+    this.from = 0; // number of batches newer than those shown
+    this.anchor = null; // the first batch shown, unless that is the newest
     this.laterBatches = el("p", { hidden: true });
     return [this.active.node, this.laterBatches, this.completed.node,
       el("p", { class: "tools" }, this.newer, this.older, this.paging)];
@@ -319,18 +319,18 @@ export class StreamView {
   #showBatches(status) {
     const { recent, running } = status;
     const next = status.waiting.slice(0, WAITING_ROWS);
-    const active = next.map((batch) => ({ ...batch, now: "waits" })).reverse();
+    const active = next.map((batch) => ({ ...batch, now: "waiting" })).reverse();
     if (running !== null) {
       const { batch, output } = running;
-      active.push({ ...batch, now: output === null ? "runs" : `runs ${shortened(output.name)}` });
+      active.push({ ...batch, now: output === null ? "running" : `running ${shortened(output.name)}` });
     }
     this.active.update(active);
     const later = status.waiting.length - next.length;
     show(this.laterBatches, later > 0);
     setText(this.laterBatches, later === 0 ? ""
-      : `${count(later)} more ${later === 1 ? "waits" : "wait"}, `
+      : `${count(later)} more ${later === 1 ? "is" : "are"} waiting, `
         + `up to the batch of ${time(status.waiting.at(-1).batch_time_ms, this.nowMs())}.`);
-    if (this.anchor !== null) { // those that came in the meantime do not move what is read
+    if (this.anchor !== null) { // new batches do not move the rows
       const at = recent.findLastIndex((batch) => batchKey(batch) === this.anchor);
       this.from = at < 0 ? 0 : recent.length - 1 - at;
       if (at < 0) this.anchor = null;
@@ -355,12 +355,12 @@ export class StreamView {
 
   #showCheckpoint({ checkpoint }, nowMs) {
     setText(this.restart, checkpoint === null
-      ? "There is no checkpoint directory: nothing of this survives the driver."
+      ? "There is no checkpoint directory: everything is lost when the driver ends."
       : restartSentence(checkpoint));
     this.checkpointFacts.update(checkpoint === null ? [] : [
       ["Newest commit", checkpoint.committed_batch_id === null ? "none yet"
         : `batch ${count(checkpoint.committed_batch_id)}, ${age(checkpoint.committed_at_ms, nowMs)}`],
-      ["State durable", checkpoint.durable_state_ms === null ? "not all of it yet"
+      ["State durable", checkpoint.durable_state_ms === null ? "not yet"
         : `up to the batch of ${time(checkpoint.durable_state_ms, nowMs)}, `
           + age(checkpoint.durable_state_ms, nowMs)],
       ["Newest files", bytes(checkpoint.snapshot_bytes)],
@@ -376,7 +376,7 @@ export class StreamView {
       { head: "Watermark", text: (row) => (row.mark ? fullTime(row.mark) : "–"), isNumber: true },
       { head: "Behind the batch time", isNumber: true,
         text: (row) => (row.mark ? duration(row.batchTime - row.mark) : "–") },
-      { head: "Late records left out", text: (row) => count(row.late), isNumber: true },
+      { head: "Late records dropped", text: (row) => count(row.late), isNumber: true },
       { head: "Keys timed out or removed", text: (row) => count(row.removed), isNumber: true },
     ], (row) => row.uid);
     this.eventTimes = new Facts();
@@ -409,7 +409,7 @@ export class StreamView {
   #receivers() {
     this.receivers = new Table("Receivers", [
       { head: "Receiver", text: (one) => shortened(one.name), isName: true },
-      { head: "Status", text: (one) => (one.active ? "receives" : "stopped"),
+      { head: "Status", text: (one) => (one.active ? "active" : "stopped"),
         tone: (one) => (one.active ? "good" : "bad") },
       { head: "Runs on",
         text: (one) => [one.executor_id, one.location].filter(Boolean).join(", ") },
@@ -421,9 +421,9 @@ export class StreamView {
   }
 
   #limits() {
-    this.limits = new Table("Records a second that each input may give", [
+    this.limits = new Table("Rate limits of inputs", [
       { head: "Input", text: ([name]) => shortened(name), isName: true },
-      { head: "At most", text: ([, most]) => rate(most), isNumber: true },
+      { head: "Limit", text: ([, most]) => rate(most), isNumber: true },
     ], ([name]) => name);
     return [this.limits.node];
   }
@@ -444,7 +444,7 @@ function age(ms, nowMs) {
   return seconds < 1 ? "just now" : `${brief(seconds * 1000)} ago`;
 }
 
-/** Whether an offset is one number or word, and no list of partitions. */
+/** Whether an offset is one number or word, not a list of partitions. */
 const isShort = (offset) => ["number", "string"].includes(typeof offset)
   && String(offset).length <= 60;
 
@@ -491,7 +491,7 @@ class SourceView {
       ["Newest batch", input.records === null ? "not counted" : counted(input.records, "record")],
       ["Lag", lag === null ? null : `${counted(lag.records, "record")} behind in ${
         counted(Object.keys(lag.partitions).length, "partition")}${
-        lag.in_batches ? `, ${count(lag.in_batches)} of them in batches that wait or run` : ""}`],
+        lag.in_batches ? `, ${count(lag.in_batches)} of them in waiting or running batches` : ""}`],
       ["Backlog", backlogWords(status.recent, input.stream_id, lag)],
       ["Up to offset", isShort(input.offsets?.end) ? plain(input.offsets.end) : null],
       ["Limit", limit === undefined ? null : rate(limit) + (isHeld

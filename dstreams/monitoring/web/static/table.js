@@ -1,13 +1,13 @@
-// Tables that keep their rows: what is the same is not touched.
+// Tables that keep their rows: unchanged elements are not touched.
 
 import { Keyed, el, scrolling, setAttribute, setChildren, setText } from "./dom.js";
 
 /**
- * A table with a caption, in a region that scrolls by itself where it is too wide.
+ * A table with a caption, in a region that scrolls if it is too wide.
  *
- * A column is { head, text, isNumber, href, tone, isName, node }, of which `text(row)` gives what
- * is shown, `href(row)` where it leads, `tone(row)` a class, and `node(row)` an element in place of
- * text. The first column heads its row.
+ * A column is { head, text, isNumber, href, tone, isName, node }: `text(row)` returns the text,
+ * `href(row)` its link, `tone(row)` a class, and `node(row)` an element instead of text. The first
+ * column has the row headers.
  */
 export class Table {
   #columns;
@@ -60,7 +60,7 @@ export class Table {
   }
 }
 
-/** A table that is folded away, and filled while it is open. */
+/** A collapsed table, filled while it is open. */
 export class FoldedTable {
   #rows = [];
 
@@ -76,7 +76,7 @@ export class FoldedTable {
   }
 }
 
-/** A list of terms and what they are: `[term, text, tone]`; those without a text are left out. */
+/** A list of `[term, text, tone]`; those without a text are skipped. */
 export class Facts {
   #rows = new Keyed();
 
@@ -97,7 +97,7 @@ export class Facts {
   }
 }
 
-/** The numbers that are looked at first: `[term, number, what it is, tone]`. */
+/** The key figures: `[term, number, description, tone]`. */
 export class Figures {
   #rows = new Keyed();
 

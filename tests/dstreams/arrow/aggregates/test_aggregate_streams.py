@@ -43,7 +43,7 @@ WHAT: dict[str, Any] = {
 
 
 def of_plain_rows(rows: list[tuple[Any, int]]) -> list[tuple[Any, ...]]:
-    """What WHAT gives for rows."""
+    """The results of WHAT for rows."""
     made = []
     for key in dict.fromkeys(key for key, _ in rows):
         cents = [number for of, number in rows if of == key]
@@ -58,10 +58,11 @@ def in_order(batches: list[list[Any] | None]) -> list[Any]:
 
 
 def rows_upto(batch: int, batches: int = 99) -> list[Any]:
-    """The rows of some batches, the last of which is given by its number."""
+    """The rows of batches up to a number."""
     return [row for rows in BATCHES[max(0, batch + 1 - batches) : batch + 1] for row in rows or []]
 
 
+@pytest.mark.deep
 def test_of_each_batch(sc: SparkContext) -> None:
     """Each key of a batch is there once; a batch without records has no keys."""
     seen = run_batches(
@@ -71,6 +72,7 @@ def test_of_each_batch(sc: SparkContext) -> None:
     assert in_order(seen) == expected
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_of_windows(sc: SparkContext, partitions: int) -> None:
     """A window has the records of its batches in their order, and no other ones."""
@@ -95,6 +97,7 @@ def test_a_window_that_slides_by_two(sc: SparkContext) -> None:
     assert in_order(results) == [of_plain_rows(rows_upto(number, 4)) for number in (1, 3)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", ["complete", "update"])
 def test_running(sc: SparkContext, mode: Any) -> None:
     """All keys, or those that have records."""
@@ -132,11 +135,12 @@ def test_snapshots_behind_updates(sc: SparkContext) -> None:
 
 
 def recent(block: Any) -> Any:
-    """Keep what is no more than an hour older than the newest."""
+    """Keep rows that are at most an hour older than the newest."""
     hours = block.column("hour")
     return pc.greater_equal(hours, pc.subtract(pc.max(hours), 1))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
@@ -158,7 +162,7 @@ def test_keys_that_are_dropped(sc: SparkContext, mode: Any, expected: list[Any])
 
 
 def test_a_filter_that_gives_something_else(sc: SparkContext) -> None:
-    """What a filter must return is said."""
+    """The error has the type that a filter must return."""
 
     def dropped(rows: Any) -> Any:
         blocks = rows.toBlocks(Sale)
@@ -170,6 +174,7 @@ def test_a_filter_that_gives_something_else(sc: SparkContext) -> None:
         run_batches(sc, BATCHES[:1], dropped)
 
 
+@pytest.mark.deep
 def test_a_restart_goes_on(sc: SparkContext, tmp_path: Path) -> None:
     """Running results and windows are the same with a restart between any two batches."""
     checkpoint, seen = str(tmp_path / "checkpoint"), tmp_path / "seen"
@@ -215,7 +220,7 @@ def test_the_order_of_partitions(sc: SparkContext) -> None:
 
 
 def test_one_shuffle_of_few_rows(sc: SparkContext) -> None:
-    """What is shuffled is a row for each key of a partition."""
+    """The shuffle moves one row for each key of a partition."""
     ssc = StreamingContext(sc, 1)
     rows = ssc.queueStream([sc.parallelize([("a", 1)] * 5000, 4)])
     plans: list[str] = []
@@ -238,7 +243,7 @@ def test_a_sum_beyond_its_range_ends_the_batch(sc: SparkContext) -> None:
 
 
 def test_bad_arguments(sc: SparkContext) -> None:
-    """What does not fit is refused where the stream is defined, with its line."""
+    """Invalid arguments are rejected at the definition, with its line."""
     blocks = StreamingContext(sc, 1).queueStream([]).toBlocks(Sale)
     with pytest.raises(InvalidStreamError, match=r"aggregateByKey at .*:\d+.*column 'price'"):
         blocks.aggregateByKey("shop", total=Sum("price"))
@@ -248,6 +253,6 @@ def test_bad_arguments(sc: SparkContext) -> None:
         blocks.aggregateStateByKey("shop", filterFunc=7, total=Sum("cents"))  # type: ignore[arg-type]
     with pytest.raises(InvalidStreamError, match="windowDuration"):
         blocks.aggregateByKeyAndWindow("shop", 1.5, total=Sum("cents"))
-    with pytest.raises(InvalidStreamError, match=r"numPartitions .* must be an integer"):
+    with pytest.raises(InvalidStreamError, match=r"numPartitions .* use a whole number of at leas"):
         blocks.aggregateByKey("shop", numPartitions=Sum("cents"))  # type: ignore[arg-type]
     assert blocks.aggregateByKey("shop", mean=Mean("cents")).schema.names == ["shop", "mean"]

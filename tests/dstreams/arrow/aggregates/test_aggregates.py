@@ -24,11 +24,12 @@ from dstreams.arrow.aggregates import (  # noqa: E402 - needs pyarrow
     Max,
     Mean,
     Min,
+    StdDev,
     Sum,
     TopK,
     Variance,
 )
-from dstreams.arrow.aggregates.by_key import AggregatesByKey, MergedState, state_update  # noqa: E402
+from dstreams.arrow.aggregates.aggregates_by_key import AggregatesByKey, MergedState, state_update  # noqa: E402
 from dstreams.arrow.aggregates.functions import CollectList  # noqa: E402
 from dstreams.arrow.block_rdd import together  # noqa: E402
 from dstreams.spark.failures import UserFunctionError  # noqa: E402
@@ -83,6 +84,8 @@ def made_of(aggregate: Any, kind: Any, values: list[Any], by: list[Any] | None =
         (Variance("x", ddof=0), pa.float64(), [1.0, 3.0], 1.0),
         (Variance("x"), pa.float64(), [1.0], None),
         (Variance("x"), DECIMALS, [Decimal(1), Decimal(3)], 2.0),
+        (StdDev("x"), pa.int64(), [1, 3, 5, None], 2.0),
+        (StdDev("x"), pa.float64(), [1.0], None),
         (Min("x"), pa.float64(), [NAN, 1.0, -math.inf], -math.inf),
         (Min("x"), pa.float64(), [NAN, None], NAN),
         (Max("x"), pa.float64(), [NAN, math.inf], NAN),
@@ -103,7 +106,7 @@ def made_of(aggregate: Any, kind: Any, values: list[Any], by: list[Any] | None =
     ids=repr,
 )
 def test_results(aggregate: Any, kind: Any, values: list[Any], result: Any) -> None:
-    """What an aggregate makes of values, at once and one by one."""
+    """The result of an aggregate, of all values at once and one by one."""
     if values:
         assert repr(made_of(aggregate, kind, values)) == repr(
             pa.array([result], by_key(kind, aggregate).results.field("made").type).to_pylist()[0]
@@ -155,7 +158,7 @@ COLUMNS = pa.schema(
     ],
 )
 def test_bad_definitions(key: str, aggregates: dict[str, Any], says: str) -> None:
-    """What does not fit is refused where the stream is defined."""
+    """Invalid arguments are rejected at the definition."""
     with pytest.raises(InvalidStreamError, match=says):
         AggregatesByKey.checked("test", COLUMNS, key, aggregates)
 
@@ -171,6 +174,7 @@ def test_blocks_without_a_schema() -> None:
     [
         (lambda: TopK("x", 0), "k of TopK must be a positive integer, got 0"),
         (lambda: Variance("x", ddof=2), "ddof of Variance must be 0 or 1, got 2"),
+        (lambda: StdDev("x", ddof=2), "ddof of StdDev must be 0 or 1, got 2"),
         (lambda: ApproxDistinct("x", 0.9), r"must be from 0.0021 to 0.09, got 0.9"),
         (lambda: ApproxDistinct("x", 0.0), "relativeSD of ApproxDistinct must be from"),
     ],
@@ -235,6 +239,7 @@ def test_an_aggregate_that_is_added() -> None:
 SIZES = [1, 10, 100, 500, 1000, 2000, 5000, 20_000, 100_000]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("relative_sd", "bits"), [(0.09, 8), (0.05, 9), (0.01, 14)])
 def test_estimates_are_near(relative_sd: float, bits: int) -> None:
     """Over fixed random values the error has the deviation that is stated, few values or many."""
@@ -256,7 +261,7 @@ def test_estimates_are_near(relative_sd: float, bits: int) -> None:
 
 
 def test_registers_do_not_depend_on_the_cut() -> None:
-    """The registers of a key are the same whatever is merged with what, and how often."""
+    """The registers of a key do not depend on the order and number of merges."""
     of = by_key(pa.string(), ApproxDistinct("x"))
     values = [f"Wert {number % 4000}" for number in range(9000)]
     keys = [f"key {number % 3}" for number in range(9000)]
@@ -272,7 +277,7 @@ def test_registers_do_not_depend_on_the_cut() -> None:
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks for an aggregate where pyarrow is not is told what to install."""
+    """Without pyarrow, the error has the command to install it."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(EnvironmentNotReadyError, match=r"Sum needs pyarrow.*'dstreams\[arrow\]'"):
         aggregates.__getattr__("Sum")
@@ -284,6 +289,7 @@ def test_queries_and_blocks_have_the_same_classes() -> None:
     """Both packages give one class for each name, and the mean has two names."""
     queries = importlib.import_module("dstreams.structured.api.aggregates")
     shared = set(aggregates.__all__) & set(queries.__all__)
-    assert shared == {"Average", "Count", "First", "Last", "Max", "Mean", "Min", "Sum"}
+    names = ("Average", "Count", "First", "Last", "Max", "Mean", "Min", "StdDev", "Sum")
+    assert shared == {*names, "Variance"}
     assert all(getattr(aggregates, name) is getattr(queries, name) for name in shared)
     assert aggregates.Mean is aggregates.Average

@@ -42,7 +42,7 @@ def into_second(first: Any, second: Any) -> Any:
 
 
 class TakesTheRecord:
-    """A user's aggregator of which the first record is the buffer."""
+    """A user's aggregator that uses the first record as buffer."""
 
     def zero(self) -> Any:
         return None
@@ -80,7 +80,7 @@ IN_PLACE: list[tuple[AggregateFunction, Any]] = [
 
 @pytest.mark.parametrize(("function", "expected"), IN_PLACE, ids=range(len(IN_PLACE)))
 def test_sliding_windows(function: AggregateFunction, expected: Any) -> None:
-    """Each window comes to what its own records come to, whatever functions do with a record."""
+    """Windows do not affect each other, even if functions change records."""
     task = AggregateRecords(function, Grouping(windows=TimeWindows(10_000, 5_000)), True)
     events = [(time_ms * 1000, Counter(record)) for time_ms, record in EVENTS]
     found = {end_ms: function.finish(buffer) for end_ms, buffer in task(0, events)}
@@ -118,7 +118,7 @@ def test_record_of_a_class_without_a_name() -> None:
 
 
 def test_record_that_cannot_be_copied() -> None:
-    """The error says which record it is, and of which operation."""
+    """The error has the record and the operation."""
     task = AggregateRecords(
         Reduce(func=into_first), Grouping(windows=TimeWindows(10, 5)), True, "reduceGroups"
     )

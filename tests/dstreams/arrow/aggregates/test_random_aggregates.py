@@ -29,7 +29,7 @@ from dstreams.arrow.aggregates import (  # noqa: E402 - needs pyarrow
     TopK,
     Variance,
 )
-from dstreams.arrow.aggregates.by_key import (  # noqa: E402
+from dstreams.arrow.aggregates.aggregates_by_key import (  # noqa: E402
     AggregatesByKey,
     MergedState,
     StateResults,
@@ -37,8 +37,7 @@ from dstreams.arrow.aggregates.by_key import (  # noqa: E402
     _Partial,
     state_update,
 )
-from dstreams.arrow.block_rdd import _Route  # noqa: E402
-from dstreams.arrow.block_serializer import block_of_bytes  # noqa: E402
+from dstreams.arrow.block_rdd import _Route, block_of_bytes  # noqa: E402
 from dstreams.spark.blocks import Side  # noqa: E402
 
 PARTITIONS = 2
@@ -196,6 +195,7 @@ def is_same(left: Any, right: Any) -> bool:
     return bool(left == right) and type(left) is type(right)
 
 
+@pytest.mark.deep
 @settings(max_examples=40, deadline=None)
 @given(st.lists(BATCH, max_size=4), st.integers(1, 5))
 def test_as_plain_rows(batches: list[list[list[tuple[Any, ...]]]], size: int) -> None:

@@ -22,7 +22,7 @@ Function = Callable[..., Any]
 
 
 def nothing(inner: Function) -> Function:
-    """No batch is committed, and nobody notices."""
+    """Commits nothing, silently."""
     return lambda *arguments, **more: None
 
 

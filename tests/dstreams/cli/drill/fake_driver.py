@@ -1,9 +1,9 @@
-"""A driver without Spark: it counts batches, and behaves as a file in its directory says.
+"""A driver without Spark that counts batches; a file in its directory sets its behaviour.
 
 It takes the arguments of the real one. ``behaviour`` holds one of: well, slow, ends, stubborn,
-failing, runs dry, forgetful (it runs a batch again that was completed), unfenced (it goes on when
-another one has taken over), behind (its first batches are old, and a stop has no time for them),
-further behind (so it stays in that life).
+failing, runs dry, forgetful (reruns a completed batch), unfenced (continues after another driver
+took over), behind (its first batches are old, and a stop times out), further behind (the same, and
+does not catch up).
 """
 
 from __future__ import annotations

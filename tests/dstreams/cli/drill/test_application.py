@@ -27,7 +27,7 @@ def write(directory: Path, name: str, text: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is loaded changes the path for this test alone."""
+    """Restores the path and modules after a test."""
     monkeypatch.syspath_prepend("/nowhere")
 
 
@@ -37,13 +37,13 @@ def test_the_own_job() -> None:
 
 
 def test_the_own_query() -> None:
-    """It is started by each driver anew, and needs no setup."""
+    """Each driver starts it, without setup."""
     application = load(None, query=True)
     assert (application.start, application.setup) == (query_job.start, None)
 
 
 def test_the_own_job_with_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is chosen by who names brokers, in the drill as in its drivers."""
+    """Brokers select it, in the drill and in its drivers."""
     monkeypatch.setenv(KAFKA, "one:9092")
     assert load(None).setup is kafka_job.setup
 
@@ -60,7 +60,7 @@ def test_problems_that_an_application_finds(tmp_path: Path) -> None:
         (
             "def is_done",
             "def was_done",
-            r"cannot be drilled: it has no function is_done",
+            r"cannot be drilled: no function is_done",
         ),
         ("feed(directory, number)", "feed(directory)", r"a drill of .* calls feed\(directory, num"),
         ("def check(directory): return", "check =", r"needs a function check\(directory\)"),
@@ -77,10 +77,11 @@ def test_files_that_are_no_application(
 
 @pytest.mark.parametrize("found", ["None", "'all is well'", "3"])
 def test_a_check_that_returns_no_texts(tmp_path: Path, found: str) -> None:
-    """One that forgets its ``return`` has not said that all is well."""
+    """A missing ``return`` is an error."""
     text = APP.replace('["it is not right"]', found)
     application = load(write(tmp_path, f"drilled_app_c{len(found)}", text))
-    with pytest.raises(InvalidStreamError, match=rf"must return a list of texts, .* {found}$"):
+    problem = rf"must return a list of problems as texts, got {found}$"
+    with pytest.raises(InvalidStreamError, match=problem):
         application.findings("d")
 
 

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.cli.progress import Progress
-from dstreams.cli.drill import campaign, driver_life
+from checkpoint.cli.progress_bar import Progress
+from dstreams.cli.drill import campaign
+from dstreams.cli.drill import driver as drill_driver
 from dstreams.cli.drill.application import Application
 from dstreams.cli.drill.campaign import WAYS, WORKERS, Campaign, DrillPlan, Kill, other_targets
 from dstreams.cli.drill.results import DrillResult, OutputFindings
-from dstreams.cli.drill.steps import Step, step_named
+from dstreams.cli.drill.steps import KillStep, step_named
 from dstreams.common.clock import SystemClock
 
 
 class Counting:
-    """An application that remembers how it was asked."""
+    """An application that records its calls."""
 
     def __init__(self) -> None:
         self.fed: list[int] = []
@@ -35,13 +36,13 @@ class Counting:
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers of the test's own, killed soon."""
-    monkeypatch.setattr(driver_life, "_DRIVER", (str(Path(__file__).with_name("fake_driver.py")),))
+    monkeypatch.setattr(drill_driver, "_DRIVER", (str(Path(__file__).with_name("fake_driver.py")),))
     monkeypatch.setattr(campaign, "KILL_WITHIN_S", 0.1)
     monkeypatch.setattr(campaign, "_FIRST_RECOVERY_MS", 50)
 
 
 def drill(
-    directory: Path, behaviour: str, kills: int = 1, steps: tuple[Step, ...] = (), seed: int = 5
+    directory: Path, behaviour: str, kills: int = 1, steps: tuple[KillStep, ...] = (), seed: int = 5
 ) -> tuple[DrillResult, Counting, list[str]]:
     (directory / "behaviour").write_text(behaviour)
     lines: list[str] = []
@@ -53,7 +54,7 @@ def drill(
 
 @pytest.mark.usefixtures("fast")
 def test_all_kills_are_done_and_then_a_driver_ends(tmp_path: Path) -> None:
-    """As many as asked for, at random moments and at steps; input goes on all the time."""
+    """All kills happen, at random moments and at steps, with continuous input."""
     steps = (step_named("commit.start"), step_named("rec.load"))
     result, counting, lines = drill(tmp_path, "well", kills=9, steps=steps)
     assert result.is_passed, result
@@ -65,14 +66,14 @@ def test_all_kills_are_done_and_then_a_driver_ends(tmp_path: Path) -> None:
     assert counting.fed == list(range(len(counting.fed)))
     assert len(counting.fed) >= 5
     assert sum("killed at the step" in line for line in lines) == 2
-    assert lines[-1].endswith("asked to end")
+    assert lines[-1].endswith("stopped")
     assert sum(result.ways.values()) == sum(result.phases.values()) == 11
     assert (tmp_path / "completed").read_text().count("\n") == result.batches
 
 
 @pytest.mark.usefixtures("fast")
 def test_drivers_lose_their_workers_before_they_are_killed(tmp_path: Path) -> None:
-    """As many as asked for; they go on, and are killed as the others are."""
+    """The workers of N drivers are killed, which continue and are killed like others."""
     (tmp_path / "behaviour").write_text("well")
     plan = DrillPlan(tmp_path, None, 6, (), 5, feed_s=0.05, worker_kills=2, patience_s=3)
     result = Campaign(plan, Counting().application, SystemClock(), lambda line: None).run()
@@ -89,13 +90,14 @@ def test_a_driver_catches_up_before_it_is_killed_in_a_stop(tmp_path: Path) -> No
     assert result.at_steps == (step.name,)
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("fast")
 def test_a_driver_that_cannot_catch_up(tmp_path: Path) -> None:
-    """The step was not shown, and the drill says what helps."""
+    """The step was not reached, and the problem has a remedy."""
     step = step_named("before the checkpoint at the end")
     result, _, _ = drill(tmp_path, "further behind", steps=(step,))
     (problem,) = result.problems
-    assert re.match(r"no driver came to the step: .*; the stop began 1\d\d s behind, .*", problem)
+    assert re.match(r"no driver reached the step: .*; the stop started 1\d\d s behind, .*", problem)
     assert "--interval" in problem
 
 
@@ -121,7 +123,7 @@ def test_early_kills_follow_each_other() -> None:
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("name", ["feed", "is_done", "check"])
 def test_a_function_of_the_application_fails(tmp_path: Path, name: str) -> None:
-    """It is a problem, with its line; what the drill has seen is told nevertheless."""
+    """It is a problem with its line; the findings so far are reported."""
     (tmp_path / "behaviour").write_text("well")
 
     def fail(*_: object) -> bool:
@@ -136,31 +138,33 @@ def test_a_function_of_the_application_fails(tmp_path: Path, name: str) -> None:
     assert (result.batches > 0) == (name != "feed")
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("fast")
 def test_a_step_that_no_driver_comes_to(tmp_path: Path) -> None:
     """It is a problem, not a kill that was survived."""
-    result, _, _ = drill(tmp_path, "well", steps=(Step("never"),))
-    assert result.problems == ("no driver came to the step: never",)
+    result, _, _ = drill(tmp_path, "well", steps=(KillStep("never"),))
+    assert result.problems == ("no driver reached the step: never",)
     assert result.at_steps == ()
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize(
     ("behaviour", "problem"),
     [
         ("ends", r"a driver ended by itself, with status 1; the end of .*driver-\d+\.log:"),
-        ("slow", r"a driver had no batch within 3 s of its start; the end of "),
-        ("stubborn", r"the last driver did not end when it was asked to by SIGTERM"),
+        ("slow", r"a driver completed no batch within 3 s; the end of "),
+        ("stubborn", r"the last driver did not end after SIGTERM"),
         ("failing", r"a batch failed: it was"),
         ("forgetful", r"the batch at \d+ ms was completed by driver \d+, and again by driver \d+"),
         (
             "unfenced",
-            r"driver \d+, which stood still while another one took over, did not end within 3 s",
+            r"driver \d+, suspended while another one took over, did not end within 3 s",
         ),
     ],
 )
 def test_drivers_that_go_wrong(tmp_path: Path, behaviour: str, problem: str) -> None:
-    """What they did is told, with the end of their log, and no process is left."""
+    """The problem has the end of their log, and no process is left."""
     result, _, _ = drill(tmp_path, behaviour, kills=60 if behaviour == "ends" else 9)
     assert not result.is_passed
     found = [each for each in result.problems if re.match(problem, each)]
@@ -171,18 +175,18 @@ def test_drivers_that_go_wrong(tmp_path: Path, behaviour: str, problem: str) -> 
 
 @pytest.mark.usefixtures("fast")
 def test_input_that_never_comes_through(tmp_path: Path) -> None:
-    """A driver that makes batches and never gets there is given up when the batches end."""
+    """A driver that does not finish its input times out after its last batch."""
     (tmp_path / "behaviour").write_text("runs dry")
     counting = Counting()
     never = dataclasses.replace(counting.application, is_done=lambda directory: False)
     plan = DrillPlan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=1)
     result = Campaign(plan, never, SystemClock(), print).run()
     (problem,) = result.problems
-    assert problem == "not all input had been through when there was no batch any more for 1 s"
+    assert problem == "not all input was processed when no batch had completed for 1 s"
 
 
 class Told(Progress):
-    """Keeps the stages that progress is told, and how much of each is done."""
+    """Records the stages of progress, and the steps of each."""
 
     def __init__(self) -> None:
         self.stages: dict[str, tuple[int, int | None]] = {}

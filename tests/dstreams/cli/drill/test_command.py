@@ -116,7 +116,7 @@ def test_the_exit_status(
 
 
 def test_a_drill_of_the_query(plans: Callable[[OutputFindings], Plans]) -> None:
-    """It is killed at its own steps, and asked for in the place of an application."""
+    """It has its own steps, and excludes an application."""
     seen = plans(OutputFindings())
     assert main(["drill", "--kills", "2", "--query"]) == 0
     assert [(plan.query, list(plan.steps)) for plan in seen] == [(True, list(STEPS_OF_A_QUERY))]
@@ -155,7 +155,7 @@ def test_steps_of_the_help() -> None:
     ],
 )
 def test_options_that_are_wrong(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A usage error, which says what is allowed."""
+    """A usage error with the allowed values."""
     with pytest.raises(SystemExit) as end:
         main(["drill", *wrong])
     assert end.value.code == 2
@@ -169,7 +169,7 @@ def test_a_file_that_is_no_application(
     monkeypatch.syspath_prepend("/nowhere")
     (tmp_path / "drilled_nothing.py").write_text("x = 1\n")
     assert main(["drill", "--app", str(tmp_path / "drilled_nothing.py")]) == 2
-    assert "it has no function setup(directory)" in capsys.readouterr().err
+    assert "no function setup(directory)" in capsys.readouterr().err
 
 
 def test_without_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from dstreams.cli.drill import driver_life, job
+from dstreams.cli.drill import driver as drill_driver
+from dstreams.cli.drill import job
 from dstreams.cli.drill.application import load
 from dstreams.cli.drill.campaign import Campaign, DrillPlan
 from dstreams.cli.drill.steps import STEPS, STEPS_OF_A_QUERY, step_named
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def drill(*arguments: str, limit_s: float) -> tuple[int, dict[str, Any]]:
-    """Run the command, and return its exit status and what it says to programs."""
+    """Run the command, and return its exit status and JSON."""
     done = subprocess.run(
         [sys.executable, "-m", "dstreams", "drill", "--json", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -46,9 +47,10 @@ def test_three_kills() -> None:
     assert result["recoveries"] >= 1
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_query_is_killed_at_named_steps(tmp_path: Path) -> None:
-    """Its batch is begun, or its rows are written, or it goes on: each record has one row."""
+    """After a kill at any step, each record has one row."""
     steps = tuple(map(step_named, ("begin.done", "out.done", "rec.replay")))
     plan = DrillPlan(tmp_path, None, 0, steps, seed=1, query=True)
     result = Campaign(plan, load(None, query=True), SystemClock(), print).run()
@@ -66,6 +68,7 @@ def test_a_query_is_killed_at_every_step() -> None:
     assert (result["lost"], result["duplicated"], result["state_equal"]) == (0, 0, True)
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_broken_output_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between outputs and commit, an output that appends has records twice."""
@@ -94,8 +97,8 @@ def test_a_broken_output_does_not_pass(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_broken_promise_does_not_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str, step: str, problem: str
 ) -> None:
-    """One kill is enough, and the drill says what is wrong with which batch."""
-    monkeypatch.setattr(driver_life, "_DRIVER", ("-m", "tests.dstreams.cli.drill.broken_driver"))
+    """One kill is enough, and the problem names the batch."""
+    monkeypatch.setattr(drill_driver, "_DRIVER", ("-m", "tests.dstreams.cli.drill.broken_driver"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv(broken_driver.BREAKS, breaks)
     plan = DrillPlan(tmp_path, None, 0, (step_named(step),), seed=1)
@@ -108,7 +111,7 @@ def test_a_broken_promise_does_not_pass(
 
 @pytest.mark.slow
 def test_an_application_of_a_user() -> None:
-    """The example that counts into a database does so exactly once, whoever is killed."""
+    """The example with a database is exactly once after any kill."""
     app = str(ROOT / "examples" / "exactly_once_database.py")
     status, result = drill("--kills", "1", "--seed", "4", "--app", app, limit_s=500)
     assert status == 0, result

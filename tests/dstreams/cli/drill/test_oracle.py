@@ -14,7 +14,7 @@ import pytest
 
 from dstreams.cli.drill.oracle import (
     NOTHING,
-    add,
+    add_record,
     check_outputs,
     check_rows,
     files_written,
@@ -138,13 +138,13 @@ def test_a_line_that_nobody_gave(output: Path, line: str) -> None:
 
 
 def test_no_input_at_all(tmp_path: Path) -> None:
-    """What nothing was given to has shown nothing."""
+    """A drill without input is a problem."""
     found = check_outputs(tmp_path, [], WINDOW_MS)
-    assert found.problems == ("no record was given, so nothing was shown",)
+    assert found.problems == ("no input was processed, so nothing was tested",)
 
 
 def test_a_batch_that_is_gone(output: Path) -> None:
-    """A driver has told of it, and nothing of it is there: a commit or its outputs were lost."""
+    """A reported batch without outputs is a problem: its commit was lost."""
     found = check_outputs(output, FED, WINDOW_MS, completed=[1000, 7000])
     assert "the batch at 7000 ms has no output records" in found.problems
     assert not found.state_equal
@@ -153,7 +153,7 @@ def test_a_batch_that_is_gone(output: Path) -> None:
 @pytest.mark.parametrize("name", ["totals", "states"])
 @pytest.mark.parametrize("change", ["none", "less", "other"])
 def test_the_state_at_the_end(output: Path, name: str, change: str) -> None:
-    """What the checkpoint holds at the end is the state after the last batch."""
+    """The final checkpoint has the state after the last batch."""
     final = {
         each: [ast.literal_eval(line) for line in read_output(output, each, [])[9000]]
         for each in ("totals", "states")
@@ -166,7 +166,7 @@ def test_the_state_at_the_end(output: Path, name: str, change: str) -> None:
     assert found.is_clean == (change == "none")
     if change != "none":
         (problem,) = found.problems
-        assert problem.startswith(f"{name} in the checkpoint at the end: ")
+        assert problem.startswith(f"{name} in the final checkpoint: ")
 
 
 def test_half_a_line_of_state(output: Path) -> None:
@@ -203,10 +203,10 @@ def test_an_output_that_is_missing(output: Path, name: str) -> None:
 
 
 def test_half_a_directory(output: Path) -> None:
-    """What can be seen and is not complete breaks a promise, even where a batch is to follow."""
+    """A visible but incomplete directory is a problem, even during a drill."""
     (output / "window-5000" / "_SUCCESS").unlink()
     found = check_outputs(output, FED, WINDOW_MS)
-    assert "window-5000 can be seen and is not complete" in found.problems
+    assert "window-5000 is visible but incomplete" in found.problems
 
 
 def test_many_differences_are_counted(output: Path) -> None:
@@ -236,7 +236,7 @@ def rows_of_a_query() -> list[str]:
     rows = []
     for number in (0, 1):
         for record in records_of_file(number):
-            total = totals[record.key] = add(totals.get(record.key, NOTHING), record)
+            total = totals[record.key] = add_record(totals.get(record.key, NOTHING), record)
             rows.append(f"{record.to_line()} {' '.join(map(str, total))}")
     return rows
 
@@ -272,11 +272,11 @@ def test_rows_that_are_wrong(
 
 
 def test_states_of_a_query_that_are_wrong() -> None:
-    """The checkpoint has to hold what the last row of each key says."""
+    """The checkpoint must equal the last row of each key."""
     rows = rows_of_a_query()
     findings = check_rows([*rows, "x"], (0, 1), states_after(rows[:-1]))
     assert not findings.state_equal
     assert findings.problems == (
-        "the row 'x' is of no record that was given",
-        "the checkpoint at the end has other states than the rows",
+        "the row 'x' has no record of the input",
+        "the final checkpoint has other states than the rows",
     )

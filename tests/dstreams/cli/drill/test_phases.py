@@ -1,4 +1,4 @@
-"""What a driver is doing, from the steps it tells of."""
+"""Phases of a driver, from its reported steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dstreams.common import faults
     ],
 )
 def test_phases(steps: str, phase: str) -> None:
-    """The last step of each thread decides, and a begin record goes before the rest."""
+    """The last step of each thread decides; a begin record has precedence."""
     where = Whereabouts()
     for step in steps.split():
         where.note(step)
@@ -36,7 +36,7 @@ def test_phases(steps: str, phase: str) -> None:
 
 
 def test_steps_are_told_before_they_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that dies at a step has told of it; who no longer watches is not told."""
+    """A driver that dies at a step has reported it, unless it is no longer watched."""
     told: list[str] = []
     monkeypatch.setattr(faults, "_watchers", [])
     asked = {"out.start": faults.Fault(None, "raise")}

@@ -1,4 +1,4 @@
-"""The processes of a driver, with one that is called java and is none."""
+"""The processes of a driver, with a fake java."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dstreams.cli.drill import driver_life
+from dstreams.cli.drill import driver as drill_driver
 from tests.support.waiting import wait_for
 
 DRIVER = """
@@ -40,45 +40,45 @@ def driver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         [sys.executable, "-c", DRIVER, str(java), JVM], start_new_session=True
     )
     # The driver, its JVM, a daemon with a worker, a process that is none, and what reads the input.
-    wait_for(lambda: len(driver_life.session_pids(process.pid)) == 6)
+    wait_for(lambda: len(drill_driver.session_pids(process.pid)) == 6)
     yield process
-    driver_life.send_signal(driver_life.session_pids(process.pid), signal.SIGKILL)
+    drill_driver.send_signal(drill_driver.session_pids(process.pid), signal.SIGKILL)
     process.wait()
 
 
 def test_processes_of_a_session(driver: subprocess.Popen[bytes]) -> None:
     """The JVM is found by its name, a worker by the daemon between it and the JVM."""
-    jvm = driver_life.jvm_pid(driver.pid)
-    assert jvm in driver_life.session_pids(driver.pid)
-    assert len(driver_life.worker_pids(driver.pid)) == 1
-    assert driver_life.send_signal(driver_life.worker_pids(driver.pid), signal.SIGKILL) == 1
-    wait_for(lambda: not driver_life.worker_pids(driver.pid))
-    assert driver_life.jvm_pid(driver.pid) == jvm
+    jvm = drill_driver.jvm_pid(driver.pid)
+    assert jvm in drill_driver.session_pids(driver.pid)
+    assert len(drill_driver.worker_pids(driver.pid)) == 1
+    assert drill_driver.send_signal(drill_driver.worker_pids(driver.pid), signal.SIGKILL) == 1
+    wait_for(lambda: not drill_driver.worker_pids(driver.pid))
+    assert drill_driver.jvm_pid(driver.pid) == jvm
 
 
 def test_a_jvm_that_does_not_see_its_driver_go(driver: subprocess.Popen[bytes]) -> None:
-    """Its input stays open as long as somebody holds it, and then it ends."""
-    jvm = driver_life.jvm_pid(driver.pid)
+    """Its input stays open while it is held; then it ends."""
+    jvm = drill_driver.jvm_pid(driver.pid)
     assert jvm is not None
-    held = driver_life.hold_input(driver.pid, jvm)
+    held = drill_driver.hold_input(driver.pid, jvm)
     assert held is not None
     driver.kill()
     driver.wait()
-    assert driver_life.jvm_pid(driver.pid) == jvm
+    assert drill_driver.jvm_pid(driver.pid) == jvm
     os.close(held)
-    wait_for(lambda: driver_life.jvm_pid(driver.pid) is None)
+    wait_for(lambda: drill_driver.jvm_pid(driver.pid) is None)
 
 
 def test_processes_that_are_gone(driver: subprocess.Popen[bytes]) -> None:
-    """They are not counted, and nothing of them can be held."""
-    jvm = driver_life.jvm_pid(driver.pid)
+    """They are not counted, and cannot be held."""
+    jvm = drill_driver.jvm_pid(driver.pid)
     assert jvm is not None
-    gone = driver_life.session_pids(driver.pid)
+    gone = drill_driver.session_pids(driver.pid)
     # Stopped, so that none ends by itself because another one has gone.
-    assert driver_life.send_signal(gone, signal.SIGSTOP) == 6
-    assert driver_life.send_signal(gone, signal.SIGKILL) == 6
+    assert drill_driver.send_signal(gone, signal.SIGSTOP) == 6
+    assert drill_driver.send_signal(gone, signal.SIGKILL) == 6
     driver.wait()
-    wait_for(lambda: not driver_life.session_pids(driver.pid))
-    assert driver_life.send_signal([driver.pid], signal.SIGKILL) == 0
-    assert driver_life.hold_input(driver.pid, jvm) is None
-    assert driver_life.worker_pids(driver.pid) == []
+    wait_for(lambda: not drill_driver.session_pids(driver.pid))
+    assert drill_driver.send_signal([driver.pid], signal.SIGKILL) == 0
+    assert drill_driver.hold_input(driver.pid, jvm) is None
+    assert drill_driver.worker_pids(driver.pid) == []

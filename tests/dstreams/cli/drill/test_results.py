@@ -1,4 +1,4 @@
-"""What a drill says it found, to people and to programs."""
+"""The results of a drill as text and as JSON."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_all_promises_held() -> None:
         OutputFindings(lost=1),
         OutputFindings(duplicated=1),
         OutputFindings(state_equal=False),
-        OutputFindings(problems=("window-1000 can be seen and is not complete",)),
+        OutputFindings(problems=("window-1000 is visible but incomplete",)),
     ],
 )
 def test_a_broken_promise(findings: OutputFindings) -> None:
@@ -90,7 +90,7 @@ def test_a_broken_promise(findings: OutputFindings) -> None:
 
 @pytest.mark.parametrize("problems", [(), ("'to 2' is in the output twice",)])
 def test_an_application_that_counts_no_records(problems: tuple[str, ...]) -> None:
-    """Its check returns texts: figures that nobody counted are not told."""
+    """Figures that were not counted are not shown."""
     text = result_table(DrillResult(7, 3, (), 40, (), OutputFindings(problems=problems)))
     assert f"problems that check found       {len(problems)}\n" in text
     assert "records" not in text
@@ -108,7 +108,7 @@ def test_the_result_for_programs() -> None:
     """One JSON object and nothing else, with milliseconds."""
     out = io.StringIO()
     report = DrillReport(out, as_json=True)
-    report.tell("how it goes")
+    report.progress("progress")
     report.end(PASSED)
     assert json.loads(out.getvalue()) == {
         "passed": True,
@@ -132,19 +132,19 @@ def test_the_result_for_programs() -> None:
 
 
 def test_the_result_for_people() -> None:
-    """How it goes, and the table."""
+    """Progress, then the table."""
     out = io.StringIO()
     report = DrillReport(out)
-    report.tell("how it goes")
+    report.progress("progress")
     report.end(PASSED)
-    assert out.getvalue() == f"how it goes\n{result_table(PASSED)}\n"
+    assert out.getvalue() == f"progress\n{result_table(PASSED)}\n"
 
 
 def test_a_quiet_drill() -> None:
     """The result alone, and where the directory is kept."""
     out = io.StringIO()
     report = DrillReport(out, is_quiet=True)
-    report.tell("how it goes")
+    report.progress("progress")
     report.add("the directory of the drill is kept")
     report.end(PASSED)
     assert out.getvalue() == f"the directory of the drill is kept\n{result_table(PASSED)}\n"

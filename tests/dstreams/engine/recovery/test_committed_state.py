@@ -1,4 +1,4 @@
-"""What commit records say that a restart can stand on. No Spark."""
+"""The committed state that a restart begins with, from commit records; no Spark."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def read(
 
 
 def test_a_restart_stands_on_the_newest_snapshot() -> None:
-    """The state of the last batch is made of that one, and of the input after it."""
+    """The state of the last batch is computed from its newest snapshot and the input after it."""
     plan, node = planned()
     committed = read(plan, [record(1000), record(3000)], 5000)
     assert committed.last_ms == 5000
@@ -87,13 +87,13 @@ def test_a_restart_stands_on_the_newest_snapshot() -> None:
 
 
 def test_without_a_snapshot_all_input_is_asked_for() -> None:
-    """The state is made from the beginning."""
+    """The state is computed from the first batch."""
     plan, node = planned()
     assert read(plan, [], 5000).required_since == {INPUT: 0, node: 0}
 
 
 def test_no_state_is_as_good_as_a_snapshot() -> None:
-    """The first batch after it begins with nothing."""
+    """The first batch after a batch without state begins without state."""
     plan, node = planned()
     committed = read(plan, [record(2000, without=True)], 5000)
     assert committed.snapshots == {UID: {2000: (2000, None)}}
@@ -107,7 +107,7 @@ def test_no_state_is_as_good_as_a_snapshot() -> None:
 def test_a_snapshot_between_two_turns_is_that_of_the_first(
     slide_s: int, record_ms: int, time_ms: int
 ) -> None:
-    """As at the end of a run; its files have the time of the record."""
+    """It counts as the snapshot of the first batch; its files have the time of the record."""
     plan, node = planned(slide_s)
     committed = read(plan, [record(record_ms)], record_ms)
     assert committed.snapshots == {UID: {time_ms: (record_ms, snapshot(record_ms))}}
@@ -116,13 +116,13 @@ def test_a_snapshot_between_two_turns_is_that_of_the_first(
 
 @pytest.mark.parametrize(("last_ms", "batch_ms"), [(None, 0), (5000, 5000), (5001, 5000)])
 def test_the_last_batch(last_ms: int | None, batch_ms: int) -> None:
-    """A record between two batches is that of the first; none is the batch at zero time."""
+    """A record between two batches counts for the first; without any it is zero time."""
     recovery: Any = SimpleNamespace(last_ms=last_ms)
     assert last_batch_ms(recovery, planned()[0]) == batch_ms
 
 
 def test_what_a_stream_of_the_same_uid_had_before_is_not_its_own() -> None:
-    """It began after a batch, and what is older is of a stream that was removed."""
+    """Snapshots of an earlier stream with the same uid, which was removed, are ignored."""
     plan, node = planned()
     records = [record(1000), record(2000), record(4000)]
     committed = read(plan, records, 5000, added_after={UID: 2000})
@@ -132,7 +132,7 @@ def test_what_a_stream_of_the_same_uid_had_before_is_not_its_own() -> None:
 
 
 def test_a_stream_that_no_run_had_asks_for_nothing_before() -> None:
-    """It begins after the last batch, whatever the records say under its uid."""
+    """A node with an old uid of another node begins after the last batch."""
     plan, node = planned()
     committed = read(plan, [record(1000)], 5000, added=frozenset({UID}))
     assert committed.is_new(node)
@@ -141,7 +141,7 @@ def test_a_stream_that_no_run_had_asks_for_nothing_before() -> None:
 
 
 def test_inputs_that_batches_could_not_read() -> None:
-    """They are known by uid and batch: the state that came after did without them."""
+    """They are known by uid and batch: the state that followed does not contain them."""
     plan, _ = planned()
     facts = {UNREAD: ["queueStream-0"]}
     committed = read(plan, [record(1000), record(2000, facts=facts)], 2000)

@@ -1,4 +1,4 @@
-"""What a restart takes from the configuration of the run before."""
+"""The configuration that a restart takes from the previous run."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ OF_SPARK = "-Djava.net.preferIPv6Addresses=false --add-opens=a/b=ALL-UNNAMED -Dx
     ],
 )
 def test_options_that_spark_added(options: str, expected: str) -> None:
-    """They come once, and those of a user stay as they are."""
+    """Options that Spark added appear once, and a user's options stay unchanged."""
     assert given_once(options) == expected
 
 
 def test_options_do_not_grow_with_restarts(sc: SparkContext) -> None:
-    """Each SparkContext adds its own to those of the run before, and a JVM takes a thousand."""
+    """Each SparkContext adds its options to those of the previous run, and a JVM has a limit."""
     mine = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     begun = sc.getConf().get(DRIVER)
     assert begun is not None
@@ -54,7 +54,7 @@ def test_options_do_not_grow_with_restarts(sc: SparkContext) -> None:
 
 
 def test_options_that_spark_added_are_described_once() -> None:
-    """In the checkpoint of a run after a restart as in that of the first one."""
+    """The description of a restarted run has them once, like that of the first run."""
     twice = f"{OF_SPARK} {OF_SPARK} -Dmine=1"
     plan: Any = SimpleNamespace(
         zero_ms=0, batch_ms=1000, inputs=[], nodes={}, outputs=[], output_uids=[]
@@ -67,7 +67,7 @@ def test_options_that_spark_added_are_described_once() -> None:
 
 
 def test_a_new_pod_has_the_image_that_it_was_given() -> None:
-    """Else executors would run the code of before; where none was given, that of before."""
+    """Otherwise executors would run the old code; without a new image the old one is used."""
     image = "spark.kubernetes.executor.container.image"
     described = {"conf": [[image, "app:1"]]}
     assert conf_of(described, SparkConf(False).set(image, "app:2")).get(image) == "app:2"
@@ -75,7 +75,7 @@ def test_a_new_pod_has_the_image_that_it_was_given() -> None:
 
 
 def test_settings_that_stay_as_they_were_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    """What a restart was given and does not take is said; its master and what is new it takes."""
+    """A restart reports settings that it replaces; it keeps its own master and new settings."""
     given = {"spark.master": "local[3]", "spark.of.both": "b", "spark.same": "1", "spark.new": "1"}
     before = [["spark.master", "local[2]"], ["spark.of.both", "a"], ["spark.same", "1"]]
     conf = conf_of({"conf": before}, SparkConf(False).setAll(list(given.items())))

@@ -1,4 +1,4 @@
-"""Restarting: what a checkpoint directory has, and the SparkContext it is taken up with."""
+"""Restarts: the contents of a checkpoint directory, and the SparkContext of the restart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.stream_model import STREAM, Driver, World
 
 
 class FakeContext:
-    """A SparkContext as far as it can be stopped."""
+    """A stand-in for a SparkContext that records whether it was stopped."""
 
     def __init__(self) -> None:
         self.is_stopped = False
@@ -30,7 +30,7 @@ class FakeContext:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> FakeContext:
-    """The context that is made, in a process that has none."""
+    """The context that is created, in a process without one."""
     made = FakeContext()
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(recovery, "context_like", lambda conf_of: made)
@@ -38,21 +38,21 @@ def made(monkeypatch: pytest.MonkeyPatch) -> FakeContext:
 
 
 def test_a_context_that_was_made_in_vain_is_stopped(made: FakeContext) -> None:
-    """So that who begins anew can make another one, and nobody is left with two."""
+    """A SparkContext that was created is stopped on failure, so the program can make its own."""
     with pytest.raises(ValueError, match="in vain"), spark_for({}):
         raise ValueError("in vain")
     assert made.is_stopped
 
 
 def test_a_context_that_was_made_stays(made: FakeContext) -> None:
-    """For the streams that were taken up with it."""
+    """The SparkContext lives on if the streams resume with it."""
     with spark_for({}) as spark:
         assert spark is made
     assert not made.is_stopped
 
 
 def test_the_context_of_the_process_stays(sc: SparkContext) -> None:
-    """It is that of the program, whatever happens."""
+    """A SparkContext of the program is never stopped."""
     with pytest.raises(ValueError, match="in vain"), spark_for({}):
         raise ValueError("in vain")
     with spark_for({}) as spark:
@@ -65,7 +65,7 @@ PARTS = ("batches", "commits", "epochs", "graph", "state")
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a stream that has had two lives, up to 7000 ms."""
+    """The directory of a stream with two runs, up to 7000 ms."""
     root = tmp_path_factory.mktemp("stream")
     world = World()
     for upto_ms in (5000, 7000):
@@ -77,7 +77,7 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_directories_that_are_lost_together_are_missed(
     stream: Path, tmp_path: Path, count: int
 ) -> None:
-    """What is left of a stream is refused, or all that was committed is known; verify sees it."""
+    """A restart is refused, or finds everything that was committed; verify reports the loss."""
     for lost in combinations(PARTS, count):
         shutil.copytree(stream, tmp_path / STREAM)
         for part in lost:
@@ -94,7 +94,7 @@ def test_directories_that_are_lost_together_are_missed(
 def test_a_stream_without_its_graph_is_refused_with_what_can_be_done(
     stream: Path, tmp_path: Path
 ) -> None:
-    """Also for code that has changed: lost or damaged, where it was, and where the state is."""
+    """Also after a code change: the error says what was lost, where, and where the state is."""
     shutil.copytree(stream, tmp_path / STREAM)
     *_, newest = sorted((tmp_path / STREAM / "graph").iterdir())
     remedy = "read shows it, and a stream in another directory can have it as its initial state"

@@ -1,4 +1,4 @@
-"""State in other partitions: what a killed restart leaves, and where there is no room."""
+"""Repartitioned state: restarts that are killed, and restarts without room for the record."""
 
 from __future__ import annotations
 
@@ -56,15 +56,16 @@ def run(ssc: StreamingContext, batches: int) -> None:
 
 
 def moved_by(directory: Path) -> set[str]:
-    """The epochs that have moved state into stores which are there."""
+    """Return the epochs that have moved state into existing stores."""
     names = [path.parts[-3] for path in directory.glob("stream-*/stores/counts/epoch-*/*/*")]
     return {name.split("-")[1] for name in names}
 
 
+@pytest.mark.deep
 def test_a_restart_that_was_killed_leaves_nothing_for_long(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it had moved, and no record of it said so, is deleted by the one after it."""
+    """State that a killed restart had moved without a record is deleted by the next restart."""
     run(setup(sc, tmp_path, 2)(), 2)
 
     def killed(committer: BatchCommitter, batch_id: int, time_ms: int) -> None:
@@ -83,8 +84,9 @@ def test_a_restart_that_was_killed_leaves_nothing_for_long(
     assert seen == [[("a", n)] for n in range(1, 21)]
 
 
+@pytest.mark.deep
 def test_there_must_be_a_moment_for_the_record_of_it(sc: SparkContext, tmp_path: Path) -> None:
-    """A record fits in between two batches unless they are a millisecond apart."""
+    """A record fits between two batches unless they are a millisecond apart."""
     make = partial(setup, sc, tmp_path, seconds=0.001)
     run(make(2)(), 2)
     ssc = StreamingContext.restore(str(tmp_path), make(3))

@@ -19,7 +19,7 @@ STREAM = InputDStream(0, QueueSource([], replayable=True), 1000, "receiverStream
 
 @dataclass
 class Reader:
-    """A reader that keeps what it is asked for again.
+    """A reader that keeps the inputs that it reads again.
 
     Args:
         not_replayable_reason: why what batches have read is gone with the driver before.
@@ -40,7 +40,7 @@ def test_what_is_read_again(
     times: list[int],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What is asked for; nothing of what is gone, and nobody is told of a loss that matters not."""
+    """The needed input is read again; input that is lost and not needed causes no warning."""
     reader = Reader(not_replayable_reason)
     begins = {
         time_ms: BeginRecord("stream-1", 0, time_ms, 1, {"input": said})

@@ -1,4 +1,4 @@
-"""What a restart costs until its first batch has run, in jobs, stages and files: never in time."""
+"""The cost of a restart until its first batch has run, in jobs, stages and files."""
 
 from __future__ import annotations
 
@@ -51,17 +51,18 @@ def never() -> StreamingContext:
 
 
 def run(ssc: StreamingContext, batches: int) -> int:
-    """Run batches and crash; return how many jobs they took."""
+    """Run batches and crash; return the number of their jobs."""
     jobs = count_jobs(ssc.sparkContext, lambda: ssc.step(batches))
     ssc.stop(stopSparkContext=False)
     return jobs
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("lives", [(2, 8), (12, 18)], ids=["no copy", "copy"])
 def test_the_first_batch_costs_the_same_wherever_the_last_copy_is(
     sc: SparkContext, tmp_path: Path, lives: tuple[int, ...]
 ) -> None:
-    """Batches since the last copy are made up for in one worker a task, and no job of their own."""
+    """Batches since the last snapshot are recomputed in one worker per task, without own jobs."""
     costs = []
     for lived in lives:
         directory = tmp_path / str(lived)
@@ -72,8 +73,9 @@ def test_the_first_batch_costs_the_same_wherever_the_last_copy_is(
     assert len(set(costs)) == 1, costs
 
 
+@pytest.mark.deep
 def test_restarts_in_a_row_cost_the_same(sc: SparkContext, tmp_path: Path) -> None:
-    """A program that is killed after each batch does not come back slower and slower."""
+    """A program that is killed after each batch does not restart more and more slowly."""
     run(begin(sc, tmp_path), 2)
     costs = []
     for _ in range(6):
@@ -83,16 +85,17 @@ def test_restarts_in_a_row_cost_the_same(sc: SparkContext, tmp_path: Path) -> No
 
 
 sums: list[Any] = []
-"""What the output of a state over a state saw."""
+"""Return the output of a state that is computed from another state."""
 
 
 def note(rdd: Any) -> None:
     sums.append(rdd.collect())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("lives", [(2, 1, 3), (9, 3), (13, 2)], ids=["short", "no copy", "copy"])
 def test_a_state_over_a_state(sc: SparkContext, tmp_path: Path, lives: tuple[int, ...]) -> None:
-    """Goes on as if nothing had happened: each batch adds what the state below is after it."""
+    """A restart continues: each batch adds the state below it as of that batch."""
     sums.clear()
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     ssc.checkpoint(str(tmp_path))
@@ -118,10 +121,11 @@ def compare_time(time: datetime, rdd: Any) -> None:
     sums.append((time, transformed[-1]))
 
 
+@pytest.mark.deep
 def test_transform_is_called_for_a_batch_after_those_before_it(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """What it keeps is of the batch that runs: outputs store offsets of Kafka beside results."""
+    """A function sees batches in order after a restart: programs store Kafka offsets that way."""
     sums.clear()
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     ssc.checkpoint(str(tmp_path))

@@ -1,4 +1,4 @@
-"""What stands in for the batches of a gap. No Spark."""
+"""States and windows across a gap of skipped batches; no Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def window(slide_s: int) -> Node:
 
 @dataclass
 class Made:
-    """States as the seconds that they were made for, in the place of RDDs.
+    """States as the seconds of their batches, instead of RDDs.
 
     Args:
         newest_s: the second of the newest one.
@@ -67,13 +67,13 @@ class Made:
         (3, 4, {9: "of 6 s"}),  # a window that ends at 6 s had begun
         (4, 3, {8: "of 4 s"}),
         (5, 4, {5: "of 5 s"}),
-        (12, 4, {}),  # the window goes on after the gap
+        (12, 4, {}),  # the window continues after the gap
     ],
 )
 def test_what_the_batch_after_a_gap_stands_on(
     is_stored: bool, slide_s: int, after_s: int, restored: dict[int, str]
 ) -> None:
-    """The gap ends with the batch at 10 s; no batch before it is left out of a state."""
+    """The gap ends with the batch at 10 s; no batch before it is missing in a state."""
     node: Node
     if is_stored:
         node = StateStoreDStream(window(slide_s), lambda _: None, PARTITIONER, None, "a", None)
@@ -90,7 +90,7 @@ def test_what_the_batch_after_a_gap_stands_on(
 
 
 def test_what_nobody_asks_for_is_not_made() -> None:
-    """A restart that finds a copy of a state from after the gap does not look before it."""
+    """A restart that finds a snapshot from after the gap computes nothing before the gap."""
     checked = UpdateFunction.checked(update, "values", "a")
     node = StateDStream(INPUT, checked, PARTITIONER, True, None, "a")
     graph = StreamGraph(1000)

@@ -1,4 +1,4 @@
-"""A checkpoint of Spark's own is no empty directory."""
+"""A checkpoint of Spark itself is not taken for an empty directory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STREAM = ("checkpoint-1700000000000", "checkpoint-1700000001000", "receivedData/
 
 
 def test_the_checkpoint_of_a_query_of_spark(tmp_path: Path) -> None:
-    """It is refused by name at the start and by whoever reads it, and nothing is written there."""
+    """The start and the tools refuse it with an error that names it, and write nothing there."""
     location = write(tmp_path, *QUERY)
     before = sorted(tmp_path.rglob("*"))
 
@@ -41,19 +41,20 @@ def test_the_checkpoint_of_a_query_of_spark(tmp_path: Path) -> None:
         with pytest.raises(RestartError, match="is the checkpoint of a query of Spark") as refused:
             opens()
         assert "up to offsets/1" in str(refused.value)
-        assert "give a directory of its own" in str(refused.value)
+        assert "give another directory" in str(refused.value)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_checkpoint_of_a_stream_of_spark(tmp_path: Path) -> None:
-    """It is refused by name where a restart would look for a stream."""
+    """A restart that looks up a stream refuses it with an error that names it."""
     location = write(tmp_path, *STREAM)
-    with pytest.raises(RestartError, match=r"pyspark\.streaming, with checkpoint-1700000001000"):
+    wanted = r"pyspark\.streaming, with checkpoint-1700000001000: .* adopt=SPARK_CHECKPOINT"
+    with pytest.raises(RestartError, match=wanted):
         recover(location)
 
 
 def test_other_files(tmp_path: Path) -> None:
-    """A file with one of the names alone says nothing."""
+    """One file with such a name does not make a directory a checkpoint of Spark."""
     write(tmp_path, "metadata", "checkpoint-of-mine", "commits/0")
     files = open_files(tmp_path)
     require_no_query_of_spark(files)

@@ -1,4 +1,4 @@
-"""What is known, as JSON: all of it, by its names, whatever is in it. No Spark."""
+"""Statuses as JSON: complete, with their names, for any values. No Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from dstreams.monitoring.events import (
     ReceiverInfo,
     StateOperatorInfo,
 )
-from dstreams.monitoring.history import Totals
 from dstreams.monitoring.status import (
     CheckpointStatus,
     GraphNode,
@@ -29,6 +28,7 @@ from dstreams.monitoring.status import (
     RunningBatch,
     StateStatus,
     StreamStatus,
+    Totals,
 )
 from dstreams.monitoring.web.documents import (
     MOST_TEXT,
@@ -120,7 +120,7 @@ def missing(expected: Any, found: Any, path: str) -> list[str]:
 
 
 def test_every_field_is_there_by_its_name() -> None:
-    """Also those that are added one day; a batch has its delays besides."""
+    """Every field of a status is in the document; batches also have their delays."""
     [stream] = document_of(FULL)["streams"]
     assert missing(names(FULL), stream, "status") == []
     assert set(stream) == {*(each.name for each in fields(StreamStatus)), "lags"}
@@ -131,7 +131,7 @@ def test_every_field_is_there_by_its_name() -> None:
 
 
 def test_an_input_has_what_is_json() -> None:
-    """Lag by partition, and offsets by their names; what only Python knows is left out."""
+    """Lag by partition and named offsets; values without JSON are omitted."""
     [given] = document_of(FULL)["streams"][0]["recent"][0]["inputs"]
     assert given["metadata"] == {"lag": {"words-0": 5}, "rejected": 2}
     assert given["offsets"] == {
@@ -165,12 +165,12 @@ def test_hostile_names_stay_text() -> None:
     ],
 )
 def test_whatever_there_is_becomes_json(value: Any, expected: Any) -> None:
-    """Nothing that a source says makes the page fail."""
+    """No value of a source makes the page fail."""
     assert json.loads(to_json(value)) == expected
 
 
 def test_the_newest_batches_are_there() -> None:
-    """As many as are asked for, none for 0."""
+    """The requested number of batches, none for 0."""
     status = StreamStatus(**{**vars(FULL), "recent": tuple(batch(n) for n in range(5))})
     for count, expected in ((0, []), (2, [3, 4]), (9, [0, 1, 2, 3, 4])):
         [stream] = document_of(status, batches=count)["streams"]
@@ -210,12 +210,12 @@ class Broken:
 
 @pytest.mark.parametrize("value", ["x" * 10**6, [1] * 10**6, {n: n for n in range(10**5)}, Long()])
 def test_a_large_value_is_cut(value: Any) -> None:
-    """Its text is bounded, whatever it is."""
+    """The text of any value is bounded."""
     assert len(text_of(value)) <= MOST_TEXT + len("...")
 
 
 def test_a_value_without_a_text_has_one() -> None:
-    """The class says what it is."""
+    """Its class is named."""
     assert text_of(Broken()).startswith("<Broken instance at ")
 
 

@@ -1,4 +1,4 @@
-"""The page in a real Chromium, over streams and queries that a test feeds. No Spark."""
+"""The page in a real Chromium, with streams and queries fed by the test, without Spark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def server(registry: StreamRegistry) -> Iterator[PageServer]:
 
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Tab]:
-    """A tab that has nothing to complain of at the end."""
+    """A tab without errors in its console at the end."""
     opened = Tab(browser)
     yield opened
     opened.close()
@@ -60,6 +60,7 @@ def figure(page: Any, term: str) -> Any:
     return row.locator(".figure")
 
 
+@pytest.mark.deep
 def test_a_stream_fills_the_page(registry: StreamRegistry, server: PageServer, tab: Tab) -> None:
     """Header, timelines, sources, batches, graph, state and checkpoint have its numbers."""
     stream = ShownStream(registry)
@@ -89,17 +90,37 @@ def test_a_stream_fills_the_page(registry: StreamRegistry, server: PageServer, t
     expect(page.locator(".graph svg .size")).to_have_text("1,000 keys, 50 kB")
     expect(page.locator(".graph svg")).to_contain_text("totals · shop.py:36")
     expect(page.locator(".state .numbers").first).to_have_text(
-        "250 keys in a partition on average; most, 700 keys, in partition 1: 2.8 times as much."
+        "250 keys per partition on average; most in partition 1: 700 keys, 2.8 times the average."
     )
     expect(page.locator(".skew").first).to_contain_text("0: 100 keys · 1: 700 keys · 2: 100 keys")
     expect(page.locator(".restart")).to_have_text(
-        "A restart now would compute the state of batches 36 to 39 again, and run batch 40 again."
+        "A restart now would recompute the state of batches 36 to 39 and rerun batch 40."
     )
     expect(page.locator("#part-checkpoint + .card")).to_contain_text(
         "process 4121 on host worker-7"
     )
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (-500, "cleared in about 3m 1s: reading 909 records/s, 410 arrive"),
+        (500, "not shrinking: reading 909 records/s, 1,410 arrive"),
+    ],
+)
+def test_estimated_end_of_the_backlog(
+    registry: StreamRegistry, server: PageServer, tab: Tab, change: int, words: str
+) -> None:
+    """It follows from the lag, and from the records read and arrived in the newest batches."""
+    stream = ShownStream(registry)
+    stream.lag_of = lambda number: 100_000 + change * number
+    stream.run(20)
+    source = tab.open(server.url).locator("article.source")
+    expect(source.locator("div").filter(has_text="Backlog").locator("dd")).to_have_text(words)
+
+
+@pytest.mark.deep
 def test_of_many_waiting_batches_the_next_ones_are_shown(
     registry: StreamRegistry, server: PageServer, tab: Tab
 ) -> None:
@@ -110,9 +131,10 @@ def test_of_many_waiting_batches_the_next_ones_are_shown(
     page = tab.open(server.url)
     rows = page.get_by_role("table", name="Active batches").get_by_role("link")
     expect(rows).to_have_text([str(batch_id) for batch_id in range(11, 0, -1)])
-    expect(page.get_by_text("290 more wait, up to the batch of")).to_be_visible()
+    expect(page.get_by_text("290 more are waiting, up to the batch of")).to_be_visible()
 
 
+@pytest.mark.deep
 def test_a_query_fills_the_page(registry: StreamRegistry, server: PageServer, tab: Tab) -> None:
     """With the charts and rows that only queries have."""
     ShownStream(registry, Shown("counts", "query")).run(30)
@@ -142,8 +164,9 @@ def test_a_query_fills_the_page(registry: StreamRegistry, server: PageServer, ta
     expect(late.locator("td").nth(2)).to_have_text("30")
 
 
+@pytest.mark.deep
 def test_it_follows_twenty_batches(registry: StreamRegistry, server: PageServer, tab: Tab) -> None:
-    """Each of them becomes the newest one by itself; batches that are looked at stand still."""
+    """Each becomes the newest batch; displayed older batches do not move."""
     stream = ShownStream(registry)
     stream.run(30)
     page = tab.open(server.url)
@@ -166,7 +189,7 @@ def test_it_follows_twenty_batches(registry: StreamRegistry, server: PageServer,
 
 
 def test_a_paused_page_stands_still(registry: StreamRegistry, server: PageServer, tab: Tab) -> None:
-    """It shows what has happened since when it goes on."""
+    """After the pause it shows the newest batches."""
     stream = ShownStream(registry)
     stream.run(5)
     page = tab.open(server.url)
@@ -176,15 +199,16 @@ def test_a_paused_page_stands_still(registry: StreamRegistry, server: PageServer
     expect(page.locator("#connection")).to_contain_text("Paused")
     stream.run(5)
     with page.expect_response("**/status.json*"):
-        page.get_by_label("Show the").select_option("1000")  # the newest are asked for besides
+        page.get_by_label("Show the").select_option("1000")  # fetched during the pause
     expect(figure(page, "Newest batch")).to_have_text("4")
     pause.press("Enter")
     expect(figure(page, "Newest batch")).to_have_text("9")
     expect(page.locator("#connection")).to_have_text("Connected to the driver")
 
 
-def test_a_failure_stands_on_top(registry: StreamRegistry, server: PageServer, tab: Tab) -> None:
-    """With the user's own line, and the way to the batch, its outputs and their jobs."""
+@pytest.mark.deep
+def test_a_failure_is_shown_first(registry: StreamRegistry, server: PageServer, tab: Tab) -> None:
+    """With the line of the program, and links to the batch, its outputs and their jobs."""
     stream = ShownStream(registry)
     stream.run(10)
     stream.run(failure=ERROR)
@@ -194,7 +218,7 @@ def test_a_failure_stands_on_top(registry: StreamRegistry, server: PageServer, t
     expect(problem).to_contain_text("in foreachRDD, function write at shop.py:48")
     expect(page.locator(".badge")).to_have_text("Failing")
     expect(page).to_have_title(re.compile("^Failed: "))
-    problem.get_by_role("link", name="Look at batch 10").click()
+    problem.get_by_role("link", name="Show batch 10").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Batch 10")
     expect(page.get_by_role("heading", level=1)).to_be_focused()
     outputs = page.get_by_role("table", name="Output operations of the batch").locator("tbody tr")
@@ -202,11 +226,11 @@ def test_a_failure_stands_on_top(registry: StreamRegistry, server: PageServer, t
     expect(outputs.first).to_contain_text("Failed")
     expect(outputs.first).to_contain_text("rate = rates[order.currency]")
     expect(outputs.last).to_contain_text("Succeeded")
-    job = outputs.first.get_by_role("link", name="Job 7 in Spark's page")
+    job = outputs.first.get_by_role("link", name="Job 7 on Spark's page")
     expect(job).to_have_attribute("href", "http://localhost:4040/jobs/job/?id=7")
     offsets = page.get_by_role("table", name="Offsets by partition").locator("tbody td")
     expect(offsets).to_have_text(["0", "9,000", "9,910", "910", "50"])
-    page.get_by_role("link", name="Batch before").click()
+    page.get_by_role("link", name="Previous batch").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Batch 9")
     page.get_by_role("link", name="All of orders").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
@@ -222,8 +246,8 @@ def test_a_failure_stands_on_top(registry: StreamRegistry, server: PageServer, t
     expect(page.locator(".badge")).to_have_text("Failed")
 
 
-def test_what_is_unstable_is_said(registry: StreamRegistry, server: PageServer, tab: Tab) -> None:
-    """In words, not by colour alone."""
+def test_an_unstable_stream(registry: StreamRegistry, server: PageServer, tab: Tab) -> None:
+    """The verdict is in words, not only in colour."""
     stream = ShownStream(registry)
     stream.run(3)
     page = tab.open(server.url)
@@ -236,8 +260,9 @@ def test_what_is_unstable_is_said(registry: StreamRegistry, server: PageServer, 
     )
 
 
+@pytest.mark.deep
 def test_a_key_is_looked_up(registry: StreamRegistry, server: PageServer, tab: Tab) -> None:
-    """Its state is shown as of the last commit; so is that there is none."""
+    """Its state as of the last commit is shown, or that there is none."""
     stream = ShownStream(registry, Shown(values={"customer-1": 41, ("a", 1): {"n": IMAGE}}))
     stream.run(2)
     page = tab.open(server.url)
@@ -263,8 +288,9 @@ def test_a_key_is_looked_up(registry: StreamRegistry, server: PageServer, tab: T
     expect(answer.locator("pre")).to_have_text("{'n': '<img src=x onerror=alert(1)>'}")
 
 
+@pytest.mark.deep
 def test_it_survives_a_restart_of_the_driver(browser: Any, registry: StreamRegistry) -> None:
-    """It says that the driver is gone, comes back by itself, and shows the new run."""
+    """It says that the driver is gone, reconnects, and shows the new run."""
     tab = Tab(browser)
     before = ShownStream(registry)
     before.run(5)
@@ -289,11 +315,12 @@ def test_it_survives_a_restart_of_the_driver(browser: Any, registry: StreamRegis
     assert {one for one in tab.complaints if "net::ERR_" not in one} == set()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["stream", "query"])
-def test_what_strangers_name_does_no_harm(
+def test_untrusted_names_are_harmless(
     registry: StreamRegistry, server: PageServer, tab: Tab, kind: Any
 ) -> None:
-    """Markup is text, what turns text around is shown, and what is too long ends."""
+    """Markup is text, characters that reverse text are escaped, and long names are cut."""
     name = f"{IMAGE}{SCRIPT}{TURNED}"
     graph = (
         GraphNode(0, "input", f"{IMAGE} at {SCRIPT}", name),
@@ -317,7 +344,7 @@ def test_what_strangers_name_does_no_harm(
     expect(keys.first).to_have_text(repr(IMAGE))
     expect(keys.last).to_contain_text("xxx…")
     harmless(page)
-    page.get_by_role("link", name="Look at batch 5").first.click()
+    page.get_by_role("link", name="Show batch 5").first.click()
     expect(heading).to_have_text("Batch 5")
     expect(page.locator(".problem")).to_contain_text(IMAGE)
     harmless(page)
@@ -331,6 +358,7 @@ def harmless(page: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.deep
 def test_several_streams_are_found_by_keyboard(
     registry: StreamRegistry, server: PageServer, tab: Tab
 ) -> None:
@@ -358,7 +386,7 @@ def test_several_streams_are_found_by_keyboard(
     expect(table).to_be_visible()
 
 
-# For whoever does not see it as the author does ---------------------------------------------------
+# Accessibility ----------------------------------------------------------------------------------
 
 CONTRAST = """() => {
   const luminance = ([red, green, blue]) => [red, green, blue]
@@ -434,9 +462,10 @@ ANATOMY = """async () => {
 }"""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1440, 2560])
-def test_everybody_can_use_it(
+def test_accessibility(
     browser: Any, registry: StreamRegistry, server: PageServer, scheme: str, width: int
 ) -> None:
     """Contrast, names, captions, headings and landmarks; nothing is wider than the window."""
@@ -470,8 +499,8 @@ def test_everybody_can_use_it(
     assert tab.complaints == []
 
 
-def test_its_files_have_nothing_that_runs_text() -> None:
-    """Neither markup of data nor scripts in markup; the policy of the server refuses them."""
+def test_no_file_runs_text() -> None:
+    """No markup of data and no scripts in markup; the policy of the server forbids both."""
     for file in files("dstreams.monitoring.web").joinpath("static").iterdir():
         if file.name.endswith((".js", ".html")) and not file.name.startswith("uplot"):
             text = file.read_text(encoding="utf-8")

@@ -82,8 +82,9 @@ def test_a_page_shows_streams_and_queries(sc: SparkContext) -> None:
         session.stop()
 
 
+@pytest.mark.deep
 def test_a_restart_is_shown_while_it_goes_on(sc: SparkContext, tmp_path: Path) -> None:
-    """The page is there before the state is made again, and says how far that is."""
+    """The page is served before the state is restored, and shows the progress."""
     directory, copy, seen = tmp_path / "checkpoint", tmp_path / "copy", []
 
     def look(rdd: RDD[Any]) -> RDD[Any]:
@@ -140,7 +141,7 @@ def test_a_start_that_fails_is_shown(sc: SparkContext, tmp_path: Path) -> None:
 def test_a_token_that_is_made_is_told_once_and_kept_nowhere(
     sc: SparkContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who listens for others asks for a token; the log names a file that only the user can read."""
+    """A page for other hosts requires a token; the log names a file that only the user can read."""
     ssc = step(sc, Settings(ui_enabled=True, ui_port=0, ui_host="0.0.0.0"))  # noqa: S104
     ssc.stop(stopSparkContext=False)
     [told] = [record for record in caplog.records if "live page: http" in record.message]
@@ -179,7 +180,7 @@ def test_a_token_of_the_user_is_masked_and_in_no_checkpoint(
 def test_a_page_that_cannot_be_started_harms_no_stream(
     sc: SparkContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says why, and what to set."""
+    """The log has the reason, and the setting to change."""
     ssc = step(sc, Settings(ui_enabled=True, ui_host="host.invalid"))
     assert ssc.uiWebUrl is None
     assert ssc.progress() is not None

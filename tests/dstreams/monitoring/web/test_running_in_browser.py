@@ -45,6 +45,7 @@ def newest_batch(page: Any) -> Any:
     return page.locator(".figures .figure").first
 
 
+@pytest.mark.deep
 def test_a_stream_that_runs(sc: SparkContext, tmp_path: Path, tab: Tab) -> None:
     """It is followed for twenty batches, a key of it is looked up, and its failure is shown."""
     ssc = StreamingContext(sc, 1, settings=Settings(ui_enabled=True, ui_port=0))
@@ -78,7 +79,7 @@ def test_a_stream_that_runs(sc: SparkContext, tmp_path: Path, tab: Tab) -> None:
         ssc.step()
     problem = page.locator(".problem").first
     expect(problem).to_contain_text("more than twenty")
-    problem.get_by_role("link", name="Look at batch 20").click()
+    problem.get_by_role("link", name="Show batch 20").click()
     outputs = page.get_by_role("table", name="Output operations of the batch").locator("tbody tr")
     expect(outputs).to_contain_text("Failed")
     expect(outputs).to_contain_text("test_running_in_browser.py")
@@ -88,6 +89,7 @@ def test_a_stream_that_runs(sc: SparkContext, tmp_path: Path, tab: Tab) -> None:
     assert tab.complaints == []
 
 
+@pytest.mark.deep
 def test_a_query_that_runs(sc: SparkContext, tmp_path: Path, tab: Tab) -> None:
     """The page follows its batches."""
     conf = {"spark.dstreams.ui.enabled": "true", "spark.dstreams.ui.port": "0"}
@@ -118,9 +120,10 @@ def number(page: Any) -> int:
     return int(text) if text.isdecimal() else -1
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_driver_that_is_started_again(tmp_path: Path, tab: Tab) -> None:
-    """An open page says that it is gone, and goes on with what the next one runs."""
+    """An open page says that the driver is gone, and continues with the next one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -143,7 +146,7 @@ def test_a_driver_that_is_started_again(tmp_path: Path, tab: Tab) -> None:
         before = page.url
         program.end(signal.SIGTERM)
         expect(page.locator("#connection")).to_contain_text("The driver does not answer")
-        expect(page.locator(".badge")).to_have_text("Not known")
+        expect(page.locator(".badge")).to_have_text("Unknown")
         last = number(page)
     with running(*arguments):
         expect(page.locator("#connection")).to_have_text("Connected to the driver", timeout=120_000)

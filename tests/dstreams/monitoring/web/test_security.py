@@ -1,4 +1,4 @@
-"""Who may look at the page: requests over real sockets, and their answers. No Spark."""
+"""Access to the page: requests over real sockets, and their answers. No Spark."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from types import SimpleNamespace
 
 import pytest
 
+from dstreams.common.addresses import is_loopback
 from dstreams.monitoring.registry import StreamRegistry
-from dstreams.monitoring.web.security import HEADERS, Guard, is_loopback
+from dstreams.monitoring.web.requests import HEADERS, Guard
 from dstreams.monitoring.web.server import Address, PageServer
 from tests.support.pages import get, make_monitor, request, say, serving
 
 TOKEN = "0123456789-abcdef"  # noqa: S105
-PATHS = ("/", "/static/page.js", "/status.json", "/events", "/metrics", "/state", "/largest")
+PATHS = (
+    "/",
+    "/static/page.js",
+    "/status.json",
+    "/events",
+    "/metrics",
+    "/state",
+    "/state/counts",
+    "/state/counts/a",
+    "/largest",
+)
 NAVIGATE = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
 
 
@@ -60,7 +71,7 @@ def guarded() -> Iterator[PageServer]:
 def test_a_server_of_this_machine_goes_by_its_names(
     local: PageServer, host: str, status: int
 ) -> None:
-    """A name that was made to mean 127.0.0.1 (DNS rebinding) is none of them."""
+    """A foreign name that resolves to 127.0.0.1 (DNS rebinding) is rejected."""
     assert get(local, "/status.json", Host=host.format(port=local.port)).status == status
 
 
@@ -104,7 +115,7 @@ def test_pages_of_other_origins_are_refused(
 def test_a_link_from_elsewhere_leads_to_the_page_alone(
     local: PageServer, headers: dict[str, str], status: int
 ) -> None:
-    """It has nothing in it before it asks, and it is shown in no frame."""
+    """The page itself has no data, and cannot be framed."""
     assert get(local, "/", **headers).status == status
 
 
@@ -117,9 +128,11 @@ def test_nothing_can_be_changed(local: PageServer, path: str, method: str) -> No
     assert not [name for name in reply.headers if name.lower().startswith("access-control")]
 
 
-@pytest.mark.parametrize("path", ["/status.json", "/metrics", "/state", "/nothing", "/events"])
+@pytest.mark.parametrize(
+    "path", ["/status.json", "/metrics", "/state", "/state/a/b", "/nothing", "/events"]
+)
 def test_each_answer_has_the_headers_that_protect_it(local: PageServer, path: str) -> None:
-    """Whatever it says; a HEAD has the same and no body."""
+    """Every answer has them; HEAD has the same without a body."""
     reply = get(local, path, "HEAD")
     assert reply.body == b""
     assert HEADERS.items() <= reply.headers.items()
@@ -189,7 +202,7 @@ def test_a_second_request_on_a_connection_is_not_read(local: PageServer) -> None
 
 @pytest.mark.parametrize("path", PATHS)
 def test_without_the_token_there_is_nothing(guarded: PageServer, path: str) -> None:
-    """The answer says where it is to be found, and not what it is."""
+    """The answer says where to find the token, and does not contain it."""
     reply = get(guarded, path)
     assert reply.status == 401
     assert reply.headers["WWW-Authenticate"] == 'Bearer realm="dstreams"'
@@ -221,7 +234,7 @@ def test_a_token_is_given_by_a_header(
 
 
 def test_a_token_in_the_address_becomes_a_cookie(guarded: PageServer) -> None:
-    """No script can read it, no other site can use it, and it does not tell the token."""
+    """Scripts cannot read it, other sites cannot use it, and it does not reveal the token."""
     reply = get(guarded, f"/?token={TOKEN}", Sec_Fetch_Site="cross-site", **NAVIGATE)
     assert (reply.status, reply.headers["Refresh"]) == (200, "0;url=/")
     cookie, *attributes = reply.headers["Set-Cookie"].split("; ")
@@ -242,13 +255,13 @@ def test_a_token_in_the_address_becomes_a_cookie(guarded: PageServer) -> None:
 def test_a_server_for_others_goes_by_addresses_and_its_own_name(
     guarded: PageServer, host: str, status: int
 ) -> None:
-    """The token does not help a name that is none of its own."""
+    """A foreign name is rejected even with the token."""
     headers = {"Host": host, "Authorization": f"Bearer {TOKEN}"}
     assert get(guarded, "/metrics", **headers).status == status
 
 
 def test_a_server_goes_by_the_name_that_it_was_given() -> None:
-    """Whatever the case of its letters."""
+    """Names are compared without case."""
     guard = Guard("Driver.Example", 4050, None)
     asked = SimpleNamespace(method="GET", path="/", query={}, headers={"host": "driver.example:1"})
     assert guard.refuse(asked) is None  # type: ignore[arg-type]
@@ -259,5 +272,5 @@ def test_a_server_goes_by_the_name_that_it_was_given() -> None:
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("a", False)],  # noqa: S104
 )
 def test_what_is_of_this_machine_alone(host: str, is_own: bool) -> None:
-    """There no token is asked for, unless the user has set one."""
+    """A local page requires no token unless one is set."""
     assert is_loopback(host) is is_own

@@ -72,7 +72,7 @@ def test_ports_are_tried_as_spark_does() -> None:
 
 
 def test_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says which ones are taken."""
+    """The error names the ports in use."""
     monkeypatch.setattr("dstreams.monitoring.web.server.MORE_PORTS", 0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -81,7 +81,7 @@ def test_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_closed_server_leaves_no_thread_and_no_connection() -> None:
-    """Pages that are open are told by the end of their connection."""
+    """The connections of open pages end."""
     before = set(threading.enumerate())
     with serving(StreamRegistry()) as server:
         events = Events(server)
@@ -128,6 +128,7 @@ print("free")
 """
 
 
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore")
 def test_a_forked_process_keeps_no_port() -> None:
     """A restarted driver finds its port free, also while a child of the first one lives."""
@@ -156,7 +157,7 @@ def test_one_page_too_many() -> None:
 
 
 def test_a_request_waits_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page asks for its files all at once, and each of them is answered in a moment."""
+    """A page requests all files at once, and each is answered in turn."""
     monkeypatch.setattr("dstreams.monitoring.web.server._WAIT_FOR_SLOT_S", 60)
     registry, asked, may_answer = StreamRegistry(), threading.Event(), threading.Event()
 
@@ -212,7 +213,7 @@ def test_strangers_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch, says:
 
 
 def test_more_than_may_wait_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for a place is bounded as well."""
+    """The number of waiting requests is bounded."""
     monkeypatch.setattr("dstreams.monitoring.web.server._WAIT_FOR_SLOT_S", 60)
     registry, may_answer = StreamRegistry(), threading.Event()
     monkeypatch.setattr(registry, "statuses", lambda: () if may_answer.wait(60) else None)
@@ -228,7 +229,7 @@ def test_more_than_may_wait_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_who_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also who begins a request and does not end it; others are answered meanwhile."""
+    """Silent and incomplete requests time out; others are answered."""
     monkeypatch.setattr("dstreams.monitoring.web.server._REQUEST_S", 2)
     with serving(StreamRegistry()) as server, connect(server) as idle, connect(server) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nHost:")
@@ -237,9 +238,10 @@ def test_who_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
         assert slow.recv(1) == b""
 
 
+@pytest.mark.deep
 def test_a_page_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for it: other pages and batches go on."""
-    monkeypatch.setattr("dstreams.monitoring.web.event_stream._MOST_WAITING_BYTES", 1 << 16)
+    """Other pages and batches do not wait for it."""
+    monkeypatch.setattr("dstreams.monitoring.web.documents._MOST_WAITING_BYTES", 1 << 16)
     monkeypatch.setattr("dstreams.monitoring.web.server.LEAST_INTERVAL_S", 0.01)
     registry = StreamRegistry()
     monitor = make_monitor(registry)
@@ -304,7 +306,7 @@ def test_many_who_ask_at_once_get_one_answer(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_metrics_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer says what to install, and the page is there nevertheless."""
+    """The answer says what to install, and the page still works."""
     monkeypatch.setitem(sys.modules, "prometheus_client.exposition", None)
     with serving(StreamRegistry()) as server:
         answer = get(server, "/metrics")
@@ -315,7 +317,7 @@ def test_metrics_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_page_that_comes_back_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets what has ended since the event that it names; one of another run says nothing."""
+    """It gets the batches since its last event; an event of another run is ignored."""
     registry = StreamRegistry()
     monitor = make_monitor(registry)
     run_batches(monitor, range(3))
@@ -335,7 +337,7 @@ def test_a_page_that_comes_back_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_as_many_batches_as_asked_for() -> None:
-    """200 unless told otherwise, and 1000 at most."""
+    """200 by default, and 1000 at most."""
     registry = StreamRegistry()
     run_batches(make_monitor(registry, retained=1500), range(1200))
     with serving(registry) as server:
@@ -354,7 +356,7 @@ def test_as_many_batches_as_asked_for() -> None:
 def test_a_page_that_fails_is_told_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who asks gets an error without its details, and the next one is answered."""
+    """The client gets an error without details, and the next one is answered."""
     registry = StreamRegistry()
     monitor = make_monitor(registry)
     with serving(registry) as server:
@@ -372,7 +374,7 @@ def test_a_page_that_fails_is_told_in_the_log(
 def test_what_fails_again_and_again_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Pages are told as soon as it works again."""
+    """Pages are updated as soon as it works again."""
     monkeypatch.setattr("dstreams.monitoring.web.server.LEAST_INTERVAL_S", 0.01)
     registry = StreamRegistry()
     monitor = make_monitor(registry)
@@ -395,7 +397,7 @@ def test_what_fails_again_and_again_is_logged_once(
 
 
 def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that nobody between takes the connection for dead."""
+    """Comments keep proxies from closing the connection."""
     monkeypatch.setattr("dstreams.monitoring.web.server.HEARTBEAT_S", 0.05)
     monkeypatch.setattr("dstreams.monitoring.web.server.LEAST_INTERVAL_S", 0.01)
     with serving(StreamRegistry()) as server, Events(server) as events:
@@ -404,7 +406,7 @@ def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_files_of_the_page_are_packaged_and_served() -> None:
-    """By their names alone, with a type that a browser takes at its word; none is left out."""
+    """Every file is served under its name, with its type."""
     directory = ROOT / "dstreams" / "monitoring" / "web" / "static"
     there = {path.name for path in directory.iterdir()}
     assert set(static_files()) == there

@@ -1,9 +1,11 @@
-"""One key's state and the largest ones, asked over sockets of a double of the state. No Spark."""
+"""Queries of one state and of the largest ones over sockets, with a fake state. No Spark."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,24 +13,28 @@ import pytest
 
 from dstreams.errors import InvalidStreamError
 from dstreams.monitoring.registry import StreamRegistry
-from dstreams.monitoring.state_jobs import KeySize, StateOfKey
-from dstreams.monitoring.web.documents import MOST_TEXT
+from dstreams.monitoring.state_queries import KeySize, StateOfKey
+from dstreams.monitoring.web.documents import MOST_TEXT, parse_key, text_of_key
 from dstreams.monitoring.web.server import PageServer
-from dstreams.monitoring.web.state_query_handler import key_of, text_of_key
 from tests.support.pages import get, make_monitor, serving
 from tests.support.waiting import wait_for
 
 
 class Double:
-    """State of which each look is written down."""
+    """A fake state that records its queries."""
 
-    def __init__(self, look: Callable[[Any], Any] = lambda key: key) -> None:
-        self.asked: list[tuple[str, Any]] = []
+    def __init__(self, look: Callable[[Any], Any] = lambda key: key, uid: str = "counts") -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.states = {uid: None}
         self._look = look
 
     def look_up(self, uid: str, key: Any) -> StateOfKey:
         self.asked.append((uid, key))
-        return StateOfKey(uid, 1000, 3, True, self._look(key), 7)
+        return StateOfKey(uid, 1000, 3, key != "nobody", self._look(key), 7)
+
+    def range(self, uid: str, start: Any, stop: Any, limit: int) -> tuple[int, list[Any]]:
+        self.asked.append((uid, start, stop, limit))
+        return 1000, [("a", self._look("a")), (("b", 2), {"n": 1})]
 
     def largest(self, uid: str, count: int) -> tuple[KeySize, ...]:
         self.asked.append((uid, count))
@@ -74,7 +80,7 @@ def test_a_key_is_json_or_text(text: str, key: Any) -> None:
 
 
 def test_an_answer_is_text_of_a_bounded_length() -> None:
-    """And says as of which batch it is, and in which partition."""
+    """It has bounded text, the batch and the partition."""
     reply = looked_up(Double(lambda _: ["<b>"] + ["x" * 1000] * 1000), "word")
     answer = reply.json
     value = answer.pop("value")
@@ -107,15 +113,15 @@ def test_the_largest_keys_can_be_asked_for_again() -> None:
 
 @pytest.mark.parametrize("key", ["a", "5", 5, 1.5, None, True, ("a", ("b", 1)), "\n", ""])
 def test_a_key_and_its_text(key: Any) -> None:
-    """The one stands for the other."""
+    """A key and its text are converted both ways."""
     text = text_of_key(key)
     assert text is not None
-    assert key_of(text) == key
+    assert parse_key(text) == key
 
 
 @pytest.mark.parametrize("key", [b"a", "\udc80", {"a": 1}.keys(), object()])
 def test_a_key_without_a_text(key: Any) -> None:
-    """It cannot be asked for."""
+    """Such a key has no text."""
     assert text_of_key(key) is None
 
 
@@ -146,7 +152,7 @@ def test_a_question_that_fails_says_why(error: Exception, status: int, text: str
 
 
 def test_one_question_at_a_time() -> None:
-    """Each is a job: who asks meanwhile is told to ask again."""
+    """Each runs a job: concurrent queries are asked to retry."""
     add, go_on = threading.Event(), threading.Event()
 
     def slow(key: Any) -> Any:
@@ -218,3 +224,107 @@ def test_what_cannot_be_asked(path: str, query: dict[str, str], status: int, err
     assert reply.status == status
     assert reply.json["error"].startswith(error)
     assert states.asked == []
+
+
+class Row(tuple[Any, ...]):
+    """Named like a Row of Spark."""
+
+    __fields__ = ("name", "pages")
+
+
+@dataclass(frozen=True)
+class Visit:
+    page: str
+    at: datetime
+
+
+def at_path(path: str, *states: Double) -> Any:
+    registry = StreamRegistry()
+    for number, double in enumerate(states, 1):
+        make_monitor(registry, f"run-{number}", states=double)  # type: ignore[arg-type]
+    with serving(registry) as server:
+        return get(server, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/state/counts/word", ("counts", "word")),
+        ("/state/counts/5", ("counts", 5)),
+        ("/state/counts/%225%22", ("counts", "5")),
+        ("/state/counts/%5B%22a%22%2C1%5D", ("counts", ("a", 1))),
+        ("/state/counts/a%2Fb?stream=run-1", ("counts", "a/b")),
+        ("/state/counts/", ("counts", "")),
+        ("/state/counts", ("counts", None, None, 100)),
+        ("/state/counts?start=a&stop=%22b%22&limit=7", ("counts", "a", "b", 7)),
+    ],
+)
+def test_a_path_is_an_operator_and_a_key(path: str, asked: tuple[Any, ...]) -> None:
+    """Parts of the path are percent-encoded; a key is JSON or text, as elsewhere."""
+    states = Double()
+    assert at_path(path, states).status == 200
+    assert states.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (5, 5),
+        (("a", [1, None]), ["a", [1, None]]),
+        ({"a": {"b": 1}}, {"a": {"b": 1}}),
+        ({("a", 1): (2,)}, [[["a", 1], [2]]]),
+        (Row(("ann", ("/",))), {"name": "ann", "pages": ["/"]}),
+        (
+            Visit("/", datetime(2026, 11, 28, tzinfo=timezone.utc)),
+            {"page": "/", "at": "2026-11-28T00:00:00Z"},
+        ),
+        (object, "<class 'object'>"),
+    ],
+)
+def test_a_value_is_json(value: Any, shown: Any) -> None:
+    """Tuples are lists, dicts with other keys are lists of pairs, the rest is bounded text."""
+    states = Double(lambda _: value)
+    found = at_path("/state/counts/a", states).json
+    assert found == {
+        "stream": "run-1",
+        "uid": "counts",
+        "key": "a",
+        "batch_time_ms": 1000,
+        "is_there": True,
+        "value": shown,
+        "timeout_ms": 7,
+    }
+    found = at_path("/state/counts", states).json
+    assert found["pairs"] == [{"key": "a", "value": shown}, {"key": ["b", 2], "value": {"n": 1}}]
+
+
+def test_a_large_value_is_cut() -> None:
+    """It becomes bounded text."""
+    value = at_path("/state/counts/a", Double(lambda _: ["x" * 1000] * 2000)).json["value"]
+    assert isinstance(value, str)
+    assert len(value) <= MOST_TEXT + 3
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "error"),
+    [
+        ("/state/other/a", 404, "no stateful operator has the uid 'other'; known uids: counts"),
+        ("/state//a", 404, "no stateful operator has the uid ''"),
+        ("/state/counts/a/b", 404, "a path is /state/UID/KEY; write %2F for /"),
+        ("/state/counts/a", 400, "2 streams have an operator 'counts'; add ?stream=RUN_ID, one of"),
+        ("/state/counts/a?stream=run-3", 404, "known uids: none"),
+        ("/state/counts?limit=0&stream=run-1", 400, "limit must be an integer from 1 to 1000"),
+        ("/state/counts?limit=x&stream=run-1", 400, "limit must be an integer from 1 to 1000"),
+    ],
+)
+def test_paths_without_an_answer(path: str, status: int, error: str) -> None:
+    """The error lists the uids, or the runs to choose from."""
+    reply = at_path(path, Double(), Double())
+    assert reply.status == status
+    assert error in reply.json["error"]
+
+
+def test_a_key_without_a_state_is_not_found() -> None:
+    """The answer says so, with status 404."""
+    reply = at_path("/state/counts/nobody", Double())
+    assert (reply.status, reply.json["is_there"]) == (404, False)

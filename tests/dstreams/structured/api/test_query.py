@@ -1,4 +1,4 @@
-"""The life of queries: started, watched, stopped, and what is refused."""
+"""Triggers; queries that are started, awaited, stopped and listened to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from pyspark import RDD, SparkContext
 from checkpoint import StorageRefusedError
 from dstreams.common.callables import describe
 from dstreams.errors import InvalidStreamError, StreamLifecycleError
-from dstreams.spark.job_labels import BATCH_ID, DESCRIPTION, OUTPUT_ID, QUERY_ID, next_job_id
+from dstreams.spark.job_labels import (
+    BATCH_ID,
+    DESCRIPTION,
+    OUTPUT_ID,
+    QUERY_ID,
+    next_job_id_if_known,
+)
 from dstreams.structured import (
     GroupStateTimeout,
     StreamingDataset,
@@ -24,6 +30,7 @@ from dstreams.structured import (
     window,
 )
 from dstreams.structured.api import manager
+from dstreams.structured.api.query import Trigger, make_trigger
 from dstreams.testing import ManualClock
 from tests.dstreams.structured.runs import QueryRun
 from tests.support.waiting import wait_for
@@ -77,6 +84,7 @@ def test_explain(session: StreamSession) -> None:
     ]
 
 
+@pytest.mark.deep
 def test_explain_of_a_batch(session: StreamSession, tmp_path: Path) -> None:
     """A query that runs shows the state info, time and watermarks of its newest batch."""
 
@@ -101,7 +109,7 @@ def seconds(record: int) -> int:
 
 
 class Told(StreamingQueryListener):
-    """Keeps what it was told."""
+    """Records the events it receives."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
@@ -121,6 +129,7 @@ class Told(StreamingQueryListener):
         self.ends.append(event.errorClassOnException)
 
 
+@pytest.mark.deep
 def test_listener(session: StreamSession, clock: ManualClock) -> None:
     """A listener hears of start, each batch, idleness now and then, and the end, in order."""
     told = Told()
@@ -148,7 +157,7 @@ def test_listener(session: StreamSession, clock: ManualClock) -> None:
 
 
 def test_idle_listeners_have_no_thread(session: StreamSession) -> None:
-    """The thread of listeners ends with what there is to tell, and stop waits for that."""
+    """The listener thread ends after the last event, and stop waits for it."""
     told = Told()
     session.streams.addListener(told)
     QueryRun(session, counts, "update").add("a")
@@ -350,7 +359,7 @@ def test_storage_that_fails_in_a_stop_is_an_error_of_the_query(
 
 
 def test_failure_ends_a_query(session: StreamSession) -> None:
-    """The error of a user's function ends the query, and everybody who waits is told."""
+    """The error of a user's function ends the query, and every waiting caller gets it."""
 
     def refuse(word: str) -> str:
         raise ValueError(f"no {word}")
@@ -374,15 +383,15 @@ def test_failure_ends_a_query(session: StreamSession) -> None:
 def test_one_name_one_query(session: StreamSession, tmp_path: Path) -> None:
     """A name, and a checkpoint, belong to one query that runs."""
     run = QueryRun(session, counts, "update", tmp_path)
-    with pytest.raises(StreamLifecycleError, match="a query named 'run' runs already"):
+    with pytest.raises(StreamLifecycleError, match="a query named 'run' is already running"):
         run._start()
     other = run.streams[0].toDS().writeStream.format("noop")
-    with pytest.raises(StreamLifecycleError, match=r"runs on .* already"):
+    with pytest.raises(StreamLifecycleError, match=r"is already running on "):
         other.option("checkpointLocation", str(tmp_path)).start()
 
 
 def test_stop_while_a_batch_runs(session: StreamSession) -> None:
-    """Stopping gives up the batch that runs, and is no failure."""
+    """Stopping cancels the running batch, and is not a failure."""
     begun = threading.Event()
 
     def wait(rows: Any, batch_id: int) -> None:
@@ -404,7 +413,7 @@ def _never(record: Any) -> Any:
 
 
 def test_available_now(session: StreamSession, tmp_path: Path) -> None:
-    """What there is at the start is processed, with what its watermark ends; then it stops."""
+    """Records available at the start are processed, with the state that expires; then it stops."""
 
     def build(events: StreamingDataset) -> StreamingDataset:
         marked = events.withWatermark(seconds, "0 seconds")
@@ -441,6 +450,7 @@ def test_trigger_interval(session: StreamSession, clock: ManualClock) -> None:
     run.streams[0].addData("a")
     clock.advance(9000)
     wait_for(lambda: run.query.status["message"] == "Waiting for next trigger")
+    wait_for(lambda: run.query.recentProgress)  # once it is known that the commit counts
     (progress,) = run.query.recentProgress
     assert progress.timestamp == "1970-01-01T00:00:10.000Z"
     assert progress.inputRowsPerSecond == 1 / 9  # one since the trigger before
@@ -455,7 +465,7 @@ def test_unknown_field(session: StreamSession) -> None:
 
 
 def test_jobs_say_query_and_batch(session: StreamSession, tmp_path: Path) -> None:
-    """Spark's own page tells them by name, id, run and batch, and a state by its operator."""
+    """Spark's page shows their name, id, run and batch, and the operator of a state."""
     sc, seen = session.sparkContext, []
 
     def look(rdd: RDD[Any], batch_id: int) -> None:
@@ -465,7 +475,7 @@ def test_jobs_say_query_and_batch(session: StreamSession, tmp_path: Path) -> Non
         )
 
     words = session.memoryStream()
-    before = next_job_id(sc)
+    before = next_job_id_if_known(sc)
     query = (
         words.toDS()
         .groupByKey(len)
@@ -492,6 +502,43 @@ def test_jobs_say_query_and_batch(session: StreamSession, tmp_path: Path) -> Non
     assert before is not None
     sc._jsc.sc().listenerBus().waitUntilEmpty()
     store = sc._jsc.sc().statusStore()
-    ran = range(before, next_job_id(sc) or 0)
+    ran = range(before, next_job_id_if_known(sc) or 0)
     said = [store.job(job).description().get() for job in ran]
     assert any(re.search(r"batch = 0<br/>state: \w", text) for text in said)
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "next_ms"), [(0, 1000), (1, 1000), (999, 1000), (1000, 2000), (5500, 6000)]
+)
+def test_multiples_of_the_interval(now_ms: int, next_ms: int) -> None:
+    """Batches begin at multiples of the interval; those that were missed are skipped."""
+    assert Trigger("processingTime", 1000).next_ms(now_ms) == next_ms
+
+
+def test_one_after_the_other() -> None:
+    """Without an interval the next batch may begin at once."""
+    assert Trigger().next_ms(17) == 17
+
+
+def test_made() -> None:
+    """One argument says which trigger it is."""
+    assert make_trigger("5 seconds", None, None) == Trigger("processingTime", 5000)
+    assert make_trigger(None, True, None) == Trigger("once")
+    assert make_trigger(None, None, True) == Trigger("availableNow")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None, None, None), "none of them"),
+        (("1 second", True, None), "processingTime and once"),
+        ((None, False, None), "once of trigger must be True"),
+        (("-1 second", None, None), "is '-1 second'; use a duration of at least 0 ms"),
+        (("soon", None, None), "is 'soon'; use a duration of at least 0 ms"),
+        ((5, None, None), "is 5; use a duration of at least 0 ms"),
+    ],
+)
+def test_refused(arguments: Any, message: str) -> None:
+    """Errors name an invalid argument of a trigger."""
+    with pytest.raises(InvalidStreamError, match=message):
+        make_trigger(*arguments)

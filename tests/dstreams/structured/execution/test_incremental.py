@@ -9,20 +9,23 @@ import pytest
 from checkpoint import BeginRecord
 from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
-from dstreams.structured.execution.batch_records import QueryBatch, batch_start
 from dstreams.structured.execution.incremental import IncrementalExecution
+from dstreams.structured.execution.query_records import QueryBatch, batch_start
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
-from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import StatefulOperatorStateInfo
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
 from dstreams.structured.operators.join import JoinCondition, JoinType, TimeRange, plan_join
 from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
-from dstreams.structured.operators.session_state import SessionGrouping
-from dstreams.structured.operators.sessions import plan_sessions
+from dstreams.structured.operators.sessions import SessionGrouping, plan_sessions
 from dstreams.structured.operators.stateful_operator import StatefulOperator
-from dstreams.structured.operators.stateless import RecordsExec, UnionExec, WindowTimeExec
+from dstreams.structured.operators.stateless import (
+    EventTimeWatermarkExec,
+    RecordsExec,
+    UnionExec,
+    WindowTimeExec,
+)
 from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.plan.planning import PlannedQuery
 
@@ -48,7 +51,7 @@ def times(child: PhysicalOperator) -> PhysicalOperator:
 
 
 def sessions(child: PhysicalOperator) -> PhysicalOperator:
-    return WindowTimeExec(plan_sessions(child, SessionGrouping(5000), numPartitions=1), abs)
+    return WindowTimeExec(plan_sessions(child, SessionGrouping(5_000_000), numPartitions=1), abs)
 
 
 def joined(other: PhysicalOperator, kind: JoinType) -> Change:
@@ -62,7 +65,7 @@ def with_timers(child: PhysicalOperator) -> PhysicalOperator:
     return FlatMapGroupsWithStateExec(child, groups, "key", OutputMode.Append)
 
 
-# What follows each other, and the watermark for late rows and for eviction that each one is given.
+# Chains of operators, and the watermarks for late rows and eviction that reach each of them.
 REACHED: list[tuple[tuple[Change, ...], list[tuple[int | None, int | None]]]] = [
     ((StreamingDeduplicateExec,), [(9999, 20_000)]),
     ((windows, StreamingDeduplicateExec), [(9999, 20_000), (9998, 19_999)]),
@@ -113,7 +116,7 @@ def test_what_reaches_an_operator(
 
 
 def test_when_a_batch_without_data_is_wanted() -> None:
-    """One is, as soon as the watermark goes on for an operator."""
+    """Another batch is due as soon as the watermark advances for an operator."""
     root = RecordsExec(StreamingDeduplicateExec(windows(MARKED)))
     query = PlannedQuery(root, (), (), ("0", "1"), OutputMode.Append)
     states = [StatefulOperatorStateInfo.empty(1, number) for number in range(2)]
@@ -123,7 +126,7 @@ def test_when_a_batch_without_data_is_wanted() -> None:
 
 
 def test_the_state_rule_fills_readers_and_writers() -> None:
-    """Before a batch there is no state info; then both operators of a state have the same one."""
+    """Before a batch there is no state info; afterwards both operators of a state share one."""
     root = RecordsExec(StreamingDeduplicateExec(windows(MARKED)))
     first, second = (StatefulOperatorStateInfo.empty(1, number) for number in range(2))
     query = PlannedQuery(root, (), (), ("0", "1"), OutputMode.Append, fuses=False)

@@ -1,8 +1,10 @@
-"""The checkpoint of a query: small, without losing what a restart needs."""
+"""The checkpoint of a query, and the rule of one query per checkpoint in a process."""
 
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +18,28 @@ from checkpoint import (
     StoreCommit,
     UntrustedFileError,
 )
+from checkpoint.cli.main import SUCCEEDED, main
 from checkpoint.log.batch_records import BatchLog
 from checkpoint.state_store import EMPTY, LmdbBackend, SnapshotRule, StateStore, StoreId
 from checkpoint.state_store.maintenance import snapshot_if_due
-from dstreams.engine.input_offsets import InputOffsets
-from dstreams.errors import RestartError
+from dstreams.engine.inputs import InputOffsets
+from dstreams.errors import RestartError, StreamLifecycleError
 from dstreams.sources.source import PlannedInput
 from dstreams.state.store_maintenance import require_trusted_values
+from dstreams.structured import StreamingDataset, StreamSession
+from dstreams.structured.api import manager
 from dstreams.structured.conf import QueryConf
-from dstreams.structured.execution.batch_records import BatchEnd, BatchStart, batch_end, batch_start
 from dstreams.structured.execution.micro_batch import retire
-from dstreams.structured.execution.query_checkpoint import QueryCheckpoint, Recovered
+from dstreams.structured.execution.query_checkpoint import (
+    QueryCheckpoint,
+    Recovered,
+    claim_checkpoint,
+)
+from dstreams.structured.execution.query_records import batch_end, batch_start
 from dstreams.structured.execution.watermarks import Watermarks
+from tests.dstreams.structured.conftest import MakeSession
+from tests.dstreams.structured.runs import QueryRun
+from tests.support.request_clock import counting_requests
 from tests.support.surroundings import reads
 
 STORE = StoreId("query", "count", "default", 0, 1)
@@ -49,14 +61,15 @@ class OpenedQuery:
     def recovered(self) -> Recovered:
         return self.checkpoint.recovered()
 
-    def begin(self, number: int, start: BatchStart = NOTHING, now_ms: int = 0) -> None:
+    def begin(self, number: int, start: dict[str, Any] = NOTHING, now_ms: int = 0) -> None:
         self._times[number] = self.log.time_of_next(now_ms)
         self.log.begin(number, self._times[number], **start)
 
     def commit(
-        self, number: int, stores: tuple[StoreCommit, ...] = (), end: BatchEnd = NO_END
+        self, number: int, stores: tuple[StoreCommit, ...] = (), end: dict[str, Any] = NO_END
     ) -> None:
         self.log.commit(number, self._times[number], stores=stores, **end)
+        self.log.fence.wait()
 
 
 def opened(directory: Path) -> OpenedQuery:
@@ -95,7 +108,7 @@ class Batches:
 
     def read(self, number: int, directory: Path) -> object:
         """Return what the state of a batch says its number is, on another host."""
-        elsewhere = replace(self.backend, local_directory=str(directory / f"elsewhere{number}"))
+        elsewhere = replace(self.backend, root=str(directory / f"elsewhere{number}"))
         with StateStore(elsewhere).reader(STORE, self.version_ids[number]) as reader:
             return reader.get("batch")
 
@@ -132,6 +145,21 @@ def test_nothing_is_cleaned_that_is_kept(tmp_path: Path) -> None:
     assert BatchLog(batches.query.files).times() == list(range(1, 22))
     assert CommitLog(batches.query.files).times() == list(range(1, 22))
     assert batches.read(0, tmp_path) == 0
+
+
+@pytest.mark.deep
+def test_a_restart_makes_ten_requests_in_a_row(tmp_path: Path) -> None:
+    """With 100 batches that are kept, from the start to the first new batch."""
+    batches = Batches(tmp_path, 100, 10)
+    for number in range(100):
+        batches.run(number)
+    with counting_requests(at_once=128) as clock:
+        query = opened(tmp_path)
+        assert query.recovered.committed is not None
+        query.log.past("source-0")
+        query.log.begin_inputs(batches.ends)
+        assert clock.now <= 10
+    assert len(query.log.plan.begins) == 100
 
 
 def test_older_run_cleans_nothing(tmp_path: Path) -> None:
@@ -195,7 +223,7 @@ def test_clock_goes_back(tmp_path: Path) -> None:
 
 
 def test_older_run_adds_nothing(tmp_path: Path) -> None:
-    """What a run still writes after another has taken over does not count, however late it is."""
+    """Writes of a run after another has taken over are ignored, however late."""
     older = opened(tmp_path)
     older.begin(0, batch_start(0, 0, 0, reads(1)))
     newer = opened(tmp_path)
@@ -238,3 +266,107 @@ def test_gap(tmp_path: Path) -> None:
     begun.unlink()
     with pytest.raises(RestartError, match="batch 1 doesn't exist"):
         _ = opened(tmp_path).recovered
+
+
+def counts(words: StreamingDataset) -> StreamingDataset:
+    return words.groupByKey(lambda word: word).count()
+
+
+def test_places(tmp_path: Path) -> None:
+    """A directory is one place in every spelling; a released place is free."""
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    first = claim_checkpoint(str(tmp_path / "real"), "query first")
+    for same in (f"{tmp_path}/real/", f"file://{tmp_path}/real", f"{tmp_path}/x/../link"):
+        with pytest.raises(
+            StreamLifecycleError, match=f"query first is already running on {same};"
+        ):
+            claim_checkpoint(same, "query second")
+    others = [
+        claim_checkpoint(place, "other") for place in (str(tmp_path), None, None, "s3://a/real")
+    ]
+    with pytest.raises(StreamLifecycleError, match="other is already running on s3://a/real/;"):
+        claim_checkpoint("s3://a/real/", "query second")
+    first.claim_id("id")
+    with pytest.raises(
+        StreamLifecycleError,
+        match=f"already running on {tmp_path}/real, and {tmp_path} is a copy of it",
+    ):
+        others[0].claim_id("id")
+    first.release()
+    first.release()
+    others[0].claim_id("id")
+    others.append(claim_checkpoint(str(tmp_path / "real"), "query second"))
+    for other in others:
+        other.release()
+
+
+def test_two_sessions(make_session: MakeSession, tmp_path: Path) -> None:
+    """The second session is refused, the first query continues; then the place is free."""
+    run = QueryRun(make_session(), counts, "update", tmp_path)
+    assert run.add("a") == [("a", 1)]
+    with pytest.raises(
+        StreamLifecycleError, match=f"query run is already running on {tmp_path}; stop"
+    ):
+        QueryRun(make_session(), counts, "update", tmp_path)
+    assert run.add("a") == [("a", 2)]
+    run.query.stop()
+    with pytest.raises(RestartError, match="has 0 additions"):  # of its own memory stream
+        QueryRun(make_session(), counts, "update", tmp_path)
+    run.restart()
+    assert run.add("a") == [("a", 3)]
+
+
+def test_two_threads(
+    make_session: MakeSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two simultaneous starts is refused, by name or by place, without side effects."""
+    opens, goes_on = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> QueryCheckpoint:
+        opens.set()
+        assert goes_on.wait(60)
+        return QueryCheckpoint(*arguments)
+
+    monkeypatch.setattr(manager, "QueryCheckpoint", slow)
+    session: StreamSession = make_session()
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(QueryRun, session, counts, "update", tmp_path)
+        try:
+            assert opens.wait(60)
+            with pytest.raises(
+                StreamLifecycleError, match="a query named 'run' is already running"
+            ):
+                QueryRun(session, counts, "update", tmp_path / "elsewhere")
+            with pytest.raises(StreamLifecycleError, match=f"is already running on {tmp_path};"):
+                QueryRun(make_session(), counts, "update", tmp_path)
+        finally:
+            goes_on.set()
+        run = starting.result(60)
+    assert run.add("a") == [("a", 1)]
+    assert run.restart().isActive
+    assert run.add("a") == [("a", 2)]
+
+
+def test_a_start_that_fails_leaves_the_place_free(
+    make_session: MakeSession, tmp_path: Path
+) -> None:
+    """After a failed start, a corrected query can start in the same process."""
+    session = make_session()
+    unset: Any = session.memoryStream().toDS().writeStream.format("text").queryName("run")
+    (tmp_path / "file").touch()
+    with pytest.raises(Exception, match="file"):
+        unset.start(str(tmp_path / "file"), checkpointLocation=str(tmp_path / "checkpoint"))
+    run = QueryRun(session, counts, "update", tmp_path / "checkpoint")
+    assert run.add("a") == [("a", 1)]
+
+
+def test_a_copy_beside_its_original(make_session: MakeSession, tmp_path: Path) -> None:
+    """In one process a copy of a checkpoint is refused while the original runs."""
+    run = QueryRun(make_session(), counts, "update", tmp_path / "original")
+    assert run.add("a") == [("a", 1)]
+    assert main(["export", str(tmp_path / "original"), str(tmp_path / "file")]) == SUCCEEDED
+    copy = tmp_path / "copy"
+    assert main(["import", str(tmp_path / "file"), str(copy), "--here"]) == SUCCEEDED
+    message = f"query run is already running on {tmp_path}/original, and {copy} is a copy of it"
+    with pytest.raises(StreamLifecycleError, match=message):
+        QueryRun(make_session(), counts, "update", copy)

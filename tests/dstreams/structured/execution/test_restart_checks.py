@@ -1,4 +1,4 @@
-"""What keeps a query from going on from a checkpoint; plans alone, without Spark."""
+"""Reasons why a query cannot resume from a checkpoint; with plans only, without Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from checkpoint import BeginRecord
 from dstreams.errors import RestartError
-from dstreams.sources.rate import RateSource
 from dstreams.state.group_state import OutputMode
 from dstreams.state.state_manager import STATE_FORMAT
 from dstreams.structured import (
@@ -24,10 +23,10 @@ from dstreams.structured import (
 from dstreams.structured.api.aggregates import Average, Count, MaxBy, Sum
 from dstreams.structured.api.dataset import StreamingDataset
 from dstreams.structured.conf import AGGREGATION_STATE_FORMAT, STATE_SCHEMA_CHECK, QueryConf
-from dstreams.structured.execution.batch_records import QueryBatch, batch_start
+from dstreams.structured.execution.query_records import QueryBatch, batch_start
 from dstreams.structured.execution.restart_checks import Facts, describe_operators, differences
 from dstreams.structured.plan.logical import StreamingRelation
-from dstreams.structured.plan.planning import plan_query
+from dstreams.structured.plan.planning import PlannedQuery, plan_query
 from dstreams.structured.sources.rate_source import RateStreamSource
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
@@ -36,19 +35,20 @@ from tests.support.surroundings import reads
 Build = Callable[[StreamingDataset], StreamingDataset]
 
 
-def operators_of(subset: Any) -> tuple[Facts, ...]:
-    return facts_of(lambda marked: marked.dropDuplicates(subset))
+CONF = QueryConf(shuffle_partitions=2)
 
 
-def facts_of(build: Build) -> tuple[Facts, ...]:
-    source = RateStreamSource(RateSource(1, 0, None))
+def deduplicated(subset: Any) -> PlannedQuery:
+    return planned_of(lambda marked: marked.dropDuplicates(subset))
+
+
+def planned_of(build: Build) -> PlannedQuery:
+    source = RateStreamSource(1, 0, None)
     environment: Any = None
     marked = StreamingDataset(StreamingRelation(source), environment).withWatermark(
         "timestamp", "1 second"
     )
-    return describe_operators(
-        plan_query(build(marked).plan, OutputMode.Append, QueryConf(shuffle_partitions=2))
-    )
+    return plan_query(build(marked).plan, OutputMode.Append, CONF)
 
 
 def batch_with(operators: tuple[Facts, ...]) -> QueryBatch:
@@ -57,8 +57,8 @@ def batch_with(operators: tuple[Facts, ...]) -> QueryBatch:
 
 
 def found_in(before: Build, now: Build) -> list[str]:
-    newest = batch_with(facts_of(before))
-    return differences(newest, facts_of(now), 1)
+    newest = batch_with(describe_operators(planned_of(before)))
+    return differences(newest, planned_of(now), CONF)
 
 
 @pytest.mark.parametrize(
@@ -70,18 +70,18 @@ def found_in(before: Build, now: Build) -> list[str]:
 )
 def test_keys_that_get_or_lose_their_event_time(before: Any, now: Any, shown: str) -> None:
     """No key that is stored would equal one that comes: all duplicates would go out once more."""
-    newest = batch_with(operators_of(before))
-    assert differences(newest, operators_of(before), 1) == []
-    (found,) = differences(newest, operators_of(now), 1)
+    newest = batch_with(describe_operators(deduplicated(before)))
+    assert differences(newest, deduplicated(before), CONF) == []
+    (found,) = differences(newest, deduplicated(now), CONF)
     assert f"stateful operator 'dedupe-0' has keys with event times {shown}" in found
 
 
 def test_what_a_checkpoint_says_nothing_of() -> None:
-    """A record of a release that did not compare this keeps nobody from a restart."""
-    (facts,) = operators_of("value")
+    """Records of a release that did not compare this fact do not prevent a restart."""
+    (facts,) = describe_operators(deduplicated("value"))
     older = {name: value for name, value in facts.items() if name != "withEventTime"}
     newest = batch_with((older,))
-    assert differences(newest, (facts,), 1) == []
+    assert differences(newest, deduplicated("value"), CONF) == []
 
 
 def value_of(record: Any) -> Any:
@@ -187,7 +187,7 @@ CHANGED: dict[str, tuple[Build, Build, str]] = {
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_another_aggregate_or_key(name: str) -> None:
-    """What the stored rows were made by is told apart from what would go on with them."""
+    """Another aggregate or key than that of the stored rows is found."""
     before, now, shown = CHANGED[name]
     assert found_in(before, before) == []
     problems = found_in(before, now)
@@ -258,7 +258,7 @@ def running(words: StreamingDataset) -> StreamingDataset:
 
 
 def test_restart_with_another_state_format(make_session: MakeSession, tmp_path: Path) -> None:
-    """The checkpoint keeps its format; a session that sets the other one is refused by name."""
+    """The checkpoint keeps its format; an error names the setting of a session with another one."""
     session: StreamSession = make_session(**{STATE_FORMAT: "1"})
     run = QueryRun(session, running, "update", tmp_path)
     assert run.add(("a", 10)) == [("a", 1)]

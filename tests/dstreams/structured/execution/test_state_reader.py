@@ -13,7 +13,7 @@ from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.structured import GroupStateTimeout, StreamingDataset, StreamSession, window
 from dstreams.structured.api.aggregates import Count, Max
 from dstreams.structured.conf import AGGREGATION_STATE_FORMAT
-from dstreams.structured.execution.batch_records import QueryBatch
+from dstreams.structured.execution.query_records import QueryBatch
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
 
@@ -37,6 +37,7 @@ def grouped(words: StreamingDataset) -> StreamingDataset:
     return words.groupByKey(itself).flatMapGroupsWithState(armed, "update", timeout, name="seen")
 
 
+@pytest.mark.deep
 def test_rows(session: StreamSession, tmp_path: Path) -> None:
     """The state after any batch that is kept, with timers and partitions."""
     run = QueryRun(session, grouped, "update", tmp_path)
@@ -54,7 +55,7 @@ def test_rows(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_changes(session: StreamSession, tmp_path: Path) -> None:
-    """What each batch did to each key."""
+    """The changes of each key by each batch."""
 
     def counted(events: StreamingDataset) -> StreamingDataset:
         marked = events.withWatermark(seconds, "0 seconds")
@@ -72,7 +73,7 @@ def test_changes(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_windows_in_front_of_a_key(session: StreamSession, tmp_path: Path) -> None:
-    """A window and a key are told apart, whatever kind of key it is."""
+    """A window and a key are distinguished, for every kind of key."""
 
     def counted(events: StreamingDataset) -> StreamingDataset:
         marked = events.withWatermark(seconds, "0 seconds")
@@ -86,6 +87,7 @@ def test_windows_in_front_of_a_key(session: StreamSession, tmp_path: Path) -> No
     assert sorted(change.key for change in changes) == [(10_000, "1"), (10_000, "2")]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_values_of_aggregations(make_session: MakeSession, tmp_path: Path, version: str) -> None:
     """A count is its number; several aggregates have their names, in both state formats."""
@@ -132,22 +134,24 @@ def test_keys_with_an_event_time(session: StreamSession, tmp_path: Path) -> None
 
 
 def test_what_is_not_there(session: StreamSession, tmp_path: Path) -> None:
-    """What was asked for and is not kept is named."""
+    """Errors name a missing checkpoint, batch or operator."""
     with pytest.raises(RestartError, match="no committed batch"):
         session.readState(str(tmp_path / "nothing"))
     run = QueryRun(session, grouped, "update", tmp_path / "checkpoint")
     run.add("a")
     state = session.readState(str(tmp_path / "checkpoint"))
-    with pytest.raises(InvalidStreamError, match="keeps no state of batch 7"):
+    with pytest.raises(InvalidStreamError, match="has no state of batch 7"):
         state.rows(batchId=7)
-    with pytest.raises(InvalidStreamError, match="no stateful operator 1"):
+    with pytest.raises(InvalidStreamError, match=r"operatorId must be below 1, .*, got 1"):
         state.rows(operatorId=1)
-    with pytest.raises(InvalidStreamError, match="backwards"):
+    with pytest.raises(
+        InvalidStreamError, match="endBatchId of changes must be at least startBatchId, "
+    ):
         state.changes(1, 0)
 
 
 def test_restart_checks(session: StreamSession, tmp_path: Path) -> None:
-    """A query that cannot go on is refused before it starts, and the operator is named."""
+    """A query that cannot resume is refused before it starts, and the error names the operator."""
     run = QueryRun(session, grouped, "update", tmp_path)
     run.add("a")
     run.query.stop()
@@ -168,7 +172,7 @@ def test_restart_checks(session: StreamSession, tmp_path: Path) -> None:
     other = grouped(words.union(session.memoryStream().toDS()))
     (problem,) = session.checkRestart(other, "update", location)
     assert "the checkpoint has 1 sources, this query has 2" in problem
-    with pytest.raises(RestartError, match="cannot go on from the checkpoint: the checkpoint has"):
+    with pytest.raises(RestartError, match="cannot resume from the checkpoint: the checkpoint has"):
         run.restart(lambda words: words.union(session.memoryStream().toDS()))
 
 
@@ -193,7 +197,7 @@ def test_two_operators_of_one_name(session: StreamSession) -> None:
 
 
 def test_pinned_settings(session: StreamSession, tmp_path: Path) -> None:
-    """The number of partitions is that of the checkpoint, whatever the session says later."""
+    """The checkpoint's number of partitions is used instead of the session's."""
     run = QueryRun(session, grouped, "update", tmp_path)
     run.add("a")
     session.conf.set("spark.sql.shuffle.partitions", 5)

@@ -43,7 +43,7 @@ def told_to_end() -> Iterator[None]:
 
 
 def test_the_first_signal_is_noted_and_the_next_one_is_not_caught() -> None:
-    """Who did not end at the first one ends at the second."""
+    """A process that ignores the first signal ends at the second."""
     stop = StopSignal()
     with told_to_end(), stop.noted() as has_come:
         assert not has_come()
@@ -68,7 +68,7 @@ def test_a_handler_of_the_program_stays() -> None:
 
 
 def test_no_handler_stays_behind() -> None:
-    """A program that goes on ends as any other."""
+    """A program that continues after its wait ends normally."""
     with StopSignal().noted():
         assert signal.getsignal(SIGTERM) != signal.SIG_DFL
     assert signal.getsignal(SIGTERM) == signal.SIG_DFL
@@ -94,7 +94,7 @@ def test_all_queries_are_stopped(
     wait: Callable[[StreamSession, StreamingQuery], object],
     answer: object,
 ) -> None:
-    """The program goes on behind its wait, whichever of its queries it waited for."""
+    """The program continues after its wait, for any of its queries."""
     queries = [
         session.memoryStream(name).toDS().writeStream.format("memory").queryName(name).start()
         for name in ("first", "second")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CommitLog, CommitRecord, open_files
-from dstreams.structured.execution.batch_records import QueryCommit, batch_end
+from dstreams.structured.execution.query_records import QueryCommit, batch_end
 from dstreams.structured.execution.watermarks import WatermarkRule, Watermarks
 
 # A and B have delays of 10 and 5 s; what each saw in a batch, and the watermark after it (seconds).
@@ -57,7 +57,7 @@ def test_restart_forgets_nothing(tmp_path: Path) -> None:
 
 
 def test_other_operators_after_a_restart() -> None:
-    """Where the number of operators has changed, only the query's own watermark is taken over."""
+    """If the number of operators has changed, only the query's own watermark is kept."""
     watermarks = after(Watermarks.start(2), {"A": 100, "B": 100})
     assert watermarks.fitted(3) == Watermarks(90_000, (0, 0, 0), (-1, -1, -1))
 

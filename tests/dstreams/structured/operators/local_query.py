@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from checkpoint.state_store import EMPTY, StateStore, StoreId, VersionId
+from checkpoint.state_store import EMPTY, MemoryBackend, StateStore, StoreId, VersionId
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.state_store_rdd import StoreFunction
-from tests.support.memory_backend import MemoryBackend
+from dstreams.spark.state_version import StateMetrics
 
 MapSide = Callable[[list[Any]], Iterable[tuple[Any, Any]]]
 StateSide = Callable[["int | None", "int | None"], StoreFunction]
@@ -26,7 +25,7 @@ def in_us(events: list[tuple[int | None, Any]]) -> list[tuple[int | None, Any]]:
 
 
 class Batch(NamedTuple):
-    """What one batch came to."""
+    """The rows and metrics of a batch."""
 
     rows: list[Any]
     metrics: StateMetrics
@@ -111,7 +110,7 @@ class LocalQuery:
         self.batches: list[Batch] = []
 
     def add(self, events: list[tuple[int | None, Any]]) -> list[Any]:
-        """Run a batch, and one without data after it where that is asked for; return all rows.
+        """Run a batch and, with *no_data*, one without data after it; return all rows.
 
         Args:
             events: pairs of event time, in milliseconds, and record.

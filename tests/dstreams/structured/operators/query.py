@@ -12,7 +12,6 @@ from pyspark import SparkContext
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore
 from dstreams.state.state_versions import StateVersions
-from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import (
     ExecutionContext,
     StatefulOperatorStateInfo,
@@ -25,6 +24,7 @@ from dstreams.structured.operators.physical_operator import (
     Task,
 )
 from dstreams.structured.operators.stateful_operator import StateStoreReader, StateStoreWriter
+from dstreams.structured.operators.stateless import EventTimeWatermarkExec
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SparkQuery:
         self.read_metrics: dict[str, dict[str, int]] = {}
 
     def add(self, *records: list[Any]) -> list[Any]:
-        """Run a batch, and one without data where an operator asks for it; return all rows."""
+        """Run a batch, and one without data if an operator needs it; return all rows."""
         rows, wants_more = self._run(list(records))
         if wants_more:
             rows += self._run([[] for _ in records])[0]
@@ -93,7 +93,7 @@ class SparkQuery:
         made = context.versions
         for number, version in made.items():
             self._infos[number] = replace(self._infos[number], before=version)
-            self.states.forget(str(number), self._batch)
+            self.states.evict(str(number), self._batch)
         stateful = [node for node in plan.walk() if isinstance(node, StateStoreWriter)]
         self.metrics = {
             node.shortName: made[node.getStateInfo().operatorId].metrics for node in stateful

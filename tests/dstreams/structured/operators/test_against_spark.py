@@ -32,12 +32,14 @@ from dstreams.arrow.aggregates.functions import (
 )
 from dstreams.common.sql_values import normalized, sort_key
 from dstreams.state.group_state import OutputMode
+from dstreams.structured import StreamingDataset, StreamSession
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import plan_deduplication
-from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
+from dstreams.structured.operators.stateless import EventTimeWatermarkExec
 from dstreams.structured.operators.time_windows import TimeWindows
+from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.operators.query import SparkQuery
 
 BATCHES = [
@@ -107,11 +109,157 @@ def distinct_by_spark(events: DataFrame) -> DataFrame:
     )
 
 
+JOIN_BATCHES = [
+    [("l", "a", 1), ("l", "b", 3), ("r", "a", 7)],
+    [("r", "b", 4), ("l", "a", 25), ("r", "c", 25)],
+    [("l", "c", 26), ("r", "a", 29), ("l", "b", 2), ("r", "b", 2), ("l", "a", 29)],
+    [("l", "d", 60), ("r", "d", 61)],
+    [("r", "a", 30), ("l", "c", 30), ("l", "d", 62)],
+    [("l", "e", 90), ("r", "e", 90)],
+]
+JOINS = {
+    "inner, left watermark": ("inner", "l", (0, 10)),
+    "inner, right watermark": ("inner", "r", (0, 10)),
+    "inner, no watermark": ("inner", "", (0, 10)),
+    "inner, no maximum": ("inner", "l", (5, None)),
+    "left outer": ("left_outer", "lr", (0, 10)),
+    "right outer": ("right_outer", "lr", (0, 10)),
+    "full outer": ("full_outer", "lr", (0, 10)),
+    "left semi": ("left_semi", "lr", (0, 10)),
+    "inner, event time in the key": ("inner", "l", None),
+    "left outer, event time in the key": ("left_outer", "r", None),
+    "full outer, event time in the key": ("full_outer", "lr", None),
+}
+
+
+def join_batches(marked: str, limits: Any) -> list[Any]:
+    """Return the batches; with one watermark without late rows, which Spark drops a batch later."""
+    if len(marked) != 1 or limits is None:
+        return JOIN_BATCHES
+    return [[row for row in batch if row[2] not in (2, 30)] for batch in JOIN_BATCHES]
+
+
+def joined_by_spark(
+    session: SparkSession, directory: Path, how: str, marked: str, limits: Any
+) -> list[Counter[Any]]:
+    """Return the rows that each batch of a join adds, the batch without data included."""
+    incoming, staging = directory / "in", directory / "staging"
+    incoming.mkdir(parents=True)
+    staging.mkdir()
+
+    def side(name: str) -> DataFrame:
+        rows = session.readStream.schema("s string, k string, t long").json(str(incoming))
+        times = rows.where(f.col("s") == name).select(
+            f.col("k").alias(f"{name}k"), f.timestamp_seconds("t").alias(f"{name}t")
+        )
+        return times.withWatermark(f"{name}t", "10 seconds") if name in marked else times
+
+    condition = f.expr("lk = rk and lt = rt")
+    if limits is not None:
+        least, most = limits
+        condition = f.expr(f"lk = rk and rt >= lt + interval {least} seconds")
+        if most is not None:
+            condition = condition & f.expr(f"rt <= lt + interval {most} seconds")
+    columns = [f.col("lk"), f.unix_seconds("lt")]
+    if how != "left_semi":
+        columns += [f.col("rk"), f.unix_seconds("rt")]
+    query = (
+        side("l")
+        .join(side("r"), condition, how)
+        .select(*columns)
+        .writeStream.format("memory")
+        .queryName(f"j_{abs(hash(directory))}")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .start()
+    )
+    found: list[Counter[Any]] = []
+    before: Counter[Any] = Counter()
+    for number, batch in enumerate(join_batches(marked, limits)):
+        written = staging / f"{number}.json"
+        lines = [json.dumps({"s": s, "k": k, "t": t}) for s, k, t in batch]
+        written.write_text("\n".join(lines), encoding="utf-8")
+        shutil.move(written, incoming / written.name)
+        query.processAllAvailable()
+        table = Counter(map(tuple, session.table(str(query.name)).collect()))
+        found.append(table - before)
+        before = table
+    query.stop()
+    return found
+
+
+def joined_by_us(session: StreamSession, how: str, marked: str, limits: Any) -> list[Counter[Any]]:
+    """Return the same rows of our join."""
+    source = session.memoryStream("events")
+
+    def side(name: str) -> StreamingDataset:
+        rows = source.toDS().filter(lambda row: row[0] == name)
+        return rows.withWatermark(_ms, "10 seconds") if name in marked else rows
+
+    times: dict[str, Any] = {}
+    if limits is not None:
+        times["within"] = tuple(one if one is None else f"{one} seconds" for one in limits)
+        times |= {"eventTime": None if "l" in marked else _ms}
+        times |= {"otherEventTime": None if "r" in marked else _ms}
+    on = [_user] if limits is not None else [_user, _ms]
+    joined = side("l").join(side("r"), on, how, **times)
+    query = joined.writeStream.format("memory").queryName("joined").start()
+    found: list[Counter[Any]] = []
+    seen = -1
+    for batch in join_batches(marked, limits):
+        source.addAll(batch)
+        query.processAllAvailable()
+        batches = session.tableBatches("joined")
+        new = [row for number, rows in batches.items() if number > seen for row in rows]
+        seen = max([seen, *batches])
+        found.append(Counter(map(_columns_of_pair if how != "left_semi" else _columns, new)))
+    query.stop()
+    return found
+
+
+def _user(row: Any) -> Any:
+    return row[1]
+
+
+def _ms(row: Any) -> int:
+    return row[2] * 1000  # type: ignore[no-any-return]
+
+
+def _columns(row: Any) -> Any:
+    return (None, None) if row is None else (row[1], row[2])
+
+
+def _columns_of_pair(pair: Any) -> Any:
+    return *_columns(pair[0]), *_columns(pair[1])
+
+
+MOST_TELLING = (
+    "inner, left watermark",
+    "full outer",
+    "left semi",
+    "left outer, event time in the key",
+)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in MOST_TELLING else pytest.param(name, marks=pytest.mark.slow)
+        for name in JOINS
+    ],
+)
+def test_joins(make_session: MakeSession, session: SparkSession, tmp_path: Path, name: str) -> None:
+    """Joins with watermarks on both sides, on one or none, by a range or by equal event times."""
+    ours = joined_by_us(make_session(), *JOINS[name])
+    assert ours == joined_by_spark(session, tmp_path / "spark", *JOINS[name])
+
+
 def by_us(sc: SparkContext, directory: Path, plan: PhysicalOperator) -> list[list[Any]]:
     query = SparkQuery(sc, plan, directory)
     return [query.add(batch) for batch in BATCHES]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", list(OutputMode))
 def test_sliding_windows(
     sc: SparkContext, session: SparkSession, tmp_path: Path, mode: OutputMode
@@ -127,6 +275,7 @@ def test_sliding_windows(
     assert ours == by_spark(session, tmp_path / "spark", mode, counts_by_spark)
 
 
+@pytest.mark.deep
 def test_distinct_within_the_watermark(
     sc: SparkContext, session: SparkSession, tmp_path: Path
 ) -> None:
@@ -165,6 +314,7 @@ def shown(value: Any) -> Any:
     return repr(normalized(tuple(value) if isinstance(value, tuple) else value))
 
 
+@pytest.mark.deep
 def test_none_and_nan(session: SparkSession) -> None:
     """Random rows with None, NaN and -0.0 come to what Spark makes of them, in Spark's order."""
     random = Random(1)

@@ -12,11 +12,11 @@ from pyspark import SparkContext
 from dstreams.arrow.aggregates.functions import Average, Count, Several
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
+from dstreams.structured.named_rows import Window
 from dstreams.structured.operators.aggregation import (
     StateStoreSaveExec,
     plan_aggregation,
 )
-from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import (
     ExecutionContext,
     StatefulOperatorStateInfo,
@@ -27,7 +27,8 @@ from dstreams.structured.operators.physical_operator import (
     PhysicalOperator,
     RDDScanExec,
 )
-from dstreams.structured.operators.time_windows import TimeWindows, Window
+from dstreams.structured.operators.stateless import EventTimeWatermarkExec
+from dstreams.structured.operators.time_windows import TimeWindows
 from tests.dstreams.structured.operators.query import MapPartitionsExec, SparkQuery
 from tests.support.jobs import count_jobs
 
@@ -43,6 +44,7 @@ def windowed(mode: OutputMode) -> PhysicalOperator:
     return plan_aggregation(READINGS, by_window, numPartitions=2, outputMode=mode)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
@@ -128,11 +130,11 @@ def test_append_needs_a_watermark(sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_without_facts_of_a_batch() -> None:
-    """What was not filled in is said when it is needed, and shown as unknown."""
+    """Missing facts of a batch are shown as unknown, and are errors at execution."""
     plan = plan_aggregation(SCAN, BY_PARITY, numPartitions=2)
     with pytest.raises(InvalidStreamError, match="state location not present for execution"):
         plan.child.update(None)  # type: ignore[attr-defined]
-    with pytest.raises(InvalidStreamError, match="outputMode is None; set it"):
+    with pytest.raises(InvalidStreamError, match="outputMode must be set before"):
         plan.child.function()  # type: ignore[attr-defined]
     unknown = ", ".join(
         f"{name} = <unknown>" for name in ("checkpoint", "runId", "opId", "ver", "numPartitions")

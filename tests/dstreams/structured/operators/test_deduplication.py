@@ -17,8 +17,8 @@ from dstreams.structured.operators.deduplication import (
     KeyEvents,
     plan_deduplication,
 )
-from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.physical_operator import RDDScanExec
+from dstreams.structured.operators.stateless import EventTimeWatermarkExec
 from dstreams.structured.operators.time_windows import split_time
 from tests.dstreams.structured.operators.local_query import LocalQuery, LocalStore, in_us
 from tests.dstreams.structured.operators.query import SparkQuery
@@ -135,6 +135,7 @@ def test_a_key_function_that_fails() -> None:
         list(KeyEvents(len, False, where="dropDuplicates(f)")(0, [3]))
 
 
+@pytest.mark.deep
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abcd")), max_size=6), max_size=8
@@ -142,7 +143,7 @@ def test_a_key_function_that_fails() -> None:
     st.sampled_from(["for ever", "event time", "within"]),
 )
 def test_each_key_once(batches: list[Events], kind: str) -> None:
-    """What goes out is the first of each key among what was not late and not forgotten."""
+    """The first row of each key is emitted, among rows that are not late and keys not evicted."""
     with_event_time = kind == "event time"
     query = dedupe_within() if kind == "within" else dedupe(with_event_time=with_event_time)
     remembered: dict[Any, float] = {}

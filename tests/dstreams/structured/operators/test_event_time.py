@@ -11,10 +11,10 @@ from pyspark import SparkContext
 from dstreams.spark.failures import UserFunctionError
 from dstreams.state.flat_map_groups import EventTime
 from dstreams.structured.operators.deduplication import KeyEvents
-from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec, MarkEvents
 from dstreams.structured.operators.execution_context import EventTimeStats, ExecutionContext
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import RDDScanExec
+from dstreams.structured.operators.stateless import EventTimeWatermarkExec, MarkEvents
 from dstreams.structured.operators.time_windows import TimeWindows
 from tests.support.jobs import count_jobs
 
@@ -64,7 +64,7 @@ def test_an_event_time_that_fails_names_the_record() -> None:
 
 
 def no_third(word: str) -> str:
-    """A function that ends whoever iterates over its results."""
+    """A function that raises StopIteration."""
     if word == "c":
         raise StopIteration
     return word
@@ -72,7 +72,7 @@ def no_third(word: str) -> str:
 
 @pytest.mark.parametrize("by", ["key", "event time", "key of a window"])
 def test_a_stop_iteration_is_an_error(by: str) -> None:
-    """It fails the batch and names the record, and does not end the records before their end."""
+    """It fails the batch and names the record, instead of ending the iteration."""
     events = [(second, word) for second, word in enumerate("abcd")]
     if by == "key":
         made: Any = KeyEvents(no_third, True, where="dropDuplicates")(0, events)

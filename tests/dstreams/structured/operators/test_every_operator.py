@@ -15,7 +15,7 @@ from pyspark import SparkContext
 import dstreams.structured
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore
-from dstreams.arrow.aggregates.functions import Count, Sum
+from dstreams.arrow.aggregates.functions import Count, Several, Sum
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.placed_pairs import PlacedPairsRDD
@@ -23,6 +23,10 @@ from dstreams.spark.shuffle import shuffle_pairs
 from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.state.state_versions import StateUpdate, StateVersions
+from dstreams.state.stateful_processor import TimeMode
+from dstreams.state.transform_groups import TransformGroups, defined
+from dstreams.structured.execution.replay import RecordedExec
+from dstreams.structured.named_rows import Window
 from dstreams.structured.operators.aggregation import (
     AggregateMode,
     HashAggregateExec,
@@ -34,42 +38,48 @@ from dstreams.structured.operators.deduplication import (
     StreamingDeduplicateExec,
     StreamingDeduplicateWithinWatermarkExec,
 )
-from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.exchange import LocalSortExec, ShuffleExchangeExec
 from dstreams.structured.operators.execution_context import (
     ExecutionContext,
     StatefulOperatorStateInfo,
 )
-from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
+from dstreams.structured.operators.flat_map_groups_with_state import (
+    FlatMapGroupsWithStateExec,
+    GroupedFunctionExec,
+)
 from dstreams.structured.operators.fusion import FusedExec, fuse_stateful_operators
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.join import (
+    LEFT,
+    RIGHT,
     JoinCondition,
+    JoinedEventsExec,
     JoinType,
+    NestedEventsExec,
     StreamingSymmetricHashJoinExec,
 )
+from dstreams.structured.operators.late_records import LateRecordsExec
 from dstreams.structured.operators.limit import (
     LimitExec,
     StreamingGlobalLimitExec,
     StreamingLocalLimitExec,
 )
-from dstreams.structured.operators.partitioning import (
+from dstreams.structured.operators.physical_operator import (
     BY_KEY,
     BY_KEY_AND_START,
     UNORDERED,
-    Ordering,
-)
-from dstreams.structured.operators.physical_operator import (
     LocalTableScanExec,
     NarrowExec,
+    Ordering,
     PhysicalOperator,
     RDDScanExec,
     UnaryExec,
 )
-from dstreams.structured.operators.session_state import Session, SessionGrouping
 from dstreams.structured.operators.sessions import (
     FinishSessionsExec,
     MergingSessionsExec,
+    Session,
+    SessionGrouping,
     SessionWindowStateStoreRestoreExec,
     SessionWindowStateStoreSaveExec,
     UpdatingSessionsExec,
@@ -82,7 +92,10 @@ from dstreams.structured.operators.stateful_operator import (
 )
 from dstreams.structured.operators.stateless import (
     AppendKeyExec,
+    BatchScanExec,
     ElementsExec,
+    EventTimeWatermarkExec,
+    ObserveExec,
     RecordsExec,
     SortExec,
     StreamingRelationExec,
@@ -90,13 +103,24 @@ from dstreams.structured.operators.stateless import (
     UnionExec,
     WindowTimeExec,
 )
-from dstreams.structured.operators.time_windows import TimeWindows, Window
-from dstreams.structured.plan.join_events import JoinedEventsExec, NestedEventsExec
+from dstreams.structured.operators.static_join import (
+    MatchRows,
+    ShuffledHashJoinExec,
+    StaticJoinExec,
+    StaticSide,
+    StaticTable,
+)
+from dstreams.structured.operators.time_windows import TimeWindows
+from dstreams.structured.operators.transform_with_state import TransformWithStateExec
+from dstreams.structured.sinks.trial_sinks import NoopSink
+from dstreams.structured.sources.static_rows import StaticRows
+from tests.dstreams.state.processors import Commands
 from tests.dstreams.state.stores import FieldsEncoder
 
 TWO = StablePartitioner(2)
 BY_LETTER = Grouping(str, name="letter")
 S = 1_000_000  # a second in microseconds
+LATE = NoopSink()
 
 ABSTRACT = {
     PhysicalOperator,
@@ -106,12 +130,13 @@ ABSTRACT = {
     StateStoreReader,
     StateStoreWriter,
     SavingOperator,
+    GroupedFunctionExec,
 }
 
 
 @dataclass
 class Lab:
-    """What operators are executed in."""
+    """The environment in which operators are executed."""
 
     sc: SparkContext
     directory: Path
@@ -178,12 +203,12 @@ def put_all(store: Any, initial: Any, records: Any, metrics: Any) -> Iterator[An
 
 @dataclass(frozen=True)
 class Expected:
-    """What an operator by itself comes to.
+    """The expected results of an operator by itself.
 
     Args:
         rows: sorted by their text, if the operator promises no order.
         partitioning: as text.
-        metrics: some of them; those that are left out are not looked at.
+        metrics: the expected values of some of them.
         stored: the state afterwards.
     """
 
@@ -255,6 +280,48 @@ def elements(lab: Lab) -> tuple[PhysicalOperator, Expected]:
 @case
 def union(lab: Lab) -> tuple[PhysicalOperator, Expected]:
     return UnionExec(lab.rows(1), lab.rows(2)), Expected([1, 2])
+
+
+@case
+def observe(lab: Lab) -> tuple[PhysicalOperator, Expected]:
+    return ObserveExec(lab.rows(1, 2), "seen", ("count",), Several((Count(),))), Expected([1, 2])
+
+
+@case
+def recorded(lab: Lab) -> tuple[PhysicalOperator, Expected]:
+    return RecordedExec(lab.pairs(("a", 1)), "scan", {}), Expected(
+        [("a", 1)], PLACED, output=("key", "row")
+    )
+
+
+@case
+def late_records(lab: Lab) -> tuple[PhysicalOperator, Expected]:
+    events = lab.rows((1000, "late"), (3000, "in time"), events=True)
+    expected = Expected([(1000, "late"), (3000, "in time")])
+    return LateRecordsExec(events, LATE, "window", 0, lateMs=2), expected
+
+
+@case
+def scan(lab: Lab) -> tuple[PhysicalOperator, Expected]:
+    return BatchScanExec(StaticRows.of([1, 2], "scan")), Expected([1, 2])
+
+
+@case
+def shuffled_join(lab: Lab) -> tuple[PhysicalOperator, Expected]:
+    left = lab.pairs(("a", (LEFT, (None, 1))), ("b", (LEFT, (None, 2))))
+    match = MatchRows(JoinType.LeftOuter, JoinCondition())
+    joined = ShuffledHashJoinExec(left, lab.pairs(("a", (RIGHT, (None, 3)))), match)
+    return joined, Expected([(1, 3), (2, None)], output=("left", "right"))
+
+
+@case
+def static_join(lab: Lab) -> tuple[PhysicalOperator, Expected]:
+    match = MatchRows(JoinType.Inner, JoinCondition())
+    side = StaticSide("static", lab.rows(), str, RIGHT, "join")
+    table = StaticTable(lab.sc.broadcast({"1": [(None, 5)]}), 1, "every operator", "1")
+    return StaticJoinExec(lab.rows(1, 2), str, side, match, 2, table), Expected(
+        [(1, 5)], output=("left", "right")
+    )
 
 
 @case
@@ -418,11 +485,11 @@ def save_and_evict(lab: Lab) -> tuple[PhysicalOperator, Expected]:
 @case
 def updating_sessions(lab: Lab) -> tuple[PhysicalOperator, Expected]:
     child = lab.rows((1 * S, "a"), events=True)
-    step = UpdatingSessionsExec(child, Count(), SessionGrouping(5000, str))
+    step = UpdatingSessionsExec(child, Count(), SessionGrouping(5_000_000, str))
     return step, Expected([("a", Session(1 * S, 6 * S, 1))], output=("key", "session"))
 
 
-BY_SESSION = SessionGrouping(5000, str)
+BY_SESSION = SessionGrouping(5_000_000, str)
 
 
 @case
@@ -586,6 +653,26 @@ def flat_map_groups_with_converters(lab: Lab) -> tuple[PhysicalOperator, Expecte
 
 
 @case
+def transform_with_state(lab: Lab) -> tuple[PhysicalOperator, Expected]:
+    records = [("a", "value", "update", (7,)), ("a", "value", "get"), ("b", "value", "exists")]
+    processor, mode = Commands(), TimeMode.ProcessingTime
+    step = TransformWithStateExec(
+        lab.pairs(*(((record[0],), record) for record in records)),
+        TransformGroups(
+            processor=processor,
+            timeMode=mode,
+            variables=defined(processor, mode, "commands")[0],
+            batchTimestampMs=1000,
+            batchNumber=3,
+        ),
+        stateInfo=lab.info(),
+    )
+    counts = {"numOutputRows": 2, "numUpdatedStateRows": 1, "numTotalStateRows": 1}
+    stored = {("value", "a"): (7,)}
+    return step, Expected([("a", (7,)), ("b", False)], metrics=counts, stored=stored)
+
+
+@case
 def fused(lab: Lab) -> tuple[PhysicalOperator, Expected]:
     merged = HashAggregateExec(
         lab.pairs(("a", 1), ("a", 1)), Count(), BY_LETTER, AggregateMode.PartialMerge
@@ -599,6 +686,7 @@ def fused(lab: Lab) -> tuple[PhysicalOperator, Expected]:
     return plan, Expected([("a", 6)], output=("key", "buffer"), stored={"a": (6,)})
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)
 def test_by_itself(sc: SparkContext, tmp_path: Path, build: Case) -> None:
     """An operator executed over an RDD does what its description says."""
@@ -636,6 +724,18 @@ def operator_classes() -> set[type[PhysicalOperator]]:
     return {each for each in found if each.__module__.startswith("dstreams.")}
 
 
+def test_what_operators_report_or_set_aside(sc: SparkContext, tmp_path: Path) -> None:
+    """Aggregates over the rows that pass, and the rows that are late."""
+    lab = Lab(sc, tmp_path)
+    context = ExecutionContext(sc, lab.states, batch=1)
+    for build in (observe, late_records):
+        build(lab)[0].execute(context).collect()
+    assert context.observed_metrics() == {"seen": {"count": 2}}
+    (record,) = context.rows_for(LATE).collect()
+    assert (record.record, record.operator) == ("late", "window")
+
+
+@pytest.mark.deep
 def test_every_class_has_a_case(sc: SparkContext, tmp_path: Path) -> None:
     """No operator class exists that is not executed here."""
     executed = {type(build(Lab(sc, tmp_path / build.__name__))[0]) for build in CASES}
@@ -647,7 +747,7 @@ STATEFUL = [restore, save, restore_sessions, save_sessions, deduplicate, join, g
 
 @pytest.mark.parametrize("build", STATEFUL, ids=lambda build: build.__name__)
 def test_without_state_info(sc: SparkContext, tmp_path: Path, build: Case) -> None:
-    """State info is None until the state rule fills it in, and its absence is an error."""
+    """The state rule fills in the state info; execution without it is an error."""
     lab = Lab(sc, tmp_path)
     operator, _ = build(lab)
     bare = operator.inBatch(None)  # type: ignore[arg-type]

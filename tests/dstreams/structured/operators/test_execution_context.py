@@ -1,4 +1,4 @@
-"""A batch of several stateful operators: all of it counts, or nothing does."""
+"""A batch of several stateful operators succeeds or fails as a whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import plan_deduplication
-from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import (
     ExecutionContext,
     StatefulOperatorStateInfo,
@@ -24,6 +23,7 @@ from dstreams.structured.operators.physical_operator import (
     PhysicalOperator,
     RDDScanExec,
 )
+from dstreams.structured.operators.stateless import EventTimeWatermarkExec
 from dstreams.structured.operators.time_windows import TimeWindows
 from tests.dstreams.structured.operators.query import MapPartitionsExec, SparkQuery
 from tests.support.jobs import count_jobs
@@ -44,7 +44,7 @@ def distinct_by_window(fails_at: Any = None) -> PhysicalOperator:
 
 
 def test_two_stateful_operators(sc: SparkContext, tmp_path: Path) -> None:
-    """What the first puts out is the input of the second, in the same batch; each has a version."""
+    """The second operator reads the rows of the first in the same batch; each has a version."""
     query = SparkQuery(sc, distinct_by_window(), tmp_path)
     assert query.add([(1, "a"), (2, "a"), (3, "b"), (6, "c")]) == []
     found: list[Any] = []
@@ -55,8 +55,9 @@ def test_two_stateful_operators(sc: SparkContext, tmp_path: Path) -> None:
     assert versions == [3, 3]
 
 
+@pytest.mark.deep
 def test_a_batch_that_fails_changes_nothing(sc: SparkContext, tmp_path: Path) -> None:
-    """After an error in between, the first operator's state is that of the batch before."""
+    """If the second operator fails, the first one keeps the state of the previous batch."""
     query = SparkQuery(sc, distinct_by_window(fails_at="bad"), tmp_path)
     query.add([(1, "a")])
     with pytest.raises((Py4JJavaError, PySparkException), match="no bad"):
@@ -66,7 +67,7 @@ def test_a_batch_that_fails_changes_nothing(sc: SparkContext, tmp_path: Path) ->
 
 
 def test_without_a_store(sc: SparkContext) -> None:
-    """A plan with state says what is missing; one without needs none."""
+    """A plan with state needs StateVersions; one without state does not."""
     plan = distinct_by_window().filled([StatefulOperatorStateInfo.empty(2)] * 2)
     with pytest.raises(InvalidStreamError, match="an operator with state needs StateVersions"):
         plan.execute(ExecutionContext(sc))

@@ -13,8 +13,13 @@ from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupState
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
-from dstreams.structured.operators.partitioning import BY_KEY, UNKNOWN, UNORDERED
-from dstreams.structured.operators.physical_operator import LocalTableScanExec, RDDScanExec
+from dstreams.structured.operators.physical_operator import (
+    BY_KEY,
+    UNKNOWN,
+    UNORDERED,
+    LocalTableScanExec,
+    RDDScanExec,
+)
 from tests.dstreams.structured.operators.query import SparkQuery
 
 
@@ -30,14 +35,14 @@ COUNTING = FlatMapGroupsWithStateExec(
 
 
 def test_children() -> None:
-    """There is one child, and an initial state is a second one."""
+    """An initial state is a second child."""
     initial = LocalTableScanExec((("a", 1),), ("key", "state"))
     assert COUNTING.children == (PAIRS,)
     assert replace(COUNTING, initialState=initial).children == (PAIRS, initial)
 
 
 def test_distribution_and_order() -> None:
-    """Keys come together, in the partition of their state; of the rows out nothing is known."""
+    """Rows are required by key in the partition of their state; the output is unordered."""
     both = replace(COUNTING, initialState=LocalTableScanExec((), ("key", "state")))
     assert [str(each) for each in both.requiredChildDistribution] == [
         "hashpartitioning(letter, any)"
@@ -47,7 +52,7 @@ def test_distribution_and_order() -> None:
 
 
 def test_metrics(sc: SparkContext, tmp_path: Path) -> None:
-    """The keys of the store and the memory that it takes are counted for each batch."""
+    """The metrics of each batch count the keys of the store and its memory."""
     query = SparkQuery(sc, ensure_requirements(COUNTING, 2), tmp_path)
     found = []
     for batch in ([("a", 1), ("b", 1)], [("c", 1)]):

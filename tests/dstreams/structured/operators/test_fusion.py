@@ -20,8 +20,8 @@ from dstreams.arrow.aggregates.functions import (
     Max,
     Several,
 )
-from dstreams.spark.state_metrics import StateMetrics
 from dstreams.spark.state_store_rdd import StoreFunction
+from dstreams.spark.state_version import StateMetrics
 from dstreams.state.flat_map_groups import FlatMapGroups
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.structured.operators.aggregation import AggregateRecords, plan_aggregation
@@ -30,8 +30,8 @@ from dstreams.structured.operators.aggregation_state import (
     MergeRows,
     RestoreRows,
     SaveRows,
+    create_aggregation_state_manager,
 )
-from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.fusion import FusedExec, fuse_stateful_operators
@@ -41,19 +41,16 @@ from dstreams.structured.operators.physical_operator import (
     PhysicalOperator,
     RDDScanExec,
 )
-from dstreams.structured.operators.session_state import (
+from dstreams.structured.operators.sessions import (
     AggregateSessions,
-    MergeTouching,
     RestoreSessions,
     SaveSessions,
     SessionGrouping,
     SessionsIntoState,
+    merge_touching,
+    plan_sessions,
 )
-from dstreams.structured.operators.sessions import plan_sessions
-from dstreams.structured.operators.stateless import AppendKeyExec
-from dstreams.structured.operators.streaming_aggregation_state_manager import (
-    create_aggregation_state_manager,
-)
+from dstreams.structured.operators.stateless import AppendKeyExec, EventTimeWatermarkExec
 from dstreams.structured.operators.time_windows import TimeWindows
 from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
@@ -102,6 +99,7 @@ EVENTS = st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 9)), max_size
 BATCHES = st.lists(EVENTS, min_size=1, max_size=6)
 
 
+@pytest.mark.deep
 @given(
     BATCHES,
     st.sampled_from(FUNCTIONS),
@@ -148,10 +146,11 @@ def test_aggregations(
     }
 
 
+@pytest.mark.deep
 @given(BATCHES, st.sampled_from([OutputMode.Append, OutputMode.Complete]))
 def test_sessions(batches: list[list[tuple[int, int]]], mode: OutputMode) -> None:
     """Random batches of sessions in both output modes, some of them late."""
-    grouping = SessionGrouping(3_000, key=lambda value: value % 2)
+    grouping = SessionGrouping(3_000_000, key=lambda value: value % 2)
 
     def sorted_pairs(_: int, rows: Iterable[Any]) -> list[Any]:
         pairs = list(rows)
@@ -161,7 +160,7 @@ def test_sessions(batches: list[list[tuple[int, int]]], mode: OutputMode) -> Non
     def one_by_one(late_ms: int | None, evict_ms: int | None) -> StoreFunction:
         return OneByOne(
             lambda report: RestoreSessions(late_ms, report),
-            (sorted_pairs, MergeTouching(Count())),
+            (sorted_pairs, lambda split, rows: merge_touching(Count(), "agg", split, rows)),
             SaveSessions(mode, evict_ms),
         )
 
@@ -236,7 +235,7 @@ PLANS: list[tuple[str, PhysicalOperator, int]] = [
         "sessions",
         plan_sessions(
             MARKED,
-            SessionGrouping(3_000, key=lambda record: record[1]),
+            SessionGrouping(3_000_000, key=lambda record: record[1]),
             numPartitions=2,
             outputMode=OutputMode.Append,
         ),
@@ -252,6 +251,7 @@ ON_SPARK = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("plan", "stages"), [case[1:] for case in PLANS], ids=[case[0] for case in PLANS]
 )
@@ -278,7 +278,7 @@ def test_on_rdds(sc: SparkContext, tmp_path: Path, plan: PhysicalOperator, stage
 
 def test_what_is_fused_is_shown() -> None:
     """Operators of a stage are marked with its number, in the plan that explain prints."""
-    nested = plan_sessions(aggregation(OutputMode.Append), SessionGrouping(1), numPartitions=2)
+    nested = plan_sessions(aggregation(OutputMode.Append), SessionGrouping(1_000), numPartitions=2)
     marks = [line.lstrip(" +-:") for line in fuse_stateful_operators(nested).tree().splitlines()]
     assert [line.split()[0:2] for line in marks if line.startswith("*")] == [
         ["*(2)", "SessionWindowStateStoreSave"],

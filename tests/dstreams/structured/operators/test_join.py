@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import SparkContext
 
-from checkpoint.state_store import EMPTY, StateStore, StateWriter, StoreId
+from checkpoint.state_store import EMPTY, MemoryBackend, StateStore, StateWriter, StoreId
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.failures import UserFunctionError
-from dstreams.spark.spill_buffer import SpillBuffer
-from dstreams.spark.state_metrics import StateMetrics
+from dstreams.spark.spilling import SpillBuffer
+from dstreams.spark.state_version import StateMetrics
 from dstreams.structured.operators import join
-from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.join import (
     LEFT,
     RIGHT,
@@ -29,10 +28,10 @@ from dstreams.structured.operators.join import (
     plan_join,
 )
 from dstreams.structured.operators.physical_operator import RDDScanExec
+from dstreams.structured.operators.stateless import EventTimeWatermarkExec
 from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
 from tests.support.jobs import count_jobs
-from tests.support.memory_backend import MemoryBackend
 
 STORE = StoreId("stream", "join", "default", 0, 1)
 WITHIN_10_S = JoinCondition(TimeRange(0, 10_000))
@@ -87,7 +86,7 @@ def test_state_that_the_watermark_has_passed_goes() -> None:
 
 
 def test_a_row_that_meets_nothing_any_more_is_not_kept() -> None:
-    """What the watermark of its own batch has passed meets the rows of that batch, and goes."""
+    """A row that the watermark of its own batch has passed matches rows of that batch only."""
     join = Join(JoinType.LeftOuter)
     join.query.watermark_ms = 50_000
     assert join.add([(30, "k", "l"), (39, "k", "alone")], [(35, "k", "r")]) == [
@@ -151,7 +150,7 @@ def test_no_event_time_meets_none_within_a_range() -> None:
 
 
 def test_rows_meet_and_end_by_the_microsecond() -> None:
-    """A range is kept to the microsecond; a row is given up when the watermark has all of it."""
+    """A range is exact to the microsecond; the watermark evicts rows when it has passed them."""
     within = TimeRange(0, 1)
     near = [within.holds(500, right_us) for right_us in (499, 500, 1500, 1501)]
     assert near == [False, True, True, False]
@@ -160,11 +159,62 @@ def test_rows_meet_and_end_by_the_microsecond() -> None:
 
 
 def test_without_bounds_all_is_kept() -> None:
-    """An inner join by key alone meets whatever has come, for ever."""
+    """An inner join by key alone matches all earlier rows, without eviction."""
     join = Join(JoinType.Inner, JoinCondition())
     join.add([(1, "k", "l")])
     join.add([(1000, "z", "x")])
     assert join.add(right=[(2000, "k", "r")]) == [("l", "r")]
+
+
+UP_TO_10_S, AT_LEAST_5_S = TimeRange(None, 10_000), TimeRange(5_000, None)
+
+
+@pytest.mark.parametrize(
+    ("watermarks", "time_range", "kept", "dropped"),
+    [
+        ((True, True), TimeRange(0, 10_000), "", 2),
+        ((True, False), TimeRange(0, 10_000), "l", 1),
+        ((False, True), TimeRange(0, 10_000), "r", 1),
+        ((False, False), TimeRange(0, 10_000), "l late-l late-r r", 0),
+        ((True, True), UP_TO_10_S, "r", 2),
+        ((True, False), UP_TO_10_S, "l late-r r", 1),
+        ((False, True), UP_TO_10_S, "r", 1),
+        ((True, True), AT_LEAST_5_S, "l", 2),
+        ((True, False), AT_LEAST_5_S, "l", 1),
+        ((False, True), AT_LEAST_5_S, "l late-l r", 1),
+        ((True, True), None, "l r", 2),
+        ((True, False), None, "l late-r r", 1),
+    ],
+)
+def test_an_inner_join_keeps_what_no_watermark_ends(
+    watermarks: tuple[bool, bool], time_range: TimeRange | None, kept: str, dropped: int
+) -> None:
+    """Only a side with a watermark drops late rows, and only that watermark ends the other side."""
+    join = Join(JoinType.Inner, JoinCondition(time_range, watermarks=watermarks))
+    join.add([(5, "a", "l")], [(5, "b", "r")])
+    join.query.late_ms = join.query.watermark_ms = 40_000
+    assert join.add([(30, "c", "late-l")], [(39, "d", "late-r")]) == []
+    rows = join.query.state.contents().values()
+    assert " ".join(sorted(record for _, record, _ in rows)) == kept
+    assert join.query.batches[-1].metrics.numRowsDroppedByWatermark == dropped
+
+
+@pytest.mark.parametrize(
+    ("kind", "watermarks", "out"),
+    [
+        (JoinType.LeftOuter, (False, True), [("l", None), ("late-l", None)]),
+        (JoinType.LeftSemi, (False, True), []),
+        (JoinType.RightOuter, (True, False), [(None, "late-r"), (None, "r")]),
+    ],
+)
+def test_an_outer_join_needs_the_watermark_of_the_other_side(
+    kind: JoinType, watermarks: tuple[bool, bool], out: list[Any]
+) -> None:
+    """Rows without a match are emitted by the watermark of the side that they wait for."""
+    join = Join(kind, JoinCondition(TimeRange(0, 10_000), watermarks=watermarks))
+    join.add([(5, "a", "l")], [(5, "b", "r")])
+    join.query.late_ms = join.query.watermark_ms = 40_000
+    assert join.add([(30, "c", "late-l")], [(39, "d", "late-r")]) == out
 
 
 def test_a_condition() -> None:
@@ -179,8 +229,10 @@ def test_a_condition() -> None:
     ("kind", "condition", "message"),
     [
         (JoinType.Inner, WITHIN_10_S, "join with a time range needs event times on both sides"),
-        (JoinType.LeftOuter, JoinCondition(), "left_outer join of two streams needs watermarks"),
-        (JoinType.LeftSemi, JoinCondition(), "left_semi join of two streams needs watermarks"),
+        (JoinType.LeftOuter, JoinCondition(), "left_outer join .* needs a watermark on the right"),
+        (JoinType.LeftSemi, JoinCondition(), "left_semi join .* needs a watermark on the right"),
+        (JoinType.FullOuter, JoinCondition(), "full_outer join .* needs a watermark on the right"),
+        (JoinType.RightOuter, JoinCondition(), "right_outer join .* needs a watermark on the left"),
     ],
 )
 def test_joins_that_cannot_be(kind: JoinType, condition: JoinCondition, message: str) -> None:
@@ -195,6 +247,7 @@ def test_joins_that_cannot_be(kind: JoinType, condition: JoinCondition, message:
 ROWS = st.lists(st.tuples(st.booleans(), st.integers(1, 60), st.sampled_from("ab")), max_size=6)
 
 
+@pytest.mark.deep
 @given(
     st.lists(ROWS, max_size=6),
     st.sampled_from(list(JoinType)),
@@ -241,7 +294,7 @@ def test_all_pairs_once(
 
 
 def large_rows(store: StateWriter, memory_mb: float) -> tuple[list[Any], StateMetrics]:
-    """Join 4,000 rows of 8 kB with as many of the state, each of which is met."""
+    """Join 4,000 rows of 8 kB with as many matching rows of the state."""
     condition = JoinCondition(TimeRange(0, 10_000))
     text = "x" * 8000
     batches = [
@@ -256,6 +309,7 @@ def large_rows(store: StateWriter, memory_mb: float) -> tuple[list[Any], StateMe
     return rows, metrics
 
 
+@pytest.mark.deep
 def test_what_changes_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is larger than memory comes to the same, in the same order, and holds little."""
     found = []

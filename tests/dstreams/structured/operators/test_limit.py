@@ -37,6 +37,6 @@ def test_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_a_negative_limit() -> None:
-    """It is refused when it is given."""
+    """A negative limit is rejected when the plan is made."""
     with pytest.raises(InvalidStreamError, match="limit of -1 rows must not be negative"):
         plan_limit(RDDScanExec(None), -1, numPartitions=2)

@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.state_store import EMPTY, StateStore, StoreId
+from checkpoint.state_store import EMPTY, MemoryBackend, StateStore, StoreId
 from dstreams.errors import InvalidStreamError
+from dstreams.structured.named_rows import Window
 from dstreams.structured.operators.time_windows import (
     TimeWindows,
-    Window,
     join_time,
     passed_by,
     split_time,
     take_passed,
     time_of,
 )
-from tests.support.memory_backend import MemoryBackend
 
 
 @pytest.mark.parametrize(
@@ -33,6 +32,9 @@ from tests.support.memory_backend import MemoryBackend
         (TimeWindows(10), -1, (0,)),
         (TimeWindows(10, 5), 12, (20, 15)),
         (TimeWindows(10, 4), 9, (18, 14, 10)),
+        (TimeWindows(10, start_ms=3), 2, (3,)),
+        (TimeWindows(10, start_ms=3), 3, (13,)),
+        (TimeWindows(10, 5, 3), 12, (18, 13)),
     ],
 )
 def test_ends(windows: TimeWindows, time_ms: int, ends: tuple[int, ...]) -> None:
@@ -44,8 +46,9 @@ def test_ends(windows: TimeWindows, time_ms: int, ends: tuple[int, ...]) -> None
 def test_ends_by_definition(data: st.DataObject, size_ms: int, time_ms: int) -> None:
     """A moment is in exactly the windows that begin at or before it and end after it."""
     slide_ms = data.draw(st.integers(1, size_ms))
-    windows = TimeWindows(size_ms, slide_ms)
-    starts = [slide_ms * n for n in range(-3000, 3000)]
+    start_ms = data.draw(st.integers(0, slide_ms - 1))
+    windows = TimeWindows(size_ms, slide_ms, start_ms)
+    starts = [slide_ms * n + start_ms for n in range(-3000, 3000)]
     expected = {Window(s, s + size_ms) for s in starts if s <= time_ms < s + size_ms}
     assert set(map(windows.at, windows.ends(time_ms))) == expected
     assert len(windows.ends(time_ms)) == len(expected)

@@ -1,4 +1,4 @@
-"""What an aggregate is called on disk: the same in every process, and not for another aggregate."""
+"""Names of aggregates on disk: equal in every process, and different for other aggregates."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Scaled:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_names(aggregate: Any, name: str) -> None:
-    """Built-in ones are known by name and parameters, those of users by their qualified name."""
+    """Built-in aggregates are named with parameters, user-defined ones by their qualified name."""
     assert name_of(aggregate) == name
     assert names_of(Several((aggregate, Count()))) == [name, "Count()"]
 

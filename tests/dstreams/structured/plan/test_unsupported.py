@@ -54,6 +54,17 @@ def joined(left: StreamingDataset, right: StreamingDataset, how: str) -> Streami
     return left.join(right, "value", how, within=within)
 
 
+def timed(left: StreamingDataset, right: StreamingDataset, how: str) -> StreamingDataset:
+    """Join streams, of which one has no watermark."""
+    names = ("eventTime", "otherEventTime")
+    times = {
+        name: _time
+        for name, side in zip(names, (left, right), strict=True)
+        if side.plan.event_time is None
+    }
+    return left.join(right, "value", how, within=("0 seconds", "5 seconds"), **times)
+
+
 def _value(row: Any) -> Any:
     return getattr(row, "value", row)
 
@@ -177,6 +188,14 @@ MATRIX: Matrix = {
         lambda r: joined(r.rate, r.rate, "left_outer"),
         (18, 18, 14),
     ),
+    "left outer join, watermark on the right": (
+        lambda r: timed(r.rate, r.marked, "left_outer"),
+        (0, 18, 14),
+    ),
+    "left outer join, watermark on the left": (
+        lambda r: timed(r.marked, r.rate, "left_outer"),
+        (18, 18, 14),
+    ),
     "inner join then windowed count": (
         lambda r: r.windowed(joined(r.marked, r.marked, "inner")),
         (0, 0, 18),
@@ -201,6 +220,7 @@ MATRIX: Matrix = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 @pytest.mark.parametrize("query", MATRIX)
 def test_matrix(session: StreamSession, query: str, mode: OutputMode) -> None:

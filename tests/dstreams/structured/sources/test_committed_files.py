@@ -1,4 +1,4 @@
-"""Records of a file sink: few, whole at any moment, and the same for whoever reads them."""
+"""Manifests of a file sink: few, complete at any moment, and the same for every reader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from checkpoint import CheckpointError
 from dstreams.errors import RestartError
-from dstreams.sinks.manifest import Manifest
+from dstreams.sinks.committed_directory import Manifest
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.structured.sources import committed_files as module
 from dstreams.structured.sources.committed_files import (
@@ -61,6 +61,7 @@ def records(directory: Path) -> list[int]:
     return sorted(int(path.name) for path in (directory / "_committed").glob("0*"))
 
 
+@pytest.mark.deep
 def test_records_stay_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many batches there are, few records are there, and fewer are read at a restart."""
     committed, most = sink(tmp_path), 0
@@ -78,7 +79,7 @@ def test_records_stay_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_few_batches_have_a_record_each(tmp_path: Path) -> None:
-    """The tenth record tells of all; what it makes superfluous goes with the next of its kind."""
+    """The tenth manifest lists all batches; the next one of its kind deletes the obsolete ones."""
     committed = sink(tmp_path)
     run(committed, 0, 18)
     assert records(tmp_path) == list(range(19))
@@ -90,7 +91,7 @@ def test_few_batches_have_a_record_each(tmp_path: Path) -> None:
 
 
 def test_going_back_writes_nothing_anew(tmp_path: Path) -> None:
-    """A query that goes back to an early batch finds it written, whichever record tells of it."""
+    """A rewound query finds an early batch written, whichever manifest lists it."""
     run(sink(tmp_path), 0, 35)
     run(sink(tmp_path), 3, 36, "again")
     assert committed_files(str(tmp_path)) == {**wanted(35), 36: [name(36, "again")]}
@@ -99,7 +100,7 @@ def test_going_back_writes_nothing_anew(tmp_path: Path) -> None:
 
 
 def test_a_late_record_changes_nothing(tmp_path: Path) -> None:
-    """What a replaced run says of a batch whose record was deleted is void, and goes."""
+    """A replaced run's manifest of a batch whose manifest was deleted is ignored, and deleted."""
     late = sink(tmp_path)
     run(late, 0, 4)
     assert not late.has(own(5))
@@ -118,11 +119,12 @@ def test_a_late_record_changes_nothing(tmp_path: Path) -> None:
     assert 5 not in records(tmp_path)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("effect", "error"), FAULTS, ids=fault_ids(FAULTS))
 def test_a_fault_at_any_operation_loses_nothing(
     tmp_path: Path, effect: Effect, error: type[BaseException]
 ) -> None:
-    """After any fault each batch counts as it was written, and the next run goes on."""
+    """After any fault each batch is visible as written, and the next run continues."""
     for at in itertools.count(1):
         directory = tmp_path / str(at)
         committed = sink(directory)
@@ -142,6 +144,7 @@ def test_a_fault_at_any_operation_loses_nothing(
     assert at > 25
 
 
+@pytest.mark.deep
 def test_an_older_run_that_goes_on_damages_nothing(tmp_path: Path) -> None:
     """Whenever in a batch it is replaced, each batch is of one of the two, for good."""
     for at in itertools.count(1):
@@ -207,7 +210,7 @@ def test_who_reads_while_records_go_misses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_listing_that_goes_on_meanwhile_misses_nothing(tmp_path: Path) -> None:
-    """Of what was there when a listing began nothing is deleted before there are two that tell."""
+    """A manifest is deleted only when two later ones list its batch."""
     committed = sink(tmp_path)
     run(committed, 0, 18)
     there = set(records(tmp_path))

@@ -1,0 +1,155 @@
+"""Rows of Spark's states as entries of stores, and states that do not fit an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import StructType
+
+from dstreams.state.ddl import parse_schema
+from dstreams.state.group_state import OutputMode
+from dstreams.structured import StreamingDataset, StreamSession
+from dstreams.structured.api.aggregates import (
+    Average,
+    CollectList,
+    Count,
+    First,
+    Max,
+    StdDev,
+    Sum,
+)
+from dstreams.structured.execution.spark_states import NotAdoptableError, entries_of
+from dstreams.structured.operators.stateful_operator import StateStoreWriter
+from dstreams.structured.plan.planning import plan_query
+
+Build = Callable[[StreamingDataset[Any]], StreamingDataset[Any]]
+
+SCHEMA = "user string, n int, at timestamp"
+
+
+def entries(
+    session: StreamSession, build: Build, key: str, value: str, schema: str = SCHEMA
+) -> Callable[[Row], Any]:
+    """Return the conversion of a state with such columns for the operator of a query."""
+    rows = session.readStream.schema(schema).json("/nowhere")
+    planned = plan_query(build(rows).plan, OutputMode.Update, session.conf.frozen())
+    [operator] = [step for step in planned.root.walk() if isinstance(step, StateStoreWriter)]
+    parts = {"key": parse_schema(key), "value": parse_schema(value)}
+    made = StructType()
+    for name, columns in parts.items():
+        made = made.add(name, columns)
+    frame: Any = SimpleNamespace(schema=made)
+    return entries_of(frame, operator, planned)
+
+
+def test_buffers(session: StreamSession) -> None:
+    """Each aggregate has its buffer, also without values."""
+    convert = entries(
+        session,
+        lambda rows: rows.groupByKey("user").agg(Average("n"), StdDev("n"), First("n"), Max("at")),
+        "user string",
+        "sum double, count long, n double, avg double, m2 double, first int, valueSet boolean, "
+        "max timestamp",
+    )
+    instant = datetime(2026, 1, 1, 12, 0, 0, 5, timezone.utc)
+    at = instant.astimezone().replace(tzinfo=None)  # in local time, as PySpark gives it
+    found = convert(Row(key=Row("a"), value=Row(6.0, 3, 3.0, 2.0, 2.0, None, True, at)))
+    of_day = [(6.0, 3), (3, 2.0, 2.0), (None,), instant]
+    assert found == ("a", (None, (of_day,), None))
+    empty = convert(Row(key=Row(None), value=Row(0.0, 0, 0.0, 0.0, 0.0, None, False, None)))
+    assert empty == (None, (None, ([None, None, None, None],), None))
+
+
+def test_sums_of_decimals(session: StreamSession) -> None:
+    """A sum with its scale is taken; one without, or that may be one, is refused."""
+    schema = "user string, n int, cost decimal(8,2)"
+
+    def of(value: str, *functions: Any) -> Callable[[Row], Any]:
+        build: Build = lambda rows: rows.groupByKey("user").agg(*functions)  # noqa: E731
+        return entries(session, build, "user string", value, schema)
+
+    convert = of("sum decimal(18,2), isEmpty boolean", Sum("cost"))
+    assert convert(Row(key=Row("a"), value=Row(None, True))) == ("a", (None, (None,), None))
+    assert of("sum long", Sum("n"))(Row(key=Row("a"), value=Row(3))) == ("a", (None, (3,), None))
+    for value, function in [
+        ("sum long", Sum("cost")),
+        ("sum double, count long", Average("cost")),
+        ("sum long", Sum(lambda row: row.cost)),
+    ]:
+        with pytest.raises(NotAdoptableError, match="without its scale; name the field"):
+            of(value, function)
+
+
+@pytest.mark.parametrize(
+    ("build", "key", "value", "expected"),
+    [
+        (
+            lambda rows: rows.groupByKey("user").agg(CollectList("n")),
+            "user string",
+            "buf binary",
+            r"it computes CollectList\(of='n'\) here, and its values there are buf",
+        ),
+        (
+            lambda rows: rows.groupByKey("user").agg(First("n", by="at")),
+            "user string",
+            "first int, valueSet boolean",
+            "use the same aggregates in the same order",
+        ),
+        (
+            lambda rows: rows.groupByKey("user").count(),
+            "user struct<first: string>",
+            "count long",
+            "its column user is struct<first:string>; only plain values can be taken",
+        ),
+        (
+            lambda rows: rows.groupByKey("user").count(),
+            "user string, n int",
+            "count long",
+            "its keys are user here, and user, n there",
+        ),
+        (
+            lambda rows: rows.map(lambda row: row.n).dropDuplicates(),
+            "user string, n int, at timestamp",
+            "none string",
+            "its keys are whole records here, and user, n, at there; name the fields as subset",
+        ),
+        (
+            lambda rows: rows.groupByKey("user").flatMapGroupsWithState(
+                lambda key, rows, state: [], "update", "ProcessingTimeTimeout"
+            ),
+            "user string",
+            "groupState struct<n: int>",
+            "it has a timeout here, and not so there",
+        ),
+        (
+            lambda rows: rows.groupByKey("user").flatMapGroupsWithState(
+                lambda key, rows, state: [], "update"
+            ),
+            "user string",
+            "n int",
+            "its format is not known: its values have n",
+        ),
+    ],
+)
+def test_states_that_do_not_fit(
+    session: StreamSession, build: Build, key: str, value: str, expected: str
+) -> None:
+    """The message has what is here and what is there."""
+    with pytest.raises(NotAdoptableError, match=expected):
+        entries(session, build, key, value)
+
+
+def test_keys_by_name_and_place(session: StreamSession) -> None:
+    """Fields are found by their names, functions take the columns that are left."""
+    convert = entries(
+        session,
+        lambda rows: rows.groupByKey(lambda row: row.n, "user").agg(Count()),
+        "user string, n int",
+        "count long",
+    )
+    assert convert(Row(key=Row("a", 3), value=Row(7))) == ((3, "a"), (None, (7,), None))

@@ -1,0 +1,692 @@
+"""Queries of pyspark.sql.streaming that are adopted and continued by dstreams.structured."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import py4j.java_gateway
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from dstreams.common import faults
+from dstreams.errors import RestartError
+from dstreams.structured import StreamingDataset, StreamSession, window
+from dstreams.structured.api.aggregates import (
+    Average,
+    Count,
+    Max,
+    Min,
+    Sum,
+    Variance,
+)
+from dstreams.structured.named_rows import Window
+from dstreams.testing import replay
+from tests.support.kafka_cluster import KafkaCluster, Sent
+from tests.support.maven_jars import KAFKA, class_path
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.deep, pytest.mark.spark]
+
+SCHEMA = "user string, at timestamp, n int, price double, cost decimal(20,2)"
+FILES = 4
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+START_S = 1_767_225_600
+
+
+@pytest.fixture(scope="module", autouse=True)
+def errors_of_py4j() -> Iterator[None]:
+    """Take back that a SparkSession gives errors of jobs another class."""
+    known = py4j.java_gateway.get_return_value
+    yield
+    py4j.java_gateway.get_return_value = known
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query of Spark, and the same query here."""
+
+    spark: Callable[[DataFrame], DataFrame]
+    here: Callable[[StreamingDataset[Any]], StreamingDataset[Any]]
+    mode: str = "update"
+
+
+def late(frame: DataFrame) -> DataFrame:
+    return frame.withWatermark("at", "10 seconds")
+
+
+def marked(dataset: StreamingDataset[Any]) -> StreamingDataset[Any]:
+    return dataset.withWatermark("at", "10 seconds")
+
+
+def total_of(state: Any, count: int) -> int:
+    """Change the state of a key by the number of its records; a timer ends it."""
+    if state.hasTimedOut:
+        total, _ = state.get
+        state.remove()
+        return -int(total)
+    total = count + (state.get[0] if state.exists else 0)
+    state.update((total, "seen"))
+    state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 15_000)
+    return int(total)
+
+
+def totals_of_frames(key: tuple[str], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    import pandas  # noqa: PLC0415 - as in programs of Spark
+
+    count = sum(map(len, frames))
+    yield pandas.DataFrame({"user": [key[0]], "total": [total_of(state, count)]})
+
+
+def totals(key: str, rows: Iterator[Any], state: Any) -> Iterator[tuple[str, int]]:
+    yield key, total_of(state, len(list(rows)))
+
+
+CASES = {
+    "by key": Case(
+        lambda rows: rows.groupBy("user").agg(
+            f.count("*"),
+            f.count("n"),
+            f.sum("n"),
+            f.sum("price"),
+            f.sum("cost"),
+            f.avg("n"),
+            f.avg("price"),
+            f.min("n"),
+            f.max("at"),
+            f.min("user"),
+        ),
+        lambda rows: rows.groupByKey("user").agg(
+            Count(),
+            Count("n"),
+            Sum("n"),
+            Sum("price"),
+            Sum("cost"),
+            Average("n"),
+            Average("price"),
+            Min("n"),
+            Max("at"),
+            Min("user"),
+        ),
+    ),
+    "one aggregate of two keys": Case(
+        lambda rows: rows.groupBy("n", "user").count(),
+        lambda rows: (
+            rows.groupByKey("user", lambda row: row.n)
+            .count()
+            .map(lambda row: (row[1], row[0], row[2]))
+        ),
+    ),
+    "all records": Case(
+        lambda rows: rows.agg(f.count("*"), f.var_samp("n")),
+        lambda rows: rows.groupByKey().agg(Count(), Variance("n")),
+        "complete",
+    ),
+    "windows": Case(
+        lambda rows: late(rows).groupBy("user", f.window("at", "10 seconds")).count(),
+        lambda rows: (
+            marked(rows)
+            .groupByKey("user", window("at", "10 seconds"))
+            .count()
+            .map(lambda row: (row[1], row[0], row[2]))
+        ),
+        "append",
+    ),
+    "sliding windows": Case(
+        lambda rows: late(rows).groupBy(f.window("at", "10 seconds", "5 seconds")).agg(f.sum("n")),
+        lambda rows: marked(rows).groupByKey(window("at", "10 seconds", "5 seconds")).agg(Sum("n")),
+    ),
+    "event times": Case(
+        lambda rows: late(rows).groupBy("user", "at").agg(f.max("n")),
+        lambda rows: marked(rows).groupByKey("user", "at").agg(Max("n")),
+        "append",
+    ),
+    "duplicates": Case(
+        lambda rows: rows.dropDuplicates(["user", "n"]).select("user", "n"),
+        lambda rows: rows.dropDuplicates(["n", "user"]).map(lambda row: (row.user, row.n)),
+        "append",
+    ),
+    "duplicate records": Case(
+        lambda rows: rows.dropDuplicates(),
+        lambda rows: rows.dropDuplicates(),
+        "append",
+    ),
+    "duplicates of event times": Case(
+        lambda rows: late(rows).dropDuplicates(["user", "at"]).select("user", "at"),
+        lambda rows: (
+            marked(rows).dropDuplicates(["user", "at"]).map(lambda row: (row.user, row.at))
+        ),
+        "append",
+    ),
+    "duplicates within the watermark": Case(
+        lambda rows: late(rows).dropDuplicatesWithinWatermark(["user"]).select("user"),
+        lambda rows: (
+            marked(rows).dropDuplicatesWithinWatermark(["user"]).map(lambda row: (row.user,))
+        ),
+        "append",
+    ),
+    "two operators": Case(
+        lambda rows: (
+            late(rows)
+            .dropDuplicates(["user", "at"])
+            .groupBy(f.window("at", "10 seconds"))
+            .agg(f.count("*"))
+        ),
+        lambda rows: (
+            marked(rows)
+            .dropDuplicates(["user", "at"])
+            .groupByKey(window("at", "10 seconds"))
+            .count()
+        ),
+        "append",
+    ),
+    "group states": Case(
+        lambda rows: (
+            late(rows)
+            .groupBy("user")
+            .applyInPandasWithState(
+                totals_of_frames,
+                "user string, total long",
+                "total long, text string",
+                "update",
+                "EventTimeTimeout",
+            )
+        ),
+        lambda rows: (
+            marked(rows)
+            .groupByKey("user")
+            .flatMapGroupsWithState(totals, "update", "EventTimeTimeout")
+        ),
+    ),
+    "no state": Case(
+        lambda rows: rows.select("user", "n"),
+        lambda rows: rows.map(lambda row: (row.user, row.n)),
+        "append",
+    ),
+}
+
+
+def write_input(directory: Path, number: int) -> None:
+    """Add a file, with records that repeat and some that are late."""
+    rows = [
+        {
+            "user": f"u{(number * i) % 5}",
+            "at": datetime.fromtimestamp(
+                START_S + 12 * number + 3 * (i % 4) - 25 * (i == 7), timezone.utc
+            ).isoformat(),
+            "n": i % 3 if i % 4 else None,
+            "price": i * 0.25,
+            "cost": f"{i}.25",
+        }
+        for i in range(9)
+    ]
+    hidden = directory / f".{number}"
+    hidden.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    os.utime(hidden, (START_S + number, START_S + number))
+    hidden.rename(directory / f"file {number}")
+
+
+def frames_of_idle(key: tuple[str], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    import pandas  # noqa: PLC0415 - as in programs of Spark
+
+    state.update((sum(map(len, frames)),))
+    state.setTimeoutDuration(1)
+    yield pandas.DataFrame({"user": [key[0]]})
+
+
+def ended(key: str, rows: Iterator[Any], state: Any) -> Iterator[tuple[str, int]]:
+    assert state.hasTimedOut
+    yield key, state.get[0]
+    state.remove()
+
+
+def write_inputs(directory: Path) -> None:
+    (directory / "in").mkdir()
+    for number in range(FILES):
+        write_input(directory / "in", number)
+
+
+def comparable(rows: list[Any]) -> list[Any]:
+    """Return rows of Spark or of ours as sorted tuples of numbers and texts."""
+
+    def value(one: Any) -> Any:
+        if isinstance(one, Window):
+            return one.start_ms, one.end_ms
+        if isinstance(one, datetime):
+            return round(one.timestamp() * 1000)
+        return tuple(map(value, one)) if isinstance(one, tuple) else one
+
+    return sorted(map(value, rows), key=repr)
+
+
+def rows_of_spark(
+    sc: SparkContext, case: Case, directory: Path, **trigger: bool
+) -> dict[int, list[Any]]:
+    """Return the rows of each batch of Spark; ``killed-N`` is what a kill in batch N leaves."""
+    spark = SparkSession(sc)
+    spark.conf.set("spark.sql.shuffle.partitions", 2)
+    found: dict[int, list[Any]] = {}
+
+    def take(rows: DataFrame, number: int) -> None:
+        shutil.copytree(directory / "spark", directory / f"killed-{number}")
+        found[number] = comparable(rows.collect())
+
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    frame = reader.json(f"file://{directory}/in")
+    writer = case.spark(frame).writeStream.outputMode(case.mode).foreachBatch(take)
+    writer = writer.option("checkpointLocation", f"file://{directory}/spark")
+    query = writer.trigger(**(trigger or {"availableNow": True})).start()
+    query.awaitTermination()
+    return found
+
+
+@pytest.fixture
+def session(sc: SparkContext, tmp_path: Path) -> Iterator[StreamSession]:
+    settings = {
+        "spark.sql.shuffle.partitions": "3",
+        "spark.dstreams.state.localDirectory": str(tmp_path / "local"),
+    }
+    made = StreamSession(sc, settings)
+    yield made
+    made.stop()
+
+
+def dataset(session: StreamSession, case: Case, directory: Path) -> StreamingDataset[Any]:
+    # Without a limit, only the range that Spark has planned keeps a pending batch as it was.
+    return case.here(session.readStream.schema(SCHEMA).json(f"file://{directory}/in"))
+
+
+def rows_after(
+    session: StreamSession, case: Case, directory: Path, spark: Path, new: Path
+) -> dict[int, list[Any]]:
+    """Adopt a checkpoint of Spark, and return the rows of each batch after it."""
+    found: dict[int, list[Any]] = {}
+    query = dataset(session, case, directory)
+    session.adopt(query, case.mode, str(new), str(spark))
+    writer = query.writeStream.outputMode(case.mode).option("checkpointLocation", str(new))
+    running = writer.foreachBatch(
+        lambda rows, number: found.__setitem__(number, comparable(rows.collect()))
+    )
+    running.trigger(availableNow=True).start().awaitTermination()
+    return found
+
+
+def contents(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_batches_after_an_adoption_run_again(
+    sc: SparkContext, session: StreamSession, tmp_path: Path
+) -> None:
+    """A replay begins after the adoption, and makes the rows of the batches since then."""
+    case = CASES["by key"]
+    write_inputs(tmp_path)
+    rows_of_spark(sc, case, tmp_path)
+    new = tmp_path / "new"
+    found = rows_after(session, case, tmp_path, tmp_path / "killed-2", new)
+    before = contents(new)
+    writer = dataset(session, case, tmp_path).writeStream.outputMode(case.mode).format("noop")
+    again = replay(str(new), lambda: writer)
+    assert {batch.batch_id: comparable(batch.outputs["sink"]) for batch in again} == found
+    assert contents(new) == before
+
+
+FILES_OF_STATE, ROCKS = "HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"
+
+
+@pytest.mark.parametrize(
+    ("name", "stores"), [*((name, FILES_OF_STATE) for name in CASES), ("windows", ROCKS)]
+)
+def test_rows_are_those_of_an_uninterrupted_query(
+    sc: SparkContext, session: StreamSession, tmp_path: Path, name: str, stores: str
+) -> None:
+    """After kills in a batch, and before one was begun, each batch has the rows of Spark."""
+    case = CASES[name]
+    settings = SparkSession(sc).conf
+    settings.set(PROVIDER, f"org.apache.spark.sql.execution.streaming.state.{stores}")
+    if name == "group states":
+        pytest.importorskip("pandas", reason="applyInPandasWithState needs it: pip install pandas")
+    write_inputs(tmp_path)
+    expected = rows_of_spark(sc, case, tmp_path)
+    settings.unset(PROVIDER)
+    assert any(rows for number, rows in expected.items() if number >= 3)
+    for number, is_begun in ((2, True), (3, False)):
+        spark = tmp_path / f"killed-{number}"
+        if not is_begun:
+            (spark / "offsets" / f"{number}").unlink()
+        before = contents(spark)
+        found = rows_after(session, case, tmp_path, spark, tmp_path / f"new-{number}")
+        assert found == {at: rows for at, rows in expected.items() if at >= number}
+        assert contents(spark) == before
+
+
+@pytest.fixture(scope="module")
+def killed(sc: SparkContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with input, and what a kill of Spark in batch 2 leaves, of windows."""
+    directory = tmp_path_factory.mktemp("killed")
+    write_inputs(directory)
+    rows_of_spark(sc, CASES["windows"], directory)
+    return directory
+
+
+def refused(
+    session: StreamSession,
+    directory: Path,
+    spark: Path,
+    case: Case | None = None,
+    name: str = "in",
+) -> str:
+    """Return why a query cannot adopt a checkpoint. The dry run says it, too."""
+    reader = session.readStream.schema(SCHEMA)
+    query = (case or CASES["windows"]).here(reader.json(f"file://{directory}/{name}"))
+    new = spark.parent / "refused"
+    with pytest.raises(RestartError) as caught:
+        session.adopt(query, "append", str(new), str(spark))
+    try:
+        report = session.adopt(query, "append", str(new), str(spark), dryRun=True)
+    except RestartError:  # there is nothing that could be reported
+        report = None
+    if report is not None:
+        assert report.refusals
+        assert all(refusal in str(caught.value) for refusal in report.refusals)
+    assert not new.exists()
+    return str(caught.value)
+
+
+OTHERS = {
+    "other aggregates": (
+        lambda rows: marked(rows).groupByKey("user", window("at", "10 seconds")).agg(Sum("n")),
+        r"operator 0 \(stateStoreSave\) does not fit 'stateStoreSave-0' .*it computes "
+        r"Sum\(of='n'\) here, and its values there are count",
+    ),
+    "more aggregates": (
+        lambda rows: (
+            marked(rows).groupByKey("user", window("at", "10 seconds")).agg(Count(), Count())
+        ),
+        r"its values there are count",
+    ),
+    "other keys": (
+        lambda rows: marked(rows).groupByKey("n", window("at", "10 seconds")).count(),
+        r"its keys are n here, and user there",
+    ),
+    "no window": (
+        lambda rows: marked(rows).groupByKey("user", "at").count(),
+        r"its keys are user, at here, and user, window there",
+    ),
+    "another operator": (
+        lambda rows: marked(rows).dropDuplicates(["user", "at"]),
+        r"does not fit 'dedupe-0' \(dedupe\): they are different operators",
+    ),
+    "no operator": (lambda rows: rows, r"stateful operators stateStoreSave.* the query has none"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_query(session: StreamSession, killed: Path, name: str) -> None:
+    """A query that is not the one of Spark is refused, with both in the message."""
+    here, expected = OTHERS[name]
+    case = Case(CASES["windows"].spark, here)
+    assert re.search(expected, refused(session, killed, killed / "killed-2", case))
+
+
+@pytest.mark.parametrize("name", ["another window", "a lost file of state"])
+def test_state_that_cannot_be_read(
+    session: StreamSession, killed: Path, tmp_path: Path, name: str
+) -> None:
+    """It is found when the state is read; nothing is left, and another call starts again."""
+    case, spark, new = CASES["windows"], tmp_path / "spark", tmp_path / "new"
+    shutil.copytree(killed / "killed-2", spark)
+    query, expected = dataset(session, case, killed), "does not exist"
+    if name == "another window":
+        rows = session.readStream.schema(SCHEMA).json(f"file://{killed}/in")
+        query = marked(rows).groupByKey("user", window("at", "20 seconds")).count()
+        expected = "those of this program have 20000 ms; adopt it with the same windows"
+    else:
+        (spark / "state" / "0" / "0" / "1.delta").unlink()
+    with pytest.raises(RestartError, match=expected):
+        session.adopt(query, case.mode, str(new), str(spark))
+    assert rows_after(session, case, killed, killed / "killed-2", new)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "foreign": (shutil.rmtree, "is not a directory"),
+    "no query": (
+        lambda spark: shutil.rmtree(spark / "offsets"),
+        "is not the checkpoint of a query",
+    ),
+    "no offsets of the commit": (
+        lambda spark: (spark / "offsets" / "1").unlink(),
+        "offsets/1 is damaged, missing or of a newer format: .*restore it from a copy",
+    ),
+    "truncated offsets": (
+        lambda spark: (spark / "offsets" / "2").write_text('v1\n{"batchWater'),
+        "offsets/2 is damaged",
+    ),
+    "a newer format": (
+        lambda spark: (spark / "offsets" / "2").write_text("v9\n{}\n"),
+        "offsets/2 is damaged, missing or of a newer format: its version is v9, not v1",
+    ),
+    "truncated commit": (lambda spark: (spark / "commits" / "1").write_text("v1\n"), "commits/1"),
+    "lost commits": (lambda spark: (spark / "commits" / "1").unlink(), "offsets/2 is damaged"),
+    "a lost log of files": (
+        lambda spark: (spark / "sources" / "0" / "1").unlink(),
+        "sources/0/1 is damaged, missing or of a newer format: it is missing",
+    ),
+    "a damaged log of files": (
+        lambda spark: (spark / "sources" / "0" / "1").write_text('v1\n{"path":"x"}\n'),
+        "sources/0/1 is damaged",
+    ),
+    "another source": (
+        lambda spark: (spark / "offsets" / "2").write_text(
+            "\n".join([*(spark / "offsets" / "2").read_text().splitlines()[:2], "17"])
+        ),
+        r"source 0 \(FileStreamSource.*\) is not the one of Spark, whose offset is 17",
+    ),
+    "two sources": (
+        lambda spark: (spark / "offsets" / "2").write_text(
+            (spark / "offsets" / "2").read_text() + '\n{"logOffset":0}'
+        ),
+        "it has 2 sources, and the query has 1",
+    ),
+    "before release 4.0": (
+        lambda spark: shutil.rmtree(spark / "state" / "0" / "_metadata"),
+        "its state has no description, which Spark writes since release 4.0",
+    ),
+    "a damaged description": (
+        lambda spark: (spark / "state" / "0" / "_metadata" / "metadata").write_text("v1\n{"),
+        "state/ is damaged, missing or of a newer format",
+    ),
+    "a lost partition": (
+        lambda spark: shutil.rmtree(spark / "state" / "0" / "1"),
+        "state/0/1/ is damaged, missing or of a newer format: it is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage(session: StreamSession, killed: Path, tmp_path: Path, name: str) -> None:
+    """The error names the file of a checkpoint that is damaged."""
+    damage, expected = DAMAGES[name]
+    spark = tmp_path / "spark"
+    shutil.copytree(killed / "killed-2", spark)
+    for checksum in spark.rglob(".*.crc"):
+        checksum.unlink()  # as of a copy by other tools
+    damage(spark)
+    assert re.search(expected, refused(session, killed, spark))
+
+
+def test_other_input(session: StreamSession, killed: Path, tmp_path: Path) -> None:
+    """Another directory, and a file that the pending batch has to read and that is missing."""
+    spark = killed / "killed-2"
+    (killed / "others").mkdir()
+    assert "read the same directory" in refused(session, killed, spark, name="others")
+    lost = killed / "in" / "file 2"
+    lost.rename(tmp_path / "lost")
+    try:
+        found = refused(session, killed, spark)
+    finally:
+        (tmp_path / "lost").rename(lost)
+    assert "batch 2 is not complete and has to read" in found
+    assert "file 2 again, which is missing; put it back" in found
+
+
+def test_dry_run(session: StreamSession, killed: Path) -> None:
+    """It says what is taken over, with numbers of keys and files, and writes nothing."""
+    query = dataset(session, CASES["windows"], killed)
+    spark = str(killed / "killed-2")
+    report = session.adopt(query, "append", str(killed / "dry"), spark, dryRun=True)
+    lines = str(report).splitlines()
+    assert lines[:2] == [
+        "continues after batch 1 of Spark",
+        "runs batch 2 of Spark again, which is not complete",
+    ]
+    assert re.fullmatch(r"adopted: stateStoreSave-0: [1-9]\d* keys of operator 0 .*", lines[2])
+    assert lines[3].endswith("2 files are known as read; 1 are read by the batch that runs again")
+    assert not (killed / "dry").exists()
+
+
+def test_an_adopted_checkpoint_stays(session: StreamSession, killed: Path, tmp_path: Path) -> None:
+    """Another call does nothing; the checkpoint of Spark itself is refused by the writer."""
+    case, spark, new = CASES["windows"], killed / "killed-2", tmp_path / "new"
+    assert set(rows_after(session, case, killed, spark, new)) >= {2, 3}
+    again = session.adopt(dataset(session, case, killed), case.mode, str(new), str(spark))
+    assert str(again) == "nothing to adopt: the query has a checkpoint of its own"
+    assert rows_after(session, case, killed, spark, new) == {}
+    with pytest.raises(RestartError, match=r"with StreamSession\.adopt"):
+        session.adopt(dataset(session, case, killed), case.mode, str(spark), str(spark))
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_id"),
+    [("rec.fence", None), ("begin.done", 1), ("begin.done", 2), ("commit.start", 1)],
+)
+def test_a_crash(
+    session: StreamSession,
+    killed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    batch_id: int | None,
+) -> None:
+    """No query starts on what a crash leaves; another call completes it."""
+    case, spark, new = CASES["windows"], killed / "killed-2", tmp_path / "new"
+    query = dataset(session, case, killed)
+    monkeypatch.setitem(faults._faults, name, faults.Fault(batch_id, "raise"))
+    with pytest.raises(faults.FaultError):
+        session.adopt(query, case.mode, str(new), str(spark))
+    writer = query.writeStream.outputMode(case.mode).format("noop")
+    if batch_id is not None:
+        with pytest.raises(RestartError, match="was interrupted: complete it with adopt"):
+            writer.option("checkpointLocation", str(new)).start()
+        other = tmp_path / "other"
+        shutil.copytree(spark, other)
+        log = other / "offsets" / "2"
+        log.write_text(log.read_text().replace('"batchTimestampMs":', '"batchTimestampMs":1'))
+        if name != "begin.done" or batch_id == 2:
+            with pytest.raises(RestartError, match="delete this directory, and call adopt again"):
+                session.adopt(query, case.mode, str(new), str(other))
+    found = rows_after(session, case, killed, spark, new)
+    assert found == rows_after(session, case, killed, spark, tmp_path / "undisturbed")
+
+
+def test_two_sources_with_watermarks_of_their_own(
+    sc: SparkContext, session: StreamSession, tmp_path: Path
+) -> None:
+    """Each source continues with its own files, and the watermark is that of Spark."""
+    write_inputs(tmp_path)
+    shutil.copytree(tmp_path / "in", tmp_path / "others")
+    place = f"file://{tmp_path}/others"
+    reader = SparkSession(sc).readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    case = Case(
+        lambda rows: (
+            late(rows)
+            .union(reader.json(place).withWatermark("at", "20 seconds"))
+            .groupBy(f.window("at", "10 seconds"))
+            .count()
+        ),
+        lambda rows: (
+            marked(rows)
+            .union(session.readStream.schema(SCHEMA).json(place).withWatermark("at", "20 seconds"))
+            .groupByKey(window("at", "10 seconds"))
+            .count()
+        ),
+        "append",
+    )
+    expected = rows_of_spark(sc, case, tmp_path)
+    found = rows_after(session, case, tmp_path, tmp_path / "killed-2", tmp_path / "new")
+    assert any(found.values())
+    assert found == {at: rows for at, rows in expected.items() if at >= 2}
+
+
+def test_timers_of_processing_time(
+    sc: SparkContext, session: StreamSession, tmp_path: Path
+) -> None:
+    """A timer that Spark has set is due here, in a batch without data, and only once."""
+    pytest.importorskip("pandas", reason="applyInPandasWithState needs it: pip install pandas")
+    timeout = "ProcessingTimeTimeout"
+    case = Case(
+        lambda rows: rows.groupBy("user").applyInPandasWithState(
+            frames_of_idle, "user string", "count long", "update", timeout
+        ),
+        lambda rows: rows.groupByKey("user").flatMapGroupsWithState(ended, "update", timeout),
+    )
+    (tmp_path / "in").mkdir()
+    write_input(tmp_path / "in", 0)
+    rows_of_spark(sc, case, tmp_path, once=True)  # it would have batches without data for ever
+    spark, new = tmp_path / "spark", tmp_path / "new"
+    [rows] = rows_after(session, case, tmp_path, spark, new).values()
+    assert rows == [("u0", 9)]  # the records of the first file have one key
+    assert rows_after(session, case, tmp_path, spark, new) == {}
+
+
+def test_offsets_of_kafka(session: StreamSession, kafka: KafkaCluster, tmp_path: Path) -> None:
+    """A query of a topic goes on at its offsets; a pending batch has the records that it had."""
+    topic = kafka.create_topic(2)
+    words = ["a", "b", "a", "c", "b", "a", "a", "d", "c", "b", "a"]
+    kafka.produce(topic, [Sent(word, None, place % 2) for place, word in enumerate(words)])
+    jars = class_path(KAFKA, "peers")
+    command = [sys.executable, "-m", "tests.recovery.spark_kafka_query", jars, kafka.bootstrap]
+    with (tmp_path / "log").open("w") as log:
+        subprocess.run([*command, topic, tmp_path], stderr=log, check=True, cwd=ROOT, timeout=600)
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    expected = {int(number): sorted(map(tuple, of_batch)) for number, of_batch in rows.items()}
+    assert len(expected) >= 4
+
+    def here(number: int) -> dict[int, list[Any]]:
+        reader = session.readStream.format("kafka").option("subscribe", topic)
+        reader = reader.option("kafka.bootstrap.servers", kafka.bootstrap)
+        records = reader.option("maxOffsetsPerTrigger", 3).load()
+        query = records.groupByKey(lambda record: record.value.decode()).count()
+        found: dict[int, list[Any]] = {}
+        new = str(tmp_path / f"new-{number}")
+        session.adopt(query, "update", new, str(tmp_path / f"killed-{number}"))
+        writer = query.writeStream.outputMode("update").option("checkpointLocation", new)
+        writer = writer.foreachBatch(
+            lambda rows, at: found.__setitem__(at, sorted(map(tuple, rows.collect())))
+        )
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return found
+
+    def last(found: dict[int, list[Any]]) -> dict[Any, int]:
+        return {word: count for _, of_batch in sorted(found.items()) for word, count in of_batch}
+
+    for number in (0, 2):
+        found = here(number)
+        assert found[number] == expected[number]
+        # Later batches may be cut in another way, with the same counts in the end.
+        later = {at: of_batch for at, of_batch in expected.items() if at >= number}
+        assert last(found) == last(later)
+    (tmp_path / "killed-3" / "offsets" / "3").unlink()
+    assert last(here(3)) == last({at: of_batch for at, of_batch in expected.items() if at >= 3})
