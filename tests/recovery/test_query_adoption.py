@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ from dstreams.structured.api.aggregates import (
 )
 from dstreams.structured.named_rows import Window
 from dstreams.testing import replay
+from tests.recovery.spark_killed_query import SCHEMA, distinct_counts
 from tests.support.kafka_cluster import KafkaCluster, Sent
 from tests.support.maven_jars import KAFKA, class_path
 
@@ -40,7 +42,6 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.deep, pytest.mark.spark]
 
-SCHEMA = "user string, at timestamp, n int, price double, cost decimal(20,2)"
 FILES = 4
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 START_S = 1_767_225_600
@@ -178,12 +179,7 @@ CASES = {
         "append",
     ),
     "two operators": Case(
-        lambda rows: (
-            late(rows)
-            .dropDuplicates(["user", "at"])
-            .groupBy(f.window("at", "10 seconds"))
-            .agg(f.count("*"))
-        ),
+        distinct_counts,
         lambda rows: (
             marked(rows)
             .dropDuplicates(["user", "at"])
@@ -303,17 +299,20 @@ def session(sc: SparkContext, tmp_path: Path) -> Iterator[StreamSession]:
     made.stop()
 
 
-def dataset(session: StreamSession, case: Case, directory: Path) -> StreamingDataset[Any]:
+def dataset(
+    session: StreamSession, case: Case, directory: Path, **options: object
+) -> StreamingDataset[Any]:
     # Without a limit, only the range that Spark has planned keeps a pending batch as it was.
-    return case.here(session.readStream.schema(SCHEMA).json(f"file://{directory}/in"))
+    reader = session.readStream.schema(SCHEMA).options(**options)
+    return case.here(reader.json(f"file://{directory}/in"))
 
 
 def rows_after(
-    session: StreamSession, case: Case, directory: Path, spark: Path, new: Path
+    session: StreamSession, case: Case, directory: Path, spark: Path, new: Path, **options: object
 ) -> dict[int, list[Any]]:
     """Adopt a checkpoint of Spark, and return the rows of each batch after it."""
     found: dict[int, list[Any]] = {}
-    query = dataset(session, case, directory)
+    query = dataset(session, case, directory, **options)
     session.adopt(query, case.mode, str(new), str(spark))
     writer = query.writeStream.outputMode(case.mode).option("checkpointLocation", str(new))
     running = writer.foreachBatch(
@@ -370,6 +369,36 @@ def test_rows_are_those_of_an_uninterrupted_query(
         found = rows_after(session, case, tmp_path, spark, tmp_path / f"new-{number}")
         assert found == {at: rows for at, rows in expected.items() if at >= number}
         assert contents(spark) == before
+
+
+def test_kills(sc: SparkContext, session: StreamSession, tmp_path: Path) -> None:
+    """After a SIGKILL at each moment, all later batches have the rows of an uninterrupted query."""
+    case, whole, killed = CASES["two operators"], tmp_path / "whole", tmp_path / "killed"
+    moments = ["planned", "state is written in part", "committed"]
+    for directory in (whole, killed):
+        (directory / "in").mkdir(parents=True)
+        write_input(directory / "in", 0)
+    program = [sys.executable, "-m", "tests.recovery.spark_killed_query", str(killed)]
+    for number, moment in enumerate(moments, 1):
+        write_input(killed / "in", number)
+        with (tmp_path / "log").open("a") as log:
+            command = [*program, moment, str(number)]
+            ended = subprocess.run(command, check=False, stderr=log, cwd=ROOT, timeout=600)
+        assert ended.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()
+        shutil.copytree(killed / "spark", tmp_path / f"spark-{number}")
+    write_input(killed / "in", len(moments) + 1)
+    for number in range(1, len(moments) + 2):
+        write_input(whole / "in", number)
+    expected = rows_of_spark(sc, case, whole)
+    for number, moment in enumerate(moments, 1):
+        spark, is_committed = tmp_path / f"spark-{number}", moment == "committed"
+        assert (spark / "commits" / str(number)).exists() == is_committed
+        if moment == "state is written in part":
+            assert len(list(spark.glob(f"state/0/*/{number + 1}.delta"))) == 1
+        new = tmp_path / f"new-{number}"
+        found = rows_after(session, case, killed, spark, new, maxFilesPerTrigger=1)
+        first = number + is_committed
+        assert found == {at: rows for at, rows in expected.items() if at >= first}, moment
 
 
 @pytest.fixture(scope="module")
