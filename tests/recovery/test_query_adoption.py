@@ -470,22 +470,42 @@ def test_another_query(session: StreamSession, killed: Path, name: str) -> None:
     assert re.search(expected, refused(session, killed, killed / "killed-2", case))
 
 
-@pytest.mark.parametrize("name", ["another window", "a lost file of state"])
+WINDOWS = {
+    "another size": (("20 seconds",), "windows of 20000 ms every 20000 ms"),
+    "another slide": (("10 seconds", "4 seconds"), "windows of 10000 ms every 4000 ms"),
+    "another start": (
+        ("10 seconds", None, "5 seconds"),
+        "windows of 10000 ms every 10000 ms from 5000 ms",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*WINDOWS, "a lost file of state"])
 def test_state_that_cannot_be_read(
     session: StreamSession, killed: Path, tmp_path: Path, name: str
 ) -> None:
     """It is found when the state is read; nothing is left, and another call starts again."""
     case, spark, new = CASES["windows"], tmp_path / "spark", tmp_path / "new"
+    other, expected = case, r"state of operator 0 \(stateStoreSave\) of Spark: .*does not exist"
     shutil.copytree(killed / "killed-2", spark)
-    query, expected = dataset(session, case, killed), "does not exist"
-    if name == "another window":
-        rows = session.readStream.schema(SCHEMA).json(f"file://{killed}/in")
-        query = marked(rows).groupByKey("user", window("at", "20 seconds")).count()
-        expected = "those of this program have 20000 ms; adopt it with the same windows"
+    if name in WINDOWS:
+        spans, shown = WINDOWS[name]
+        other = Case(
+            case.spark,
+            lambda rows: marked(rows).groupByKey("user", window("at", *spans)).count(),
+        )
+        expected = (
+            r"state of operator 0 \(stateStoreSave\) of Spark: .* it has the Window\(2026-01-01T"
+            rf"\S+Z, \S+Z\), which is not one of the {shown} of this program; define window"
+        )
     else:
         (spark / "state" / "0" / "0" / "1.delta").unlink()
+    query = dataset(session, other, killed)
+    [refusal] = session.adopt(query, case.mode, str(new), str(spark), dryRun=True).refusals
+    assert re.search(expected, refusal)
     with pytest.raises(RestartError, match=expected):
         session.adopt(query, case.mode, str(new), str(spark))
+    assert not contents(new)
     assert rows_after(session, case, killed, killed / "killed-2", new)
 
 

@@ -330,8 +330,8 @@ class StreamSession:
             outputMode: its output mode.
             checkpointLocation: path or URL of the new checkpoint.
             sparkCheckpoint: path or URL of the ``checkpointLocation`` in Spark.
-            dryRun: only report what would be adopted, or why it cannot be; a job counts the keys
-                of each state.
+            dryRun: only report what would be adopted, or why it cannot be; a job reads each state
+                and counts its keys.
 
         Raises:
             RestartError: *sparkCheckpoint* is not a checkpoint of a query, is damaged, or does not

@@ -16,10 +16,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -34,7 +35,6 @@ from dstreams.sources.source import PlannedInput, Source
 from dstreams.spark.encryption import require_encrypted_files
 from dstreams.spark.failures import summarize
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.state_version import StateVersion
 from dstreams.spark.worker_python import require_shared, require_workers
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.state.state_versions import StateVersions, load
@@ -67,6 +67,8 @@ from dstreams.structured.sources.kafka_row_source import KafkaRowSource
 from dstreams.structured.trees import from_sink
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,16 @@ class _Adopted:
     def __str__(self) -> str:
         return f"operator {self.number} ({self.operation}) of Spark"
 
-    def write(self, states: StateVersions, partitioner: StablePartitioner) -> StateVersion:
-        entries: Any = self.frame.rdd.map(self.convert)
-        return load(states, self.uid, self.operation, partitioner, "default", entries)
+    def read(self, action: Callable[[RDD[Entry]], Result]) -> Result:
+        """Return the result of an action on the entries.
+
+        Raises:
+            NotAdoptableError: Spark cannot read the state, or an entry does not fit.
+        """
+        try:
+            return action(self.frame.rdd.map(self.convert))
+        except (Py4JJavaError, PySparkException) as error:
+            raise NotAdoptableError(f"the state of {self}: {summarize(error)}") from error
 
 
 def adopt_query(
@@ -145,14 +154,12 @@ def adopt_query(
             f"batch {found.pending.batch_id} is not complete, and would run again with other rows "
             "of a batch dataset; start the query of Spark once more and let it complete the batch"
         )
-    if refusals and not is_dry_run:
-        raise RestartError(
-            f"the checkpoint of Spark {found.url} cannot be adopted: {'; '.join(refusals)}"
-        )
-    if refusals:
-        return AdoptionReport(refusals=tuple(refusals))
     if is_dry_run:
-        return inputs.report([f"{one.uid}: {one.frame.count()} keys of {one}" for one in states])
+        lines, unreadable = _counts(states)
+        refusals += unreadable
+        return AdoptionReport(refusals=tuple(refusals)) if refusals else inputs.report(lines)
+    if refusals:
+        raise _refused(found, refusals)
     with ExitStack() as undo:
         claimed = claim_checkpoint(location, "adopt")
         undo.callback(claimed.release)
@@ -176,6 +183,23 @@ def adopt_query(
     return inputs.report([f"{one.uid}: {one}" for one in states])
 
 
+def _counts(states: Sequence[_Adopted]) -> tuple[list[str], list[str]]:
+    """Return a line with the number of keys of each state, and why others cannot be read."""
+    lines, refusals = [], []
+    for state in states:
+        try:
+            lines.append(f"{state.uid}: {state.read(RDD.count)} keys of {state}")
+        except NotAdoptableError as error:
+            refusals.append(str(error))
+    return lines, refusals
+
+
+def _refused(found: SparkQuery, reasons: Sequence[str]) -> RestartError:
+    return RestartError(
+        f"the checkpoint of Spark {found.url} cannot be adopted: {'; '.join(reasons)}"
+    )
+
+
 def _with_policy(conf: QueryConf, found: SparkQuery) -> QueryConf:
     """Return the settings with Spark's choice among several watermarks."""
     policy: Any = found.newest.conf.get("spark.sql.streaming.multipleWatermarkPolicy")
@@ -193,14 +217,14 @@ def _commit(
     """Write the states, and the commit record that names them; if a state fails, delete all."""
     partitioner = StablePartitioner(conf.shuffle_partitions)
     try:
-        written = [state.write(versions, partitioner) for state in states]
-    except (Py4JJavaError, PySparkException) as error:
+        written = [
+            state.read(partial(load, versions, state.uid, state.operation, partitioner, "default"))
+            for state in states
+        ]
+    except NotAdoptableError as error:
         for name in log.files.list(""):
             log.files.delete(name)
-        raise RestartError(
-            f"the state in the checkpoint of Spark {found.url} cannot be adopted: "
-            f"{summarize(error)}"
-        ) from error
+        raise _refused(found, [str(error)]) from error
     watermarks = Watermarks(found.next_watermark_ms, (), ())
     # The next batch finds when the earliest timer is due.
     next_timeout_ms = 0 if any(state.has_timers for state in states) else -1

@@ -30,7 +30,6 @@ from dstreams.structured.operators.physical_operator import PhysicalOperator
 from dstreams.structured.operators.sessions import SessionGrouping
 from dstreams.structured.operators.stateful_operator import SavingOperator, StateStoreWriter
 from dstreams.structured.operators.stateless import AppendKeyExec
-from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.operators.transform_with_state import TransformWithStateExec
 from dstreams.structured.plan.aggregate_names import are_same, names_of, value_name
 from dstreams.structured.plan.logical import LogicalPlan
@@ -124,11 +123,7 @@ def _window_of(grouping: Any) -> str:
         if isinstance(gap_us, int):
             return f"sessions of {gap_us // 1000} ms"
         return "sessions of a gap for each record"
-    if isinstance(grouping.windows, TimeWindows):
-        windows = grouping.windows
-        start = f" from {windows.start_ms} ms" if windows.start_ms else ""
-        return f"windows of {windows.size_ms} ms every {windows.step_ms} ms{start}"
-    return grouping.windows or "keys alone"
+    return str(grouping.windows or "keys alone")
 
 
 def differences(newest: QueryBatch, planned: PlannedQuery, conf: QueryConf) -> list[str]:

@@ -51,6 +51,7 @@ from dstreams.spark.selectors import Field, Fields
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
 from dstreams.structured.execution.restart_checks import key_below
 from dstreams.structured.execution.spark_query import columns_of
+from dstreams.structured.named_rows import Window
 from dstreams.structured.operators.aggregation import StateStoreSaveExec
 from dstreams.structured.operators.deduplication import (
     StreamingDeduplicateExec,
@@ -159,11 +160,14 @@ class _Key:
             return own
         time = key[self.time]
         if self.windows is not None:
-            end_ms = event_time_us(time.end) // 1000
-            if end_ms - event_time_us(time.start) // 1000 != self.windows.size_ms:
+            start_us, end_us = event_time_us(time.start), event_time_us(time.end)
+            end_ms = end_us // 1000
+            found, windows = Window(start_us // 1000, end_ms), self.windows
+            is_apart = (start_us - 1000 * windows.start_ms) % (1000 * windows.step_ms)
+            if is_apart or end_us - start_us != 1000 * windows.size_ms:
                 raise RestartError(
-                    f"the state of Spark has a window from {time.start} to {time.end}, those of "
-                    f"this program have {self.windows.size_ms} ms; adopt it with the same windows"
+                    f"it has the {found!r}, which is not one of the {windows} of this program; "
+                    "define window() with the size, slide and startTime of Spark's query"
                 )
             return join_time(end_ms, own) if self.places else end_ms
         time_us = None if time is None else event_time_us(time)

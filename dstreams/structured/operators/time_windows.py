@@ -59,6 +59,10 @@ class TimeWindows:
                 f"size of {self.size_ms} ms; a larger one would skip records"
             )
 
+    def __str__(self) -> str:
+        start = f" from {self.start_ms} ms" if self.start_ms else ""
+        return f"windows of {self.size_ms} ms every {self.step_ms} ms{start}"
+
     @property
     def step_ms(self) -> int:
         """The time between the starts of two windows."""
