@@ -10,12 +10,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import py4j.java_gateway
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +45,15 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.deep, pytest.mark.spark]
 
+COLUMNS = pyarrow.schema(
+    [
+        ("user", pyarrow.string()),
+        ("at", pyarrow.timestamp("us", "UTC")),
+        ("n", pyarrow.int32()),
+        ("price", pyarrow.float64()),
+        ("cost", pyarrow.decimal128(20, 2)),
+    ]
+)
 FILES = 4
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 START_S = 1_767_225_600
@@ -62,6 +74,11 @@ class Case:
     spark: Callable[[DataFrame], DataFrame]
     here: Callable[[StreamingDataset[Any]], StreamingDataset[Any]]
     mode: str = "update"
+    format: str = "json"
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"header": "true"} if self.format == "csv" else {}
 
 
 def late(frame: DataFrame) -> DataFrame:
@@ -214,22 +231,33 @@ CASES = {
 }
 
 
-def write_input(directory: Path, number: int) -> None:
+CASES["a key of Parquet"] = replace(CASES["by key"], format="parquet")
+CASES["duplicate records of CSV"] = replace(CASES["duplicate records"], format="csv")
+
+
+def write_input(directory: Path, number: int, format: str = "json") -> None:
     """Add a file, with records that repeat and some that are late."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "user": f"u{(number * i) % 5}",
             "at": datetime.fromtimestamp(
                 START_S + 12 * number + 3 * (i % 4) - 25 * (i == 7), timezone.utc
-            ).isoformat(),
+            ),
             "n": i % 3 if i % 4 else None,
             "price": i * 0.25,
-            "cost": f"{i}.25",
+            "cost": Decimal(f"{i}.25"),
         }
         for i in range(9)
     ]
     hidden = directory / f".{number}"
-    hidden.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = pyarrow.Table.from_pylist(rows, COLUMNS)
+    if format == "parquet":
+        pyarrow.parquet.write_table(table, hidden)
+    elif format == "csv":
+        pyarrow.csv.write_csv(table, hidden)
+    else:
+        texts = [{**row, "at": row["at"].isoformat(), "cost": f"{row['cost']}"} for row in rows]
+        hidden.write_text("".join(json.dumps(row) + "\n" for row in texts))
     os.utime(hidden, (START_S + number, START_S + number))
     hidden.rename(directory / f"file {number}")
 
@@ -248,10 +276,10 @@ def ended(key: str, rows: Iterator[Any], state: Any) -> Iterator[tuple[str, int]
     state.remove()
 
 
-def write_inputs(directory: Path) -> None:
+def write_inputs(directory: Path, format: str = "json") -> None:
     (directory / "in").mkdir()
     for number in range(FILES):
-        write_input(directory / "in", number)
+        write_input(directory / "in", number, format)
 
 
 def comparable(rows: list[Any]) -> list[Any]:
@@ -279,8 +307,8 @@ def rows_of_spark(
         shutil.copytree(directory / "spark", directory / f"killed-{number}")
         found[number] = comparable(rows.collect())
 
-    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-    frame = reader.json(f"file://{directory}/in")
+    reader = spark.readStream.schema(SCHEMA).options(**case.options, maxFilesPerTrigger=1)
+    frame = reader.format(case.format).load(f"file://{directory}/in")
     writer = case.spark(frame).writeStream.outputMode(case.mode).foreachBatch(take)
     writer = writer.option("checkpointLocation", f"file://{directory}/spark")
     query = writer.trigger(**(trigger or {"availableNow": True})).start()
@@ -303,8 +331,8 @@ def dataset(
     session: StreamSession, case: Case, directory: Path, **options: object
 ) -> StreamingDataset[Any]:
     # Without a limit, only the range that Spark has planned keeps a pending batch as it was.
-    reader = session.readStream.schema(SCHEMA).options(**options)
-    return case.here(reader.json(f"file://{directory}/in"))
+    reader = session.readStream.schema(SCHEMA).options(**case.options, **options)
+    return case.here(reader.format(case.format).load(f"file://{directory}/in"))
 
 
 def rows_after(
@@ -357,7 +385,7 @@ def test_rows_are_those_of_an_uninterrupted_query(
     settings.set(PROVIDER, f"org.apache.spark.sql.execution.streaming.state.{stores}")
     if name == "group states":
         pytest.importorskip("pandas", reason="applyInPandasWithState needs it: pip install pandas")
-    write_inputs(tmp_path)
+    write_inputs(tmp_path, case.format)
     expected = rows_of_spark(sc, case, tmp_path)
     settings.unset(PROVIDER)
     assert any(rows for number, rows in expected.items() if number >= 3)
