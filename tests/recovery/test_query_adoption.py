@@ -21,9 +21,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from pyspark import SparkContext
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from checkpoint import open_output
 from dstreams.common import faults
 from dstreams.errors import RestartError
 from dstreams.structured import StreamingDataset, StreamSession, window
@@ -38,6 +40,7 @@ from dstreams.structured.api.aggregates import (
 from dstreams.structured.named_rows import Window
 from dstreams.testing import replay
 from tests.recovery.spark_killed_query import SCHEMA, distinct_counts
+from tests.support.hdfs import Hdfs
 from tests.support.kafka_cluster import KafkaCluster, Sent
 from tests.support.maven_jars import KAFKA, class_path
 
@@ -295,24 +298,34 @@ def comparable(rows: list[Any]) -> list[Any]:
     return sorted(map(value, rows), key=repr)
 
 
+def run_spark(
+    sc: SparkContext,
+    case: Case,
+    place: str,
+    take: Callable[[DataFrame, int], None],
+    **trigger: bool,
+) -> None:
+    """Run the query of Spark, with ``in`` and ``spark`` below a URL."""
+    spark = SparkSession(sc)
+    spark.conf.set("spark.sql.shuffle.partitions", 2)
+    reader = spark.readStream.schema(SCHEMA).options(**case.options, maxFilesPerTrigger=1)
+    frame = reader.format(case.format).load(f"{place}/in")
+    writer = case.spark(frame).writeStream.outputMode(case.mode).foreachBatch(take)
+    writer = writer.option("checkpointLocation", f"{place}/spark")
+    writer.trigger(**(trigger or {"availableNow": True})).start().awaitTermination()
+
+
 def rows_of_spark(
     sc: SparkContext, case: Case, directory: Path, **trigger: bool
 ) -> dict[int, list[Any]]:
     """Return the rows of each batch of Spark; ``killed-N`` is what a kill in batch N leaves."""
-    spark = SparkSession(sc)
-    spark.conf.set("spark.sql.shuffle.partitions", 2)
     found: dict[int, list[Any]] = {}
 
     def take(rows: DataFrame, number: int) -> None:
         shutil.copytree(directory / "spark", directory / f"killed-{number}")
         found[number] = comparable(rows.collect())
 
-    reader = spark.readStream.schema(SCHEMA).options(**case.options, maxFilesPerTrigger=1)
-    frame = reader.format(case.format).load(f"file://{directory}/in")
-    writer = case.spark(frame).writeStream.outputMode(case.mode).foreachBatch(take)
-    writer = writer.option("checkpointLocation", f"file://{directory}/spark")
-    query = writer.trigger(**(trigger or {"availableNow": True})).start()
-    query.awaitTermination()
+    run_spark(sc, case, f"file://{directory}", take, **trigger)
     return found
 
 
@@ -328,15 +341,21 @@ def session(sc: SparkContext, tmp_path: Path) -> Iterator[StreamSession]:
 
 
 def dataset(
-    session: StreamSession, case: Case, directory: Path, **options: object
+    session: StreamSession, case: Case, directory: Path | str, **options: object
 ) -> StreamingDataset[Any]:
     # Without a limit, only the range that Spark has planned keeps a pending batch as it was.
     reader = session.readStream.schema(SCHEMA).options(**case.options, **options)
-    return case.here(reader.format(case.format).load(f"file://{directory}/in"))
+    place = directory if isinstance(directory, str) else f"file://{directory}"
+    return case.here(reader.format(case.format).load(f"{place}/in"))
 
 
 def rows_after(
-    session: StreamSession, case: Case, directory: Path, spark: Path, new: Path, **options: object
+    session: StreamSession,
+    case: Case,
+    directory: Path | str,
+    spark: Path | str,
+    new: Path | str,
+    **options: object,
 ) -> dict[int, list[Any]]:
     """Adopt a checkpoint of Spark, and return the rows of each batch after it."""
     found: dict[int, list[Any]] = {}
@@ -427,6 +446,28 @@ def test_kills(sc: SparkContext, session: StreamSession, tmp_path: Path) -> None
         found = rows_after(session, case, killed, spark, new, maxFilesPerTrigger=1)
         first = number + is_committed
         assert found == {at: rows for at, rows in expected.items() if at >= first}, moment
+
+
+@pytest.mark.slow
+def test_checkpoints_on_hdfs(
+    sc: SparkContext, session: StreamSession, tmp_path: Path, hdfs: Hdfs
+) -> None:
+    """The input, the checkpoint of Spark, whose batch 2 fails, and the new one are on HDFS."""
+    case, url = CASES["two operators"], hdfs.new_url()
+    write_inputs(tmp_path)
+    expected = rows_of_spark(sc, case, tmp_path)
+    files = open_output(url)
+    for name in sorted(path.name for path in (tmp_path / "in").iterdir()):
+        files.create(f"in/{name.replace(' ', '-')}", [(tmp_path / "in" / name).read_bytes()])
+
+    def fail(rows: DataFrame, number: int) -> None:
+        assert (number, comparable(rows.collect())) == (number, expected[number])
+        assert number < 2
+
+    with pytest.raises(StreamingQueryException):
+        run_spark(sc, case, url, fail)
+    found = rows_after(session, case, url, f"{url}/spark", f"{url}/new")
+    assert found == {at: rows for at, rows in expected.items() if at >= 2}
 
 
 @pytest.fixture(scope="module")
