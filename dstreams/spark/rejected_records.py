@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
 from dstreams.common.settings import choice
@@ -91,7 +92,8 @@ class Attempt:
     """Task: applies *task* to one element at a time, and reports those for which it fails.
 
     They are among the results, for :func:`results` and :func:`rejections`. With *are_events*,
-    elements are pairs of event time and record.
+    elements are pairs of event time and record. A task of functions that may be called again is
+    applied to *at_once* elements, and to each by itself only if it fails for them.
     """
 
     task: Task
@@ -99,25 +101,31 @@ class Attempt:
     batch_time_ms: int
     report: TaskReport[LeftOut]
     are_events: bool = False
+    at_once: int = 1
 
     def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[Any]:
-        seen, skipped, first = 0, 0, ""
+        remaining, seen = iter(elements), 0
+        errors: list[str] = []
         try:
-            for element in elements:
-                seen += 1
-                try:
-                    rows = list(self.task(split, (element,)))
-                except UserFunctionError as error:
-                    if isinstance(error.__cause__, _FAIL_THE_TASK):
-                        raise
-                    skipped += 1
-                    first = first or summarize(error)
-                    yield _Aside(self._rejected(element, error))
-                else:
-                    yield from rows
+            while several := list(islice(remaining, self.at_once)):
+                seen += len(several)
+                yield from self._tried(split, several, errors)
         finally:
-            if skipped:
-                self.report(split, seen, LeftOut(skipped, first, "failed and were skipped"))
+            if errors:
+                left_out = LeftOut(len(errors), errors[0], "failed and were skipped")
+                self.report(split, seen, left_out)
+
+    def _tried(self, split: int, elements: list[Any], errors: list[str]) -> Iterable[Any]:
+        """Return the results, and add the text of an error to *errors* for each that fails."""
+        try:
+            return list(self.task(split, elements))
+        except UserFunctionError as error:
+            if isinstance(error.__cause__, _FAIL_THE_TASK):
+                raise
+            if len(elements) > 1:
+                return chain.from_iterable(self._tried(split, [one], errors) for one in elements)
+            errors.append("" if errors else summarize(error))
+            return [_Aside(self._rejected(elements[0], error))]
 
     def _rejected(self, element: Any, error: UserFunctionError) -> RejectedRecord:
         time_us, record = element if self.are_events else (None, element)

@@ -15,6 +15,7 @@ from dstreams.common.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.rejected_records import OnError
 from dstreams.spark.selectors import Fields, Spec, as_specs, key_selector, selector, show
+from dstreams.state.flat_map_groups import EventTime
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.state.stateful_processor import Columns, TimeMode
 from dstreams.state.transform_groups import defined
@@ -29,7 +30,8 @@ from dstreams.structured.api.writer import (
 )
 from dstreams.structured.execution.batch_execution import prepare_batch
 from dstreams.structured.execution.description import plan_nodes
-from dstreams.structured.named_rows import NamedRow
+from dstreams.structured.named_rows import NamedRow, same
+from dstreams.structured.operators.attempts import UsableKey
 from dstreams.structured.plan.logical import (
     Aggregate,
     BatchRelation,
@@ -44,10 +46,11 @@ from dstreams.structured.plan.logical import (
     Observe,
     Sort,
     TransformWithState,
+    Tried,
     Union,
     event_time_of,
 )
-from dstreams.structured.plan.planning import plan_batch, plan_query
+from dstreams.structured.plan.planning import plan_batch, plan_query, time_of_window
 from dstreams.structured.plan.result_names import name_of_aggregate
 from dstreams.structured.plan.unsupported import require_stream
 from dstreams.structured.sinks.function_sinks import ForeachBatchSink
@@ -211,6 +214,7 @@ class StreamingDataset(BatchActions[T_co]):
         idleTimeout: str | None = None,
         *,
         lateOutput: SideOutput | None = None,
+        onError: SideOutput | OnError = "fail",
     ) -> StreamingDataset[T_co]:
         """Set the event time of records, and how late they may arrive.
 
@@ -220,7 +224,8 @@ class StreamingDataset(BatchActions[T_co]):
         Event times have microseconds, watermarks milliseconds, as in Spark. A second event time for
         the same records is refused. In a batch dataset no record is late.
 
-        Semantics: pyspark.sql.DataFrame.withWatermark; *idleTimeout* and *lateOutput* are ours.
+        Semantics: pyspark.sql.DataFrame.withWatermark; *idleTimeout*, *lateOutput* and *onError*
+        are ours.
 
         Args:
             eventTime: name of a field, or a function of a record: a datetime (local time if it has
@@ -232,10 +237,11 @@ class StreamingDataset(BatchActions[T_co]):
                 which gets the records that stateful operators drop as late, as
                 :class:`~dstreams.RejectedRecord`, in the same batch. Its job computes the input of
                 these operators again. None: they are only counted.
+            onError: as of :meth:`map`, for records whose event time cannot be read.
 
         Raises:
             InvalidStreamError: the field is unknown, an interval is invalid or negative, or
-                *lateOutput* is neither a sink nor a function.
+                *lateOutput* or *onError* is neither a sink nor a function.
         """
         where = f"withWatermark({eventTime!r})" if isinstance(eventTime, str) else "withWatermark"
         func = event_time_of(self.plan, eventTime, where)
@@ -252,25 +258,40 @@ class StreamingDataset(BatchActions[T_co]):
                 f"idleTimeout of withWatermark must be positive, got {idleTimeout!r}"
             )
         late = None if lateOutput is None else _side_output(lateOutput, f"lateOutput of {where}")
-        return self._with(EventTimeWatermark(self.plan, eventTime, func, delay_ms, idle_ms, late))
+        time = EventTime(func, f"withWatermark({show(eventTime)})")
+        plan = self._trying((time,), time.where, "withWatermark", onError)
+        return self._with(EventTimeWatermark(plan, eventTime, func, delay_ms, idle_ms, late))
 
     @overload
     def groupByKey(self) -> GroupedDataset[AnyKey, T_co]: ...
 
     @overload
-    def groupByKey(self, key: Callable[[T_co], K], /) -> GroupedDataset[K, T_co]: ...
+    def groupByKey(
+        self, key: Callable[[T_co], K], /, *, onError: SideOutput | OnError = ...
+    ) -> GroupedDataset[K, T_co]: ...
 
     @overload
     def groupByKey(
-        self, key: str | TimeWindow | SessionWindow, /, *keys: GroupKey
+        self,
+        key: str | TimeWindow | SessionWindow,
+        /,
+        *keys: GroupKey,
+        onError: SideOutput | OnError = ...,
     ) -> GroupedDataset[AnyKey, T_co]: ...
 
     @overload
     def groupByKey(
-        self, key: GroupKey, other: GroupKey, /, *keys: GroupKey
+        self,
+        key: GroupKey,
+        other: GroupKey,
+        /,
+        *keys: GroupKey,
+        onError: SideOutput | OnError = ...,
     ) -> GroupedDataset[AnyKey, T_co]: ...
 
-    def groupByKey(self, *keys: Any) -> GroupedDataset[Any, T_co]:
+    def groupByKey(
+        self, *keys: Any, onError: SideOutput | OnError = "fail"
+    ) -> GroupedDataset[Any, T_co]:
         """Group records, for operations over all records of a key.
 
         Args:
@@ -280,22 +301,36 @@ class StreamingDataset(BatchActions[T_co]):
                 with the window. Without keys, all records are in one group. A key is a field of the
                 rows of an aggregation: with the name of the field or function, ``window``,
                 ``session_window``, or ``key`` for a lambda.
+            onError: as of :meth:`map`, for records whose key, time of a window or gap of a session
+                cannot be computed, or cannot be a key. The functions run twice for each record.
 
         Raises:
-            InvalidStreamError: a key has another type, or there are two windows. Raised by a later
-                operation: a key is the event time itself, and a map has changed the records.
+            InvalidStreamError: a key has another type, there are two windows, or *onError* is
+                invalid. Raised by a later operation: a key is the event time itself, and a map has
+                changed the records.
         """
         windows = [key for key in keys if isinstance(key, (TimeWindow, SessionWindow))]
         if len(windows) > 1:
             raise InvalidStreamError(f"groupByKey takes one window, got {len(windows)}: {windows}")
+        tried: list[Callable[[Any], Any]] = []
         for key in keys:
             spec = time_spec(key)
             if spec != self.plan.event_time:  # the event time is stored outside the record
-                selector(spec, "groupByKey", self.plan.fields)
-        return GroupedDataset(self, keys)
+                func = selector(spec, "groupByKey", self.plan.fields)
+                is_key = spec is key
+                tried.append(UsableKey(func) if is_key else time_of_window(spec, self.plan))
+            if isinstance(key, SessionWindow) and callable(key.gap_us):
+                tried.append(key.gap_us)
+        where = f"groupByKey({', '.join(map(show, keys))})"
+        plan = self._trying(tried, where, "groupByKey", onError)
+        return GroupedDataset(self._with(plan), keys)
 
     def dropDuplicates(
-        self, subset: Spec | Sequence[Spec] | None = None, *, name: str | None = None
+        self,
+        subset: Spec | Sequence[Spec] | None = None,
+        *,
+        name: str | None = None,
+        onError: SideOutput | OnError = "fail",
     ) -> StreamingDataset[T_co]:
         """Return the first record of each key.
 
@@ -306,21 +341,28 @@ class StreamingDataset(BatchActions[T_co]):
             subset: field or function, or several, by which records are compared; None for the whole
                 record.
             name: identity of the state, for restarts with a changed query.
+            onError: as of :meth:`map`, for records whose key cannot be computed, or cannot be a
+                key. The functions run twice for each record.
 
         Raises:
-            InvalidStreamError: a part is neither a field of the records nor a function.
+            InvalidStreamError: a part is neither a field of the records nor a function, or
+                *onError* is invalid.
         """
-        return self._deduplicated(subset, name, within_watermark=False)
+        return self._deduplicated(subset, name, onError, within_watermark=False)
 
     def dropDuplicatesWithinWatermark(
-        self, subset: Spec | Sequence[Spec] | None = None, *, name: str | None = None
+        self,
+        subset: Spec | Sequence[Spec] | None = None,
+        *,
+        name: str | None = None,
+        onError: SideOutput | OnError = "fail",
     ) -> StreamingDataset[T_co]:
         """Return the first record of each key within the delay of the watermark.
 
         A key is evicted when the watermark has passed its first record by the delay, in a union by
         the longest delay. Arguments and errors as of :meth:`dropDuplicates`.
         """
-        return self._deduplicated(subset, name, within_watermark=True)
+        return self._deduplicated(subset, name, onError, within_watermark=True)
 
     @overload
     def join(
@@ -475,23 +517,48 @@ class StreamingDataset(BatchActions[T_co]):
         self, f: Callable[[Any], Any], kind: ElementKind, on_error: SideOutput | OnError
     ) -> StreamingDataset[Any]:
         require_function(f, kind, "f(record)")
-        if on_error not in ("fail", "skip"):
-            on_error = _side_output(on_error, f"onError of {kind}")
-            if not self.isStreaming:
-                raise InvalidStreamError(
-                    f"onError of {kind} takes a sink only in a stream, got a batch dataset; use "
-                    "onError='skip'"
-                )
-        return self._with(Elements(self.plan, f, kind, on_error))
+        return self._with(Elements(self.plan, f, kind, self._on_failure(on_error, kind)))
+
+    def _trying(
+        self,
+        functions: Sequence[Callable[[Any], Any]],
+        where: str,
+        operation: str,
+        on_error: SideOutput | OnError,
+    ) -> LogicalPlan:
+        """Return the plan of the records for which functions of the next step do not fail."""
+        on_failure = self._on_failure(on_error, operation)
+        if on_failure == "fail" or not functions:
+            return self.plan
+        return Tried(self.plan, tuple(functions), where, on_failure)
+
+    def _on_failure(self, on_error: SideOutput | OnError, operation: str) -> Sink | OnError:
+        if isinstance(on_error, str) and on_error in ("fail", "skip"):
+            return on_error
+        sink = _side_output(on_error, f"onError of {operation}")
+        if not self.isStreaming:
+            raise InvalidStreamError(
+                f"onError of {operation} takes a sink only in a stream, got a batch dataset; use "
+                "onError='skip'"
+            )
+        return sink
 
     def _deduplicated(
-        self, subset: Spec | Sequence[Spec] | None, name: str | None, *, within_watermark: bool
+        self,
+        subset: Spec | Sequence[Spec] | None,
+        name: str | None,
+        on_error: SideOutput | OnError,
+        *,
+        within_watermark: bool,
     ) -> StreamingDataset[T_co]:
         where = "dropDuplicatesWithinWatermark" if within_watermark else "dropDuplicates"
         specs = as_specs(subset, where)
         others = [spec for spec in specs if spec != self.plan.event_time]
         key = key_selector(others, where, self.plan.fields) if others or specs else None
-        return self._with(Deduplicate(self.plan, name, specs, key, within_watermark))
+        tried = [UsableKey(key or same)] if key or not specs else []
+        parts = f"{where}({', '.join(map(show, specs))})"
+        plan = self._trying(tried, parts, where, on_error)
+        return self._with(Deduplicate(plan, name, specs, key, within_watermark))
 
     def _with(self, plan: LogicalPlan) -> StreamingDataset[Any]:
         return StreamingDataset(plan, self.environment)
@@ -681,12 +748,18 @@ class GroupedDataset(Instead, Generic[K, T]):
         self: GroupedDataset[AnyKey, T],
         *aggregators: AggregateFunction,
         name: str | None = None,
+        onError: SideOutput | OnError = ...,
         **named: AggregateFunction,
     ) -> StreamingDataset[NamedRow]: ...
 
     @overload
     def agg(
-        self, aggregator: AggregateFunction, /, *, name: str | None = None
+        self,
+        aggregator: AggregateFunction,
+        /,
+        *,
+        name: str | None = None,
+        onError: SideOutput | OnError = ...,
     ) -> StreamingDataset[tuple[K, Any]]: ...
 
     @overload
@@ -694,6 +767,7 @@ class GroupedDataset(Instead, Generic[K, T]):
         self,
         *aggregators: AggregateFunction,
         name: str | None = None,
+        onError: SideOutput | OnError = ...,
         **named: AggregateFunction,
     ) -> StreamingDataset[NamedRow]: ...
 
@@ -701,6 +775,7 @@ class GroupedDataset(Instead, Generic[K, T]):
         self,
         *aggregators: AggregateFunction,
         name: str | None = None,
+        onError: SideOutput | OnError = "fail",
         **named: AggregateFunction,
     ) -> StreamingDataset[Any]:
         """Return a row of the keys and the results for each group.
@@ -715,14 +790,18 @@ class GroupedDataset(Instead, Generic[K, T]):
                 ``zero()``, ``reduce(buffer, record)``, ``merge(buffer, buffer)`` and
                 ``finish(buffer)``.
             name: identity of the state, for restarts with a changed query.
+            onError: as of :meth:`StreamingDataset.map`, for records for which the field or function
+                of an aggregator fails, such as that of ``Sum(lambda row: float(row.price))``. The
+                functions run twice for each record. An error in adding up what they return still
+                fails the batch, as does one of an aggregator of your own.
             named: further aggregators, by the name of their field: ``total=Sum("price")``.
 
         Raises:
             InvalidStreamError: no aggregator is given, one lacks a method, the records are known to
-                lack its field, or another field has its name.
+                lack its field, another field has its name, or *onError* is invalid.
         """
         names = (*(None for _ in aggregators), *named)
-        rows = self._aggregated((*aggregators, *named.values()), names, name)
+        rows = self._aggregated((*aggregators, *named.values()), names, name, onError)
         fields = rows.plan.fields or ()
         for field in named:
             if field not in fields[-len(named) :]:
@@ -737,10 +816,12 @@ class GroupedDataset(Instead, Generic[K, T]):
         aggregators: tuple[AggregateFunction, ...],
         names: tuple[str | None, ...],
         name: str | None,
+        on_error: SideOutput | OnError = "fail",
     ) -> StreamingDataset[Any]:
         _require_aggregators(aggregators, "agg")
-        plan = self.dataset.plan
-        _require_fields(aggregators, "agg", plan.fields)
+        selectors = _require_fields(aggregators, "agg", self.dataset.plan.fields)
+        where = f"agg({', '.join(map(name_of_aggregate, aggregators))})"
+        plan = self.dataset._trying(selectors, where, "agg", on_error)
         return self.dataset._with(Aggregate(plan, name, self.keys, aggregators, names))
 
     def _groups(
@@ -814,12 +895,14 @@ def _require_aggregators(aggregators: Sequence[Any], operation: str) -> None:
 
 def _require_fields(
     aggregators: Sequence[Any], operation: str, fields: tuple[str, ...] | None
-) -> None:
-    """Raise InvalidStreamError if an aggregator is of a field that the records lack."""
-    for aggregator in aggregators:
-        for spec in (getattr(aggregator, "of", None), getattr(aggregator, "by", None)):
-            if isinstance(spec, str):
-                selector(spec, f"{type(aggregator).__name__} of {operation}", fields)
+) -> list[Callable[[Any], Any]]:
+    """Return the selectors of aggregators; InvalidStreamError for a field that records lack."""
+    return [
+        selector(spec, f"{type(aggregator).__name__} of {operation}", fields)
+        for aggregator in aggregators
+        for spec in (getattr(aggregator, "of", None), getattr(aggregator, "by", None))
+        if isinstance(spec, str) or callable(spec)
+    ]
 
 
 def _with_tuples(initial: Any, count: int, where: str) -> Any:

@@ -202,10 +202,10 @@ class StreamSession:
     ) -> Sink:
         """Return a sink for late records or records whose function failed.
 
-        Pass it as ``lateOutput`` of ``withWatermark`` or as ``onError`` of ``map``, ``flatMap`` or
-        ``filter``. It writes the :class:`~dstreams.RejectedRecord` rows of a batch before the batch
-        is committed, with the guarantee that it has as the sink of a query. For ``kafka``, values
-        are JSON.
+        Pass it as ``lateOutput`` of ``withWatermark`` or as ``onError`` of ``map``, ``groupByKey``
+        and other methods. It writes the :class:`~dstreams.RejectedRecord` rows of a batch before
+        the batch is committed, with the guarantee that it has as the sink of a query. For
+        ``kafka``, values are JSON.
 
         Args:
             format: as of :meth:`DataStreamWriter.format`.

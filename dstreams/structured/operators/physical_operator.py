@@ -30,7 +30,7 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.spark.failures import failed, mapped
+from dstreams.spark.failures import UserFunctionError, failed, mapped
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.structured.operators.execution_context import (
     ExecutionContext,
@@ -147,6 +147,8 @@ def mapped_records(
         for record in records:  # find the record that fails
             try:
                 func(record)
+            except UserFunctionError:
+                raise
             except Exception as error:
                 raise failed(where, record, error, "record") from error
         raise

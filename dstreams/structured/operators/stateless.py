@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial, reduce
 from itertools import islice, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
@@ -21,12 +21,12 @@ from dstreams.common.sql_values import sort_key
 from dstreams.spark.blocks import CHUNK_ROWS, Columns, PairColumns
 from dstreams.spark.element_tasks import Filter, FlatMap, Map
 from dstreams.spark.failures import UserFunctionError, failed
-from dstreams.spark.rejected_records import Attempt, rejections, results
 from dstreams.spark.selectors import show
 from dstreams.spark.worker_gc import settle_worker
 from dstreams.state.flat_map_groups import EventTime
 from dstreams.state.function_errors import PLAIN_ROWS, require_rows
 from dstreams.structured.named_rows import NamedRow
+from dstreams.structured.operators.attempts import OnFailure, attempted
 from dstreams.structured.operators.execution_context import EventTimeStats, ExecutionContext
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,
@@ -38,7 +38,6 @@ from dstreams.structured.operators.physical_operator import (
     UnaryExec,
     mapped_records,
 )
-from dstreams.structured.sinks.sink import Sink
 
 if TYPE_CHECKING:
     from dstreams.structured.plan.logical import ElementKind
@@ -97,13 +96,12 @@ class BatchScanExec(PhysicalOperator):
 class ElementsExec(NarrowExec):
     """A function of each record; rows of an event keep its time.
 
-    With *onError*, records for which it fails are skipped. If that is a sink, they go there, and
-    the results are persisted, so that the function runs once for each record.
+    With *onError*, records for which it fails are skipped, and go to that sink.
     """
 
     func: Callable[[Any], Any]
     kind: ElementKind
-    onError: Sink | Literal["fail", "skip"] = "fail"
+    onError: OnFailure = "fail"
 
     @property
     def nodeName(self) -> str:
@@ -125,16 +123,7 @@ class ElementsExec(NarrowExec):
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         if self.onError == "fail":
             return super().execute(context)
-        report = context.skipped(self)
-        attempt = Attempt(
-            self.task(context), self.where, context.time_ms, report, self.child.hasEventTime
-        )
-        rows: RDD[Any] = PipelinedRDD(self.child.execute(context), attempt)
-        if self.onError != "skip":
-            context.keep(rows)
-            context.set_aside(self.onError, PipelinedRDD(rows, rejections))
-        done: RDD[Any] = PipelinedRDD(rows, results)
-        return done
+        return attempted(self, context)
 
     def task(self, context: ExecutionContext) -> Task:
         func = partial(_checked_rows, self.func) if self.kind == "flatMap" else self.func

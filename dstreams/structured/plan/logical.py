@@ -184,6 +184,26 @@ class Elements(Unary):
 
 
 @dataclass(frozen=True, eq=False)
+class Tried(Unary):
+    """The records for which functions of the next step do not fail; the others are skipped.
+
+    With a sink as *on_error* they go there.
+    """
+
+    functions: tuple[Callable[[Any], Any], ...]
+    where: str
+    on_error: Sink | Literal["fail", "skip"]
+
+    @property
+    def emits_rows_of_child(self) -> bool:
+        return True
+
+    @property
+    def label(self) -> str:
+        return f"Try {self.where}"
+
+
+@dataclass(frozen=True, eq=False)
 class Observe(Unary):
     """Aggregates over the rows of each batch, which the progress reports under a name."""
 

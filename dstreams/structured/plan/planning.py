@@ -23,6 +23,7 @@ from dstreams.state.stateful_processor import TimeMode
 from dstreams.state.transform_groups import TransformGroups
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.operators.aggregation import plan_aggregation
+from dstreams.structured.operators.attempts import TryExec
 from dstreams.structured.operators.deduplication import plan_deduplication
 from dstreams.structured.operators.exchange import ensure_requirements
 from dstreams.structured.operators.flat_map_groups_with_state import FlatMapGroupsWithStateExec
@@ -169,6 +170,10 @@ def _elements(planner: Planner, step: logical.Elements) -> PhysicalOperator:
     return ElementsExec(planner.plan(step.child), step.func, step.kind, step.on_error)
 
 
+def _tried(planner: Planner, step: logical.Tried) -> PhysicalOperator:
+    return TryExec(planner.plan(step.child), step.functions, step.where, step.on_error)
+
+
 def _observe(planner: Planner, step: logical.Observe) -> PhysicalOperator:
     child = planner.plan(step.child)
     if step.name in planner.observed:
@@ -302,7 +307,7 @@ def _sessions(
 ) -> PhysicalOperator:
     planner.name(step.name, "sessionWindowStateStoreSaveExec")
     if session.spec != step.child.event_time:
-        child = TimedExec(child, _time_of(session.spec, step.child))
+        child = TimedExec(child, time_of_window(session.spec, step.child))
     key = _key_of([part for part in step.keys if part is not session], step.child)
     grouping = SessionGrouping(session.gap_us, key, _names(step.keys))
     return plan_sessions(
@@ -355,7 +360,7 @@ def grouping_of(step: logical.Aggregate) -> Grouping:
     marked, window, name = step.child.event_time, step.window, _names(step.keys)
     key = _key_of([key for key in step.keys if key is not window], step.child)
     if window is not None:
-        time = None if window.spec == marked else _time_of(window.spec, step.child)
+        time = None if window.spec == marked else time_of_window(window.spec, step.child)
         return Grouping(
             key, TimeWindows(window.size_ms, window.slide_ms, window.start_ms), name, time
         )
@@ -376,7 +381,8 @@ def _key_of(specs: Sequence[Any], child: logical.LogicalPlan) -> Callable[[Any],
     return parts[0] if len(parts) == 1 else Fields(parts)
 
 
-def _time_of(spec: Any, child: logical.LogicalPlan) -> EventTime:
+def time_of_window(spec: Any, child: logical.LogicalPlan) -> EventTime:
+    """Return the function for the event time of a window in the rows of a step."""
     return EventTime(logical.event_time_of(child, spec, "window"), f"window({show(spec)})")
 
 
@@ -478,6 +484,7 @@ _STRATEGIES: dict[type[logical.LogicalPlan], Callable[[Planner, Any], PhysicalOp
     logical.StreamingRelation: _relation,
     logical.BatchRelation: _batch_relation,
     logical.Elements: _elements,
+    logical.Tried: _tried,
     logical.Observe: _observe,
     logical.Union: _union,
     logical.EventTimeWatermark: _event_time,

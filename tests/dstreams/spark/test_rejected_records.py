@@ -47,6 +47,23 @@ def test_each_element_is_tried_alone() -> None:
     assert reports == [(3, 4, LeftOut(2, first, "failed and were skipped"))]
 
 
+def test_several_at_once() -> None:
+    """Elements are tried alone only beside one that fails, and stay in order."""
+    calls: list[int] = []
+
+    def task(_: int, numbers: Any) -> list[int]:
+        calls.append(len(numbers))
+        return list(Map(lambda number: 6 // number, "map(f)")(0, numbers))
+
+    reports: list[Any] = []
+    tried: Any = Attempt(task, "map(f)", 5000, lambda *facts: reports.append(facts), at_once=3)
+    rows = list(tried(0, [1, 2, 3, 6, 0, 1, 2]))
+    assert list(results(0, rows)) == [6, 3, 2, 1, 6, 3]
+    assert [one.record for one in rejections(0, rows)] == [0]
+    assert calls == [3, 3, 1, 1, 1, 1]
+    assert [(seen, fact.records) for _, seen, fact in reports] == [(7, 1)]
+
+
 def test_a_long_reason_is_cut() -> None:
     """It is one line of at most 200 characters."""
 

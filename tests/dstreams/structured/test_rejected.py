@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,6 +23,8 @@ from dstreams.structured import (
     session_window,
     window,
 )
+from dstreams.structured.api.aggregates import Count as Records
+from dstreams.structured.api.aggregates import First, Max, Sum
 from dstreams.structured.sources.committed_files import committed_lines
 from tests.dstreams.structured.runs import QueryRun
 
@@ -243,6 +246,196 @@ def test_records_whose_function_fails(
     assert (first.event_time_ms, first.offset) == (event_time_ms, None)
 
 
+class Read(NamedTuple):
+    """A record of a topic: seconds, a key and an amount as text."""
+
+    value: str
+    topic: str = "clicks"
+    partition: int = 2
+    offset: int = 7
+
+
+def at(record: Read) -> int:
+    return int(record.value.split()[0]) * 1000
+
+
+def who(record: Read) -> str:
+    return record.value.split()[1]
+
+
+def amount(record: Read) -> int:
+    return int(record.value.split()[2])
+
+
+def as_list(record: Read) -> Any:
+    return who(record) if len(who(record)) == 1 else list(who(record))
+
+
+def gap(record: Read) -> str:
+    return f"{amount(record)} seconds"
+
+
+def counted(on_error: Any, *keys: Any) -> Build:
+    return lambda rows: (
+        rows.withWatermark(at, "1 second").groupByKey(*keys, onError=on_error).count()
+    )
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Any], Build], str, int, str, int | None]] = {
+    # how it is built with onError, a bad record, the number of results of the others, the begin of
+    # the operator, and the event time of the record
+    "event time": (
+        lambda out: lambda rows: rows.withWatermark(at, "1 second", onError=out),
+        "x a 1",
+        2,
+        "withWatermark(",
+        None,
+    ),
+    "kind of an event time": (
+        lambda out: lambda rows: rows.withWatermark("value", "1 second", onError=out),
+        "x a 1",
+        0,
+        "withWatermark(value)",
+        None,
+    ),
+    "key": (lambda out: counted(out, who), "3", 2, "groupByKey(", 3000),
+    "unhashable key": (lambda out: counted(out, as_list), "3 bc", 2, "groupByKey(", 3000),
+    "unknown field": (lambda out: counted(out, "user"), "3", 0, "groupByKey(user)", 3000),
+    "key of a window": (
+        lambda out: counted(out, window(at, "1 second"), who),
+        "3",
+        2,
+        "groupByKey(window(",
+        3000,
+    ),
+    "other time of a window": (
+        lambda out: counted(out, window(lambda row: amount(row) * 1000, "1 second")),
+        "3 a ?",
+        2,
+        "groupByKey(window(",
+        3000,
+    ),
+    "gap of a session": (
+        lambda out: counted(out, who, session_window(at, gap)),
+        "3 a ?",
+        2,
+        "groupByKey(",
+        3000,
+    ),
+    "key of groups": (
+        lambda out: (
+            lambda rows: rows.groupByKey(who, onError=out).flatMapGroupsWithState(
+                lambda of, rows, state: [of], "update"
+            )
+        ),
+        "3",
+        2,
+        "groupByKey(",
+        None,
+    ),
+    "aggregate": (
+        lambda out: (
+            lambda rows: (
+                rows.withWatermark(at, "1 second")
+                .groupByKey(who)
+                .agg(Records(), Sum(amount), Max("value"), onError=out)
+            )
+        ),
+        "3 a ?",
+        2,
+        "agg(count, sum_amount, max_value)",
+        3000,
+    ),
+    "order of an aggregate": (
+        lambda out: lambda rows: rows.groupByKey(who).agg(First("value", by=amount), onError=out),
+        "3 a ?",
+        2,
+        "agg(first_value)",
+        None,
+    ),
+    "duplicates": (
+        lambda out: lambda rows: rows.dropDuplicates(who, onError=out),
+        "3",
+        2,
+        "dropDuplicates(",
+        None,
+    ),
+    "duplicates for a time": (
+        lambda out: (
+            lambda rows: rows.withWatermark(at, "1 second").dropDuplicatesWithinWatermark(
+                as_list, onError=out
+            )
+        ),
+        "3 bc",
+        2,
+        "dropDuplicatesWithinWatermark(",
+        3000,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("event time", "key of a window", "aggregate")
+        else pytest.param(name, marks=deep)
+        for name in FUNCTIONS
+    ],
+)
+def test_functions_of_the_next_operator(session: StreamSession, name: str) -> None:
+    """A record for which one fails goes to the output once; without one, it fails the batch."""
+    build, bad, results, operator, event_time_ms = FUNCTIONS[name]
+    good, mode = [Read("1 a 1"), Read("2 b 2")], "complete" if "session" in name else "update"
+    run = QueryRun(session, build(session.sink("memory", queryName="bad")), mode)
+    assert len(run.add(*good, Read(bad))) == results
+    found: list[RejectedRecord] = session.table("bad")
+    sources = [progress["sources"][0] for progress in run.query.recentProgress]
+    counts = [
+        source["metrics"]["rejected"] for source in sources if "rejected" in source["metrics"]
+    ]
+    assert counts == [str(len(found))]
+    assert len(found) == 3 - results
+    (one,) = [one for one in found if one.record.value == bad]
+    assert one.operator.startswith(operator)
+    assert re.match(r"\w+Error: |withWatermark\(value\) must return a datetime", one.reason)
+    assert (one.event_time_ms, one.offset) == (event_time_ms, ("clicks", 2, 7))
+    run.query.stop()
+    run = QueryRun(session, build("fail"), mode)
+    with pytest.raises(StreamingQueryException):
+        run.add(*good, Read(bad))
+
+
+@deep
+@pytest.mark.parametrize("step", ["out.done", "commit.start", "commit.done"])
+def test_failed_keys_of_a_batch_that_runs_again(
+    session: StreamSession, tmp_path: Path, step: str
+) -> None:
+    """After a crash and a restart, each failed record is in the output once, and not counted."""
+    output = session.sink("json", str(tmp_path / "bad"))
+
+    def build(rows: StreamingDataset) -> StreamingDataset:
+        timed = rows.withWatermark(at, "1 second", onError=output)
+        return timed.groupByKey(who, onError=output).agg(Sum(amount), onError=output)
+
+    run = QueryRun(session, build, "complete", tmp_path / "checkpoint")
+    run.add(Read("1 a 1"))
+    faults._faults[step] = faults.Fault(None, "raise")
+    run.streams[0].addAll([Read("1 a 2"), Read("x"), Read("2"), Read("2 b"), Read("2 b 4")])
+    with pytest.raises(StreamingQueryException, match=f"fault at {step}"):
+        run.query.processAllAvailable()
+    run.restart()
+    assert run.add(Read("3"), Read("3 a 3")) == [("a", 6), ("b", 4)]
+    kept = [json.loads(line) for line in lines_of(tmp_path / "bad")]
+    assert sorted(one["record"]["value"] for one in kept) == ["2", "2 b", "3", "x"]
+    assert {one["operator"].partition("(")[0] for one in kept} == {
+        "withWatermark",
+        "groupByKey",
+        "agg",
+    }
+    run.query.stop()
+
+
 def test_records_are_only_counted(session: StreamSession, caplog: pytest.LogCaptureFixture) -> None:
     """Without an output, skipped records are in the progress and in the log."""
     run = QueryRun(session, parsed("map", "skip"), "append")
@@ -300,6 +493,8 @@ def test_arguments(session: StreamSession, tmp_path: Path) -> None:
     lines = session.memoryStream().toDS()
     with pytest.raises(InvalidStreamError, match="onError of map must be a sink, such as"):
         lines.map(int, onError="ignore")  # type: ignore[arg-type]
+    with pytest.raises(InvalidStreamError, match="onError of agg must be a sink, such as"):
+        lines.groupByKey(int).agg(Records(), onError=Sum())  # type: ignore[call-overload]
     one_argument: Any = len
     with pytest.raises(InvalidStreamError, match=r"lateOutput of withWatermark.*f\(rows, batch"):
         lines.withWatermark(ms, "1 second", lateOutput=one_argument)
@@ -326,6 +521,8 @@ def test_batch_datasets(session: StreamSession) -> None:
     assert sorted(lines.map(int, onError="skip").collect()) == [1, 2]
     with pytest.raises(InvalidStreamError, match="onError of map takes a sink only in a stream"):
         lines.map(int, onError=session.sink("noop"))
+    counts = lines.groupByKey(int, onError="skip").count().collect()
+    assert sorted(map(tuple, counts)) == [(1, 1), (2, 1)]
     marked = lines.withWatermark(seven, "1 second", lateOutput=session.sink("noop"))
     assert sorted(marked.dropDuplicates().collect()) == ["1", "2", "x"]
 

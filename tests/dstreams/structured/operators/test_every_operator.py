@@ -33,6 +33,7 @@ from dstreams.structured.operators.aggregation import (
     StateStoreRestoreExec,
     StateStoreSaveExec,
 )
+from dstreams.structured.operators.attempts import TryExec
 from dstreams.structured.operators.deduplication import (
     KeyEventsExec,
     StreamingDeduplicateExec,
@@ -275,6 +276,12 @@ def streaming_relation(lab: Lab) -> tuple[PhysicalOperator, Expected]:
 def elements(lab: Lab) -> tuple[PhysicalOperator, Expected]:
     events = lab.rows((1, "a b"), (2, "c"), events=True)
     return ElementsExec(events, str.split, "flatMap"), Expected([(1, "a"), (1, "b"), (2, "c")])
+
+
+@case
+def tried(lab: Lab) -> tuple[PhysicalOperator, Expected]:
+    events = lab.rows((1, "1"), (2, "c"), (3, "3"), events=True)
+    return TryExec(events, (int,), "groupByKey(int)", "skip"), Expected([(1, "1"), (3, "3")])
 
 
 @case
