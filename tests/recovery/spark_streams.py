@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.conformance.oracle_process import OracleProcess, oracle_context
+from tests.support.waiting import wait_for
 
 LAST = 11
 """The number of batches of a run, of a second each."""
@@ -129,10 +130,14 @@ FILES = ("states", "windows", "chains")
 
 
 def define(group: str, ssc: Any, directory: Path, queue: Any, outputs: dict[int, Outputs]) -> None:
-    """Define the programs of a group; *outputs* gets what each makes, by batch time."""
+    """Define the programs of a group; *outputs* gets what each makes, by batch time.
+
+    Outputs wait as long as *directory* has a file ``hold``.
+    """
 
     def output(name: str) -> Callable[[Any, Any], None]:
         def keep(at: Any, rdd: Any) -> None:
+            wait_for(lambda: not (directory / "hold").exists())
             outputs.setdefault(int(at.timestamp() * 1000), {})[name] = str(sorted(rdd.collect()))
 
         return keep

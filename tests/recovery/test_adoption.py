@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +62,18 @@ def stopped(pid: int) -> Iterator[None]:
     [java] = psutil.Process(pid).children()
     java.suspend()
     try:
+        wait_for(lambda: has_stopped(java.pid))
         yield
     finally:
         java.resume()
+
+
+def has_stopped(pid: int) -> bool:
+    """Return whether all threads of a process that was sent SIGSTOP have stopped."""
+    with suppress(FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
+        threads = Path(f"/proc/{pid}/task").glob("*/status")
+        return all("\nState:\tT" in thread.read_text() for thread in threads)
+    return False
 
 
 def kill_at(moment: str, streams: SparkStreams, directory: Path, number: int, copy: Path) -> None:
@@ -201,6 +210,8 @@ def killed(spark_streams: SparkStreams, tmp_path_factory: pytest.TempPathFactory
     spark_streams.start("states", directory)
     for number in range(1, 5):
         write_input(directory, number)
+        if number == 4:
+            (directory / "hold").touch()
         spark_streams.run_batch()
         if number < 4:
             spark_streams.answer()
@@ -208,6 +219,8 @@ def killed(spark_streams: SparkStreams, tmp_path_factory: pytest.TempPathFactory
     [java] = psutil.Process(spark_streams.pid).children()
     java.kill()
     os.kill(spark_streams.pid, signal.SIGKILL)
+    psutil.wait_procs([java], timeout=60)
+    (directory / "hold").unlink()
     for number in range(5, LAST + 1):
         write_input(directory, number)
     return directory
