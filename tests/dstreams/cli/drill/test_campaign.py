@@ -41,13 +41,21 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "_FIRST_RECOVERY_MS", 50)
 
 
+PATIENCE_S, SOON_S = 60, 6
+"""For drivers that do what they should, and for those that do not, after a start in time."""
+
+
 def drill(
-    directory: Path, behaviour: str, kills: int = 1, steps: tuple[KillStep, ...] = (), seed: int = 5
+    directory: Path,
+    behaviour: str,
+    kills: int = 1,
+    steps: tuple[KillStep, ...] = (),
+    patience_s: int = PATIENCE_S,
 ) -> tuple[DrillResult, Counting, list[str]]:
     (directory / "behaviour").write_text(behaviour)
     lines: list[str] = []
     counting = Counting()
-    plan = DrillPlan(directory, None, kills, steps, seed, feed_s=0.05, patience_s=3)
+    plan = DrillPlan(directory, None, kills, steps, 5, feed_s=0.05, patience_s=patience_s)
     course = Campaign(plan, counting.application, SystemClock(), lines.append)
     return course.run(), counting, lines
 
@@ -75,7 +83,7 @@ def test_all_kills_are_done_and_then_a_driver_ends(tmp_path: Path) -> None:
 def test_drivers_lose_their_workers_before_they_are_killed(tmp_path: Path) -> None:
     """The workers of N drivers are killed, which continue and are killed like others."""
     (tmp_path / "behaviour").write_text("well")
-    plan = DrillPlan(tmp_path, None, 6, (), 5, feed_s=0.05, worker_kills=2, patience_s=3)
+    plan = DrillPlan(tmp_path, None, 6, (), 5, feed_s=0.05, worker_kills=2, patience_s=PATIENCE_S)
     result = Campaign(plan, Counting().application, SystemClock(), lambda line: None).run()
     assert result.is_passed, result
     assert (result.kills, result.ways[WORKERS]) == (8, 2)
@@ -95,7 +103,7 @@ def test_a_driver_catches_up_before_it_is_killed_in_a_stop(tmp_path: Path) -> No
 def test_a_driver_that_cannot_catch_up(tmp_path: Path) -> None:
     """The step was not reached, and the problem has a remedy."""
     step = step_named("before the checkpoint at the end")
-    result, _, _ = drill(tmp_path, "further behind", steps=(step,))
+    result, _, _ = drill(tmp_path, "further behind", steps=(step,), patience_s=SOON_S)
     (problem,) = result.problems
     assert re.match(r"no driver reached the step: .*; the stop started 1\d\d s behind, .*", problem)
     assert "--interval" in problem
@@ -130,7 +138,7 @@ def test_a_function_of_the_application_fails(tmp_path: Path, name: str) -> None:
         raise OSError("the database is not there")
 
     broken = dataclasses.replace(Counting().application, **{name: fail})
-    plan = DrillPlan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=3)
+    plan = DrillPlan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=PATIENCE_S)
     result = Campaign(plan, broken, SystemClock(), lambda line: None).run()
     assert not result.is_passed
     wanted = rf"{name}\(directory.*\) of the application failed: OSError: the database is not there"
@@ -142,7 +150,7 @@ def test_a_function_of_the_application_fails(tmp_path: Path, name: str) -> None:
 @pytest.mark.usefixtures("fast")
 def test_a_step_that_no_driver_comes_to(tmp_path: Path) -> None:
     """It is a problem, not a kill that was survived."""
-    result, _, _ = drill(tmp_path, "well", steps=(KillStep("never"),))
+    result, _, _ = drill(tmp_path, "well", steps=(KillStep("never"),), patience_s=SOON_S)
     assert result.problems == ("no driver reached the step: never",)
     assert result.at_steps == ()
 
@@ -153,19 +161,21 @@ def test_a_step_that_no_driver_comes_to(tmp_path: Path) -> None:
     ("behaviour", "problem"),
     [
         ("ends", r"a driver ended by itself, with status 1; the end of .*driver-\d+\.log:"),
-        ("slow", r"a driver completed no batch within 3 s; the end of "),
+        ("slow", rf"a driver completed no batch within {SOON_S} s; the end of "),
         ("stubborn", r"the last driver did not end after SIGTERM"),
         ("failing", r"a batch failed: it was"),
         ("forgetful", r"the batch at \d+ ms was completed by driver \d+, and again by driver \d+"),
         (
             "unfenced",
-            r"driver \d+, suspended while another one took over, did not end within 3 s",
+            rf"driver \d+, suspended while another one took over, did not end within {SOON_S} s",
         ),
     ],
 )
 def test_drivers_that_go_wrong(tmp_path: Path, behaviour: str, problem: str) -> None:
     """The problem has the end of their log, and no process is left."""
-    result, _, _ = drill(tmp_path, behaviour, kills=60 if behaviour == "ends" else 9)
+    patience_s = SOON_S if behaviour in ("slow", "stubborn", "unfenced") else PATIENCE_S
+    kills = 60 if behaviour == "ends" else 9
+    result, _, _ = drill(tmp_path, behaviour, kills=kills, patience_s=patience_s)
     assert not result.is_passed
     found = [each for each in result.problems if re.match(problem, each)]
     assert found, result.problems
@@ -179,10 +189,11 @@ def test_input_that_never_comes_through(tmp_path: Path) -> None:
     (tmp_path / "behaviour").write_text("runs dry")
     counting = Counting()
     never = dataclasses.replace(counting.application, is_done=lambda directory: False)
-    plan = DrillPlan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=1)
+    plan = DrillPlan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=SOON_S)
     result = Campaign(plan, never, SystemClock(), print).run()
     (problem,) = result.problems
-    assert problem == "not all input was processed when no batch had completed for 1 s"
+    wanted = f"not all input was processed when no batch had completed for {SOON_S} s"
+    assert problem == wanted
 
 
 class Told(Progress):
@@ -203,7 +214,8 @@ class Told(Progress):
 def test_progress(tmp_path: Path) -> None:
     """Kills at moments and at steps are counted, then the rest is waited for and compared."""
     (tmp_path / "behaviour").write_text("well")
-    plan = DrillPlan(tmp_path, None, 2, (step_named("rec.load"),), 5, feed_s=0.05, patience_s=3)
+    steps = (step_named("rec.load"),)
+    plan = DrillPlan(tmp_path, None, 2, steps, 5, feed_s=0.05, patience_s=PATIENCE_S)
     told = Told()
     result = Campaign(plan, Counting().application, SystemClock(), lambda line: None, told).run()
     assert result.kills == 3
