@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import psutil
 import pyspark
 
 from tests.support.jvms import OF_SPARK
+from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ class StandaloneCluster:
         self.hosts = list(hosts)
         self._master_host = master_host
         self._prefixes = prefixes or {}
-        self._port = _free_port()
+        self._port = free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -200,13 +200,6 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(processes, timeout=_DOWN_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -28,14 +28,11 @@ import psutil
 from tests.support.jvms import PREFIX, SHORT_LIVED
 from tests.support.kafka_cluster import KafkaCluster
 from tests.support.maven_jars import KAFKA, class_path, java
+from tests.support.ports import free_ports
 from tests.support.waiting import wait_for
 
 _UP_S, _DOWN_S = 180, 60
 _TRIES = 3
-
-# A port for the time of the broker, also between its runs: below those that the system gives to
-# clients, or a connection of any process might have it when the broker starts again.
-_PORTS = range(20_000, 32_000)
 
 # Started twice removed from its starter, which may end before the others who use the broker.
 _GUARD = """
@@ -211,7 +208,7 @@ class KafkaBroker(KafkaCluster):
 
     def _choose_ports(self) -> None:
         names = (*self._listeners, "CONTROLLER")
-        self._ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
         super().__init__(self.address("PLAINTEXT"))
 
     def _write_settings(self) -> None:
@@ -346,16 +343,3 @@ def _recorded(record: Path) -> KafkaCluster | None:
         if psutil.pid_exists(found["pid"]):
             return KafkaCluster(found["bootstrap"])
     return None
-
-
-def _free_ports(count: int) -> list[int]:
-    chance = random.Random(os.urandom(8))
-    ports: list[int] = []
-    while len(ports) < count:
-        port = chance.choice([port for port in _PORTS if port not in ports])
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                ports.append(port)
-    return ports

@@ -16,6 +16,7 @@ from dstreams import BatchFailedError, Settings, StreamingContext
 from dstreams.monitoring.web.page import page as process_page
 from dstreams.structured import StreamSession
 from tests.support.browser import Tab, running_browser, sync_api
+from tests.support.ports import free_port
 from tests.support.programs import running
 from tests.support.waiting import wait_for
 
@@ -124,9 +125,7 @@ def number(page: Any) -> int:
 @pytest.mark.spark
 def test_a_driver_that_is_started_again(tmp_path: Path, tab: Tab) -> None:
     """An open page says that the driver is gone, and continues with the next one."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     arguments = (
         "-m",
         "tests.dstreams.monitoring.web.shown_program",
@@ -139,9 +138,9 @@ def test_a_driver_that_is_started_again(tmp_path: Path, tab: Tab) -> None:
             return tried.connect_ex(("127.0.0.1", port)) == 0
 
     with running(*arguments) as program:
-        wait_for(is_there, 120)
+        wait_for(is_there)
         page = tab.open(f"http://127.0.0.1:{port}/")
-        wait_for(lambda: number(page) >= 2, 120)
+        wait_for(lambda: number(page) >= 2)
         page.get_by_role("link", name="shown").click()
         before = page.url
         program.end(signal.SIGTERM)
@@ -149,8 +148,8 @@ def test_a_driver_that_is_started_again(tmp_path: Path, tab: Tab) -> None:
         expect(page.locator(".badge")).to_have_text("Unknown")
         last = number(page)
     with running(*arguments):
-        expect(page.locator("#connection")).to_have_text("Connected to the driver", timeout=120_000)
-        wait_for(lambda: number(page) > last, 120)
+        expect(page.locator("#connection")).to_have_text("Connected to the driver", timeout=180_000)
+        wait_for(lambda: number(page) > last)
         assert page.url != before
         expect(page.locator("#part-checkpoint + .card")).to_contain_text("Epoch2")
     assert [one for one in tab.complaints if "net::ERR_" not in one] == []
