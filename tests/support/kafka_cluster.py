@@ -113,18 +113,20 @@ class KafkaCluster:
         """
         name = name or f"topic-{next(_NUMBERS)}-{uuid.uuid4().hex[:8]}"
         settings = {key.replace("_", "."): text for key, text in config.items()}
-        _results(self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]))
+        new = NewTopic(name, partitions, 1, config=settings)
+        _results(self.admin.create_topics([new], request_timeout=_TIMEOUT_S))
         self._wait_for_leaders(name, partitions)
         return name
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and return when the cluster does not know it any more."""
-        _results(self.admin.delete_topics([name]))
+        _results(self.admin.delete_topics([name], request_timeout=_TIMEOUT_S))
         wait_for(lambda: name not in self.admin.list_topics(timeout=_TIMEOUT_S).topics)
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Let a topic have *total* partitions from now on."""
-        _results(self.admin.create_partitions([NewPartitions(topic, total)]))
+        more = [NewPartitions(topic, total)]
+        _results(self.admin.create_partitions(more, request_timeout=_TIMEOUT_S))
         self._wait_for_leaders(topic, total)
 
     def _wait_for_leaders(self, topic: str, partitions: int) -> None:
@@ -288,7 +290,7 @@ class KafkaCluster:
     def delete_records(self, topic: str, before: int = OFFSET_END, partition: int = 0) -> None:
         """Let the records of a partition before an offset expire, by default all of them."""
         place = TopicPartition(topic, partition, before)
-        _answered(lambda: _results(self.admin.delete_records([place])))
+        _answered(lambda: _results(self.admin.delete_records([place], request_timeout=_TIMEOUT_S)))
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return the offsets that a group has committed, of the partitions where it has any."""

@@ -37,17 +37,10 @@ def values_of(stream: KafkaDStream[Any]) -> list[bytes]:
     return found
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers count as away after a second, as they do once they were."""
-    monkeypatch.setattr(topics, "_TIMEOUT_AT_START_S", 1.0)
-    monkeypatch.setattr(topics, "_TIMEOUT_S", 1.0)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_no_broker_at_the_start(ssc: StreamingContext) -> None:
+def test_no_broker_at_the_start(ssc: StreamingContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """The start fails with the address and the reason."""
     pytest.importorskip("confluent_kafka", reason="pip install -e '.[dev]'")
+    monkeypatch.setattr(topics, "_TIMEOUT_AT_START_S", 1.0)
     stream_of(ssc, NOBODY, "clicks").pprint()
     with pytest.raises(SourceError) as raised:
         ssc.step()
@@ -99,7 +92,6 @@ def test_a_client_that_finds_no_broker_any_more(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.deep
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_a_broker_that_goes_away(
     ssc: StreamingContext,
