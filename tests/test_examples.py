@@ -66,7 +66,7 @@ def test_custom_receiver(listener: socket.socket) -> None:
         for word in ("first", "second"):
             connection, _ = listener.accept()
             with connection:
-                connection.sendall(f"to be or not\n{word} to be\n".encode())
+                connection.sendall(f"to be or not {word} to be\n".encode())  # in one batch
                 counts = ("('to', 2)", "('be', 2)", "('or', 1)", "('not', 1)", f"('{word}', 1)")
                 wait_for(lambda counts=counts: program.has_printed(*counts), LIMIT_S)  # type: ignore[misc]
         assert program.end(signal.SIGTERM) == 0, "\n".join(program.lines)

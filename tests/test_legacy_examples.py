@@ -171,7 +171,8 @@ def test_windowed_hashtags(tmp_path: Path, how: tuple[str, ...]) -> None:
         top = ["('#spark', 2)", "('#a', 1)", "('#python', 1)"]
         wait_for(lambda: top in program.batches(), LIMIT_S)
         move_in(watched, "two", "#a", "#a")
-        wait_for(lambda: latest(program)[:1] in (["('#a', 3)"], ["('#a', 2)"]), LIMIT_S)
+        first = (["('#a', 3)"], ["('#a', 2)"])
+        wait_for(lambda: any(batch[:1] in first for batch in program.batches()[:-1]), LIMIT_S)
         wait_for(lambda: latest(program) == [], LIMIT_S)
         ended_by_sigterm(program, how)
 

@@ -83,8 +83,7 @@ def test_without_faults(setting: Setting) -> None:
 def test_a_worker_without_network_changes_no_result(setting: Setting, gate: str) -> None:
     """Spark gives it up, the batch ends without it, and its task ends after the network returns."""
     with cut_off(setting, gate) as task:
-        pass
-    assert psutil.pid_exists(task.worker)
+        assert psutil.pid_exists(task.worker)
     setting.run.gates.open(gate)
     require_recovered(setting, task)
 

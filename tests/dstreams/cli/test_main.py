@@ -219,7 +219,7 @@ def test_interrupted_before_spark_is_there(child: str) -> None:
     """Ctrl-C while Java is looked at, or started, ends both: Java would hold the output open."""
     with started("demo", "--megabytes", "9") as process:
         demo = psutil.Process(process.pid)
-        wait_for(lambda: any(child in line for line in commands_below(demo)), 120)
+        wait_for(lambda: any(child in line for line in commands_below(demo)))
         os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 130, errors

@@ -123,7 +123,7 @@ class Ended:
 
 
 def run(story: Story, program: Program) -> Ended:
-    wait_for(lambda: story.until in program.lines, 120)
+    wait_for(lambda: story.until in program.lines)
     started = time.monotonic()
     for count, number in enumerate(story.signals):
         if count > 0:
