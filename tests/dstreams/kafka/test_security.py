@@ -171,7 +171,7 @@ def test_the_demo_logs_in(
     text = b"to be or not\n" * 100 + f"{END_WORD}\n".encode() * TextTopic.end_words
     with TextTopic(text, client_settings(None, config)) as topic:
         count = StreamedCount(sc, topic, str(tmp_path / "0"), lambda line: None)
-        assert count.run(120) == count_words(text)
+        assert count.run(300) == count_words(text)
 
 
 # Who is not ---------------------------------------------------------------------------------

@@ -509,7 +509,7 @@ def test_available_now_in_several_batches(session: StreamSession, tmp_path: Path
     lines = session.readStream.text(tmp_path, MAXFILESPERTRIGGER=1, pathGlobFilter="*.txt")
     writer = lines.writeStream.format("memory").queryName("lines").trigger(availableNow=True)
     query = writer.start()
-    assert query.awaitTermination(30)
+    assert query.awaitTermination(60)
     assert sorted(session.table("lines")) == ["a.txt", "b.txt", "d.txt"]
     assert [progress.numInputRows for progress in query.recentProgress] == [1, 1, 1]
 
@@ -529,7 +529,7 @@ def test_the_latest_files_first(session: StreamSession, tmp_path: Path) -> None:
         tmp_path, latestFirst=True, maxFilesPerTrigger=1, maxFileAge="1s"
     )
     writer = lines.writeStream.format("memory").queryName("lines").trigger(availableNow=True)
-    assert writer.start().awaitTermination(30)
+    assert writer.start().awaitTermination(60)
     assert list(session.tableBatches("lines").values()) == [["newest"], ["middle"], ["old"]]
 
 

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dstreams.cli.drill import driver as drill_driver
@@ -30,6 +32,12 @@ kill 0
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 
 
+def names_in(session: int) -> list[str]:
+    with suppress(psutil.NoSuchProcess):
+        return [psutil.Process(pid).name() for pid in drill_driver.session_pids(session)]
+    return []
+
+
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     shell = shutil.which("sh")
@@ -40,7 +48,8 @@ def driver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         [sys.executable, "-c", DRIVER, str(java), JVM], start_new_session=True
     )
     # The driver, its JVM, a daemon with a worker, a process that is none, and what reads the input.
-    wait_for(lambda: len(drill_driver.session_pids(process.pid)) == 6)
+    # A child of the JVM has its name until it runs a program of its own.
+    wait_for(lambda: len(names := names_in(process.pid)) == 6 and names.count("java") == 1)
     yield process
     drill_driver.send_signal(drill_driver.session_pids(process.pid), signal.SIGKILL)
     process.wait()

@@ -214,7 +214,7 @@ def test_two_queries_of_one_stream(session: StreamSession) -> None:
     two.processAllAvailable()
     assert (session.table("one"), session.table("two")) == (["a"], ["a", "b"])
     drained = writers[0].trigger(availableNow=True).start()
-    assert drained.awaitTermination(30)
+    assert drained.awaitTermination(60)
     words.addData("c")
     two.processAllAvailable()
     assert session.table("two") == ["a", "b", "c"]
