@@ -8,7 +8,7 @@ and the history of the inputs and received blocks are complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -175,7 +175,18 @@ def verify_stream(files: Files, progress: Progress = SILENT) -> Verification:
             findings.add(missing(where, wanted))
         findings.try_to(partial(verify_graph, files, plan), files.url)
         verify_inputs(files, plan, findings, progress)
+    _forget_deleted(files, names, findings)
     return findings
+
+
+def _forget_deleted(files: Files, names: Collection[str], findings: Verification) -> None:
+    """Drop the problems of files that a running driver has deleted since they were listed."""
+    if not findings.problems:
+        return
+    deleted = {location(files, name) for name in set(names).difference(files.list(""))}
+    kept = [problem for problem in findings.problems if problem.file not in deleted]
+    if kept != findings.problems and restart_problem(files) is None:
+        findings.problems = kept
 
 
 def verify_restart(
@@ -306,9 +317,18 @@ def _verify_records(
     if void:
         times = ", ".join(map(str, void))
         findings.notes.append(Note.VOID(times=times))
-    orphans = [name for name in listed if name.startswith(STATE_PREFIX) and name not in named]
+    unnamed = [name for name in listed if name.startswith(STATE_PREFIX) and name not in named]
+    orphans = [name for name in unnamed if not _is_in_flight(name, lineage.head, counted)]
     if orphans:
         findings.notes.append(Note.ORPHANS(count=len(orphans)))
+
+
+def _is_in_flight(name: str, epoch: int, commits: Sequence[RecordId]) -> bool:
+    """Return whether a file is of the newest driver, whose commit record for it may follow."""
+    record_id = state_file_record(name)
+    if record_id is None or record_id.epoch != epoch:
+        return False
+    return all(record_id > newest for newest in commits[-1:])
 
 
 def verify_record(

@@ -394,6 +394,41 @@ def test_orphans_and_void_records_are_notes(run: Run, url: Path) -> None:
     assert any(note.startswith("void") and "6000 ms of epoch 2" in note for note in data["notes"])
 
 
+def test_state_files_of_a_batch_in_flight_are_no_orphans(run: Run, url: Path) -> None:
+    """The driver that wrote them may be running: their record follows."""
+    begun = StateFileId(STREAM, "sums", 8000, 1, 2, "stable", 2, "begun")
+    write_state_file(open_files(url / STREAM), begun, [(b"nothing", 0)])
+    status, data, _ = run("verify", url)
+    assert (status, data["notes"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("choose", "is_problem"), [(min, False), (max, True)], ids=["oldest", "newest"]
+)
+def test_files_that_are_deleted_meanwhile(
+    run: Run,
+    url: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    choose: Callable[[Iterator[Path]], Path],
+    is_problem: bool,
+) -> None:
+    """A running driver deletes old files: only those that a restart needs are missing."""
+    states, begins = url.glob(f"{STREAM}/state/sums/*"), url.glob(f"{STREAM}/batches/*")
+    deleted = [choose(states), min(begins)]
+    whole = LocalFiles.read_chunks
+
+    def delete_and_read(files: LocalFiles, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        for path in deleted:
+            path.unlink(missing_ok=True)
+        return whole(files, name, chunk_bytes)
+
+    monkeypatch.setattr(LocalFiles, "read_chunks", delete_and_read)
+    assert (str(deleted[0]) in problem_files(run, url)) == is_problem
+    assert not any(path.exists() for path in deleted)
+    if not is_problem:
+        assert problem_files(run, url / STREAM) != []  # of files that were missing before
+
+
 def mutate(content: bytes, chance: random.Random) -> bytes:
     """Damage bytes in one of several ways."""
     damaged = bytearray(content)
