@@ -68,8 +68,8 @@ def test_commands() -> None:
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     checked, deep = [line for line in lines if "pytest" in line]
     assert commands[1:] == [checked]
-    command, _, selection = deep.partition(" -m ")
-    assert selection.startswith('"deep and not slow"')
+    command, _, selection = deep.partition(' -m "')
+    assert selection.startswith('deep and not slow"')
     assert checked.endswith(f"&& {command}")
     assert commands[0].startswith("python3.11 -m venv .venv && .venv/bin/pip install ")
     assert commands[0].endswith(" && .venv/bin/dstreams demo")
