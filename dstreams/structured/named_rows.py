@@ -24,8 +24,10 @@ from datetime import datetime, timezone
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
+K = TypeVar("K")
+V = TypeVar("V")
 Key = Callable[[Any], Any]
 Finish = Callable[[Any], Any]
 
@@ -95,6 +97,19 @@ class NamedRow(tuple[Any, ...]):
         count: Any
         index: Any
 
+        def __getattr__(self, name: str) -> Any: ...
+
+
+if TYPE_CHECKING:
+
+    class KeyedRow(tuple[K, V]):
+        """A named row of one key and one result, whose types are known by place."""
+
+        _fields: ClassVar[tuple[str, ...]]
+        count: Any
+        index: Any
+
+        def _asdict(self) -> dict[str, Any]: ...
         def __getattr__(self, name: str) -> Any: ...
 
 

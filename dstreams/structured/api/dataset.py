@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from dstreams.structured.named_rows import KeyedRow
+
 K = TypeVar("K")
 S = TypeVar("S")
 T = TypeVar("T")
@@ -703,12 +705,12 @@ class GroupedDataset(Instead, Generic[K, T]):
         )
 
     @overload
-    def count(
+    def count(  # type: ignore[overload-overlap]  # a key of no known type
         self: GroupedDataset[AnyKey, T], *, name: str | None = None
     ) -> StreamingDataset[NamedRow]: ...
 
     @overload
-    def count(self, *, name: str | None = None) -> StreamingDataset[tuple[K, int]]: ...
+    def count(self, *, name: str | None = None) -> StreamingDataset[KeyedRow[K, int]]: ...
 
     def count(self, *, name: str | None = None) -> StreamingDataset[Any]:
         """Return a row of the keys and ``count``, the number of records, for each group.
@@ -719,14 +721,14 @@ class GroupedDataset(Instead, Generic[K, T]):
         return self._aggregated((Count(),), (None,), name)
 
     @overload
-    def reduceGroups(
+    def reduceGroups(  # type: ignore[overload-overlap]  # a key of no known type
         self: GroupedDataset[AnyKey, T], f: Callable[[T, T], T], *, name: str | None = None
     ) -> StreamingDataset[NamedRow]: ...
 
     @overload
     def reduceGroups(
         self, f: Callable[[T, T], T], *, name: str | None = None
-    ) -> StreamingDataset[tuple[K, T]]: ...
+    ) -> StreamingDataset[KeyedRow[K, T]]: ...
 
     def reduceGroups(
         self, f: Callable[[T, T], T], *, name: str | None = None
@@ -744,7 +746,7 @@ class GroupedDataset(Instead, Generic[K, T]):
         return self._aggregated((Reduce(func=f),), (None,), name)
 
     @overload
-    def agg(
+    def agg(  # type: ignore[overload-overlap]  # a key of no known type
         self: GroupedDataset[AnyKey, T],
         *aggregators: AggregateFunction,
         name: str | None = None,
@@ -760,7 +762,7 @@ class GroupedDataset(Instead, Generic[K, T]):
         *,
         name: str | None = None,
         onError: SideOutput | OnError = ...,
-    ) -> StreamingDataset[tuple[K, Any]]: ...
+    ) -> StreamingDataset[KeyedRow[K, Any]]: ...
 
     @overload
     def agg(

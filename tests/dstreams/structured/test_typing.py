@@ -37,9 +37,15 @@ REVEALED = {
     "lines.groupByKey('k').flatMapGroupsWithState(latest, 'append')": "StreamingDataset[float]",
     "lines.groupByKey().count()": "StreamingDataset[NamedRow]",
     "lines.groupByKey('k').count().map(lambda row: row.count)": "StreamingDataset[Any]",
-    "groups.count()": "StreamingDataset[tuple[str, int]]",
+    "groups.count()": "StreamingDataset[tuple[str, int, fallback=KeyedRow[str, int]]]",
+    "groups.count().map(lambda row: row[0])": "StreamingDataset[str]",
+    "groups.count().map(lambda row: row[1])": "StreamingDataset[int]",
+    "groups.count().filter(lambda row: row.count > 3).map(lambda row: row.key)": (
+        "StreamingDataset[Any]"
+    ),
+    "groups.agg(Sum('n')).map(lambda row: row.sum_n)": "StreamingDataset[Any]",
     "groups.reduceGroups(max).map(lambda row: row[1])": "StreamingDataset[str]",
-    "groups.agg(Sum('n'))": "StreamingDataset[tuple[str, Any]]",
+    "groups.agg(Sum('n'))": "StreamingDataset[tuple[str, Any, fallback=KeyedRow[str, Any]]]",
     "groups.agg(Count(), total=Sum('n'))": "StreamingDataset[NamedRow]",
     "groups.flatMapGroupsWithState(latest, 'append')": "StreamingDataset[float]",
     "groups.mapGroupsWithState(newest)": "StreamingDataset[bytes]",
@@ -48,6 +54,7 @@ REVEALED = {
 REFUSED = {
     "numbers.map(str.upper)": "incompatible type",
     "numbers.groupByKey(abs).mapGroupsWithState(newest)": "incompatible type",
+    "groups.count().map(lambda row: row[0] + 1)": "Unsupported operand types",
     "lines.map(len).join(lines, 'k').map(lambda pair: pair[0].upper())": '"int" has no attribute',
 }
 
