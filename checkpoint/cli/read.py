@@ -227,11 +227,15 @@ def _record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
 
 
 def _literal(text: str) -> Any:
-    """Return *text* as a Python literal, or as it is if it is not a literal."""
+    """Return *text* as a Python literal, with lists as tuples, or as it is."""
     try:
-        return ast.literal_eval(text)
+        return _tuples(ast.literal_eval(text))
     except (ValueError, SyntaxError):
         return text
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _read(options: argparse.Namespace) -> CommandResult:

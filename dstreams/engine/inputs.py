@@ -28,7 +28,7 @@ from dstreams.sources.source import (
     remedy_of,
 )
 from dstreams.spark.counting import RecordCount, counted_unless_known
-from dstreams.spark.task_reports import LeavesOut, LeftOut
+from dstreams.spark.task_reports import LeavesOut, LeftOut, skipped
 
 logger = logging.getLogger(__name__)
 
@@ -275,7 +275,7 @@ def with_rejected(info: InputInfo, reports: Sequence[LeftOut]) -> InputInfo:
     """Return the information about an input with the records of it that were skipped."""
     for problem, records in _by_problem(reports).items():
         known = info.metadata.get(REJECTED, 0)
-        text = f"; {records} {problem}"
+        text = f"; {skipped(records, problem)}"
         info = merge_info(info, InputDescription(text, {REJECTED: known + records}))
     return info
 
@@ -284,11 +284,10 @@ def log_rejected(operation: str, batch: str, reports: Sequence[LeftOut]) -> None
     """Log the number of records that an operation has skipped, and the first of them."""
     for problem, records in _by_problem(reports).items():
         logger.warning(
-            "%s: of the records of the batch %s %d %s, such as %s",
+            "%s: batch %s: %s, such as %s",
             operation,
             batch,
-            records,
-            problem,
+            skipped(records, problem),
             reports[0].first,
         )
 

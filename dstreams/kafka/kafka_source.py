@@ -44,7 +44,7 @@ from dstreams.sources.source import (
     SourceEnvironment,
     SourceReader,
 )
-from dstreams.spark.task_reports import TaskReports
+from dstreams.spark.task_reports import TaskReports, skipped
 
 logger = logging.getLogger(__name__)
 
@@ -336,9 +336,9 @@ class KafkaReader(SourceReader):
         if not rejected:
             return InputDescription()
         count, first = sum(one.records for one in rejected), rejected[0].first
-        text = f"{count} could not be decoded and were skipped"
+        text = skipped(count, "could not be decoded")
         logger.warning(
-            "%s: of the records of the batch at %d ms %s, such as %s-%d, offset %d, its %s: %s",
+            "%s: batch at %d ms: %s, such as %s-%d, offset %d, its %s: %s",
             self._where,
             planned.time_ms,
             text,

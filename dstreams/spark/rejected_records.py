@@ -112,7 +112,7 @@ class Attempt:
                 yield from self._tried(split, several, errors)
         finally:
             if errors:
-                left_out = LeftOut(len(errors), errors[0], "failed and were skipped")
+                left_out = LeftOut(len(errors), errors[0], "failed")
                 self.report(split, seen, left_out)
 
     def _tried(self, split: int, elements: list[Any], errors: list[str]) -> Iterable[Any]:

@@ -93,7 +93,12 @@ class LeftOut(NamedTuple):
 
     records: int
     first: str
-    problem: str = "could not be decoded and were skipped"
+    problem: str = "could not be decoded"
+
+
+def skipped(records: int, problem: str) -> str:
+    """Return how many records were skipped, and why, for people."""
+    return f"{records} {problem} and {'was' if records == 1 else 'were'} skipped"
 
 
 @runtime_checkable

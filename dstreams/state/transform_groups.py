@@ -281,11 +281,16 @@ def defined(
     Raises:
         InvalidStreamError: the processor lacks a method, cannot be pickled, or ``init`` fails.
     """
+    if isinstance(processor, type):
+        name = processor.__name__
+        raise InvalidStreamError(
+            f"transformWithState needs an instance of a processor, got the class; pass {name}()"
+        )
     missing = [name for name in _METHODS if not callable(getattr(processor, name, None))]
-    if missing or isinstance(processor, type):
+    if missing:
         raise InvalidStreamError(
             f"{where} needs an object with the methods of StatefulProcessor, got {processor!r}, "
-            f"which lacks {', '.join(missing) or 'an instance'}"
+            f"which lacks {', '.join(missing)}"
         )
     handle = StatefulProcessorHandle(where, timeMode)
     try:

@@ -400,7 +400,8 @@ class TransformWithStateTester(_OperatorTester):
         variable, groups = self._variable(name), self._groups()
         if KINDS[variable.kind] is not kind:
             raise InvalidStreamError(
-                f"state {name!r} is a {variable.kind} state; use the methods of these"
+                f"state {name!r} is a {variable.kind} state; use the methods of {variable.kind} "
+                f"states, such as peek{variable.kind.title()}State"
             )
         with self._changes() as store:
             handle = StatefulProcessorHandle(

@@ -883,15 +883,18 @@ def _require_aggregators(aggregators: Sequence[Any], operation: str) -> None:
     if not aggregators:
         raise InvalidStreamError(f"{operation} needs at least one aggregator, for example Count()")
     for aggregator in aggregators:
+        if isinstance(aggregator, type):
+            name = aggregator.__name__
+            raise InvalidStreamError(f"{operation} needs aggregators, got a class; pass {name}()")
         missing = [
             method
             for method in ("zero", "reduce", "merge", "finish")
             if not callable(getattr(aggregator, method, None))
         ]
-        if missing or isinstance(aggregator, type):
+        if missing:
             raise InvalidStreamError(
                 f"aggregators of {operation} must have zero, reduce, merge and finish, got "
-                f"{aggregator!r}, which lacks {', '.join(missing) or 'an instance'}"
+                f"{aggregator!r}, which lacks {', '.join(missing)}"
             )
 
 

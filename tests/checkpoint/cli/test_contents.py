@@ -84,7 +84,8 @@ def test_state_is_read_as_json_lines(run: Run, tmp_path: Path) -> None:
         {"key": 3, "value": {"x": None}},
         {"key": "3", "value": 1.5},
     ]
-    assert rows(run, "read", root, "--key", "('u', 2)") == [{"key": ["u", 2], "value": [1]}]
+    for key in "('u', 2)", '["u", 2]':
+        assert rows(run, "read", root, "--key", key) == [{"key": ["u", 2], "value": [1]}]
     assert rows(run, "read", root, "--key", "a", "--at", 1000) == [{"key": "a", "value": 1}]
     status, _, error = run("read", root, "--key", "missing")
     assert (status, "no key 'missing' in " in error) == (1, True)

@@ -44,7 +44,7 @@ def test_each_element_is_tried_alone() -> None:
     reason = "ZeroDivisionError: integer division or modulo by zero"
     assert bad == [RejectedRecord("map(f)", reason, 0, None, 5000, None)] * 2
     first = f"map(f) failed for record 0: {reason}"
-    assert reports == [(3, 4, LeftOut(2, first, "failed and were skipped"))]
+    assert reports == [(3, 4, LeftOut(2, first, "failed"))]
 
 
 def test_several_at_once() -> None:

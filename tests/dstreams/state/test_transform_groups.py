@@ -502,7 +502,7 @@ def test_objects_without_methods() -> None:
     """Anything but an object with the methods of a processor is refused."""
     with pytest.raises(InvalidStreamError, match="lacks init, handleInputRows"):
         defined(print, NONE, "test")
-    with pytest.raises(InvalidStreamError, match="lacks an instance"):
+    with pytest.raises(InvalidStreamError, match=r"got the class; pass \w+\(\)"):
         defined(Commands, NONE, "test")
 
 

@@ -211,3 +211,15 @@ def test_refused(session: StreamSession, case: str) -> None:
     if "takes" not in message and "pass" not in message:
         assert isinstance(raised.value, UnsupportedOperationError)
         assert raised.value.rule == 22
+
+
+@pytest.mark.parametrize(
+    "action", [Dataset.collect, Dataset.count, Dataset.first, Dataset.isEmpty, Dataset.show]
+)
+def test_a_failing_function(session: StreamSession, action: Callable[[Dataset], Any]) -> None:
+    """Each action raises an error of a few lines, which names the function and the record."""
+    failing = session.createDataset([{"m": 1}]).map(tens)
+    with pytest.raises(Exception, match=r"failed for record \{'m': 1\}: KeyError: 'n'") as raised:
+        action(failing)
+    assert "\tat " not in str(raised.value)
+    assert "\tat " in raised.value.java  # type: ignore[attr-defined]

@@ -443,7 +443,7 @@ def test_records_are_only_counted(session: StreamSession, caplog: pytest.LogCapt
     progress = run.query.lastProgress
     assert progress is not None
     assert progress["sources"][0]["metrics"]["rejected"] == "1"
-    assert "of the records of the batch 0 1 failed and were skipped, such as map(" in caplog.text
+    assert "batch 0: 1 failed and was skipped, such as map(" in caplog.text
     run.query.stop()
     run = QueryRun(session, parsed("map", "fail"), "append")
     with pytest.raises(StreamingQueryException, match="failed for record 'x'"):

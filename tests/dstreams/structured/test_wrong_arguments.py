@@ -111,7 +111,7 @@ DATASETS: dict[str, tuple[Callable[[StreamingDataset], Any], str]] = {
     "no aggregator": (lambda words: words.groupByKey(itself).agg(), "at least one aggregator"),
     "class of aggregators": (
         lambda words: words.groupByKey(itself).agg(Count),  # type: ignore[arg-type]
-        "lacks an instance",
+        "got a class; pass",
     ),
     "reduction": (
         lambda words: words.groupByKey(itself).reduceGroups(lambda a: a),  # type: ignore[arg-type,misc]
