@@ -37,8 +37,9 @@ BLOCK_ROWS = 16_384
 class RowsToBlocks:
     """Task: records -> blocks of a schema.
 
-    A record is a tuple or list of the columns in order, a mapping from their names, an object with
-    attributes of these names, or the value of a single column. A mapping may lack nullable columns.
+    A record is a tuple or list of the columns in order, a named tuple, Row or mapping of their
+    names, an object with attributes of these names, or the value of a single column. A mapping may
+    lack nullable columns.
     Elements that are blocks stay as they are if they fit the schema.
     """
 
@@ -194,8 +195,8 @@ def fields_of(row: Any, names: Sequence[str]) -> Iterable[Any]:
     if isinstance(row, (tuple, list)):
         if len(row) != len(names):
             raise _DoesNotFitError(f"it has {len(row)} fields, but the schema has {len(names)}")
-        own = getattr(type(row), "_fields", ())
-        return tuple(getattr(row, name) for name in names) if set(own) == set(names) else row
+        own = getattr(type(row), "_fields", ()) or getattr(row, "__fields__", ())
+        return tuple(row[own.index(name)] for name in names) if set(own) == set(names) else row
     if len(names) == 1 and not is_record_class(type(row)):
         return (row,)
     missing = [name for name in names if not hasattr(row, name)]

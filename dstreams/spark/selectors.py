@@ -7,11 +7,14 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import BuiltinMethodType, MethodType
 from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from dstreams.common.callables import describe, require_function
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.blocks import shorten
+
+_METHODS = (BuiltinMethodType, MethodType)
 
 Spec = str | Callable[[Any], Any]
 """A field's name, or ``record -> value``."""
@@ -30,13 +33,26 @@ class Field:
 
     def __call__(self, record: Any) -> Any:
         try:
-            return record[self.name] if isinstance(record, dict) else getattr(record, self.name)
+            if isinstance(record, dict):
+                return record[self.name]
+            value = getattr(record, self.name)
         except (KeyError, AttributeError):
-            keys = f" with the keys {shorten(list(record))}" if isinstance(record, dict) else ""
-            raise UnknownFieldError(
-                f"{self.where}: a record has no field {self.name!r}: {shorten(record)} "
-                f"({type(record).__name__}{keys}); use a field that all records have, or a function"
-            ) from None
+            raise self._unknown(record) from None
+        return self._behind_method(record) if isinstance(value, _METHODS) else value
+
+    def _behind_method(self, record: Any) -> Any:
+        """Return the field of a Row of Spark, whose methods, such as count, hide fields."""
+        names = getattr(record, "__fields__", ())
+        if self.name not in names:
+            raise self._unknown(record)
+        return record[names.index(self.name)]
+
+    def _unknown(self, record: Any) -> UnknownFieldError:
+        keys = f" with the keys {shorten(list(record))}" if isinstance(record, dict) else ""
+        return UnknownFieldError(
+            f"{self.where}: a record has no field {self.name!r}: {shorten(record)} "
+            f"({type(record).__name__}{keys}); use a field that all records have, or a function"
+        )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pyspark import cloudpickle
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
+from dstreams.spark.blocks import shorten
 from dstreams.spark.failures import failed
 from dstreams.spark.spilling import GroupsInOrder
 from dstreams.spark.state_version import StateMetrics
@@ -267,6 +268,12 @@ def _of_columns(columns: Columns, row: Any) -> Any:
     if hasattr(row, "__fields__"):
         row = row.asDict()
     if isinstance(row, dict):
+        unknown = [name for name in row if name not in columns.names]
+        if unknown:
+            raise InvalidStreamError(
+                f"an output row has a field {unknown[0]!r}, got {shorten(row)}; the columns of "
+                f"outputStructType are {', '.join(columns.names)}"
+            )
         row = tuple(row.get(name) for name in columns.names)
     return columns.named(columns.row(row, "an output row"))
 

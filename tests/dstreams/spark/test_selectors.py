@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 import pytest
+from pyspark.sql import Row
 
 from dstreams import InvalidStreamError
-from dstreams.spark.selectors import fields_of_results
+from dstreams.spark.selectors import Field, UnknownFieldError, fields_of_results
 from dstreams.structured import StreamingDataset
 from dstreams.structured.api.aggregates import First, Sum
 from dstreams.structured.plan.logical import StreamingRelation
@@ -80,6 +81,29 @@ def test_fields_of_results(
 ) -> None:
     """They are those of the class that the annotation names, properties included."""
     assert fields_of_results(func, are_many=are_many) == fields
+
+
+@pytest.mark.parametrize(
+    ("record", "name", "value"),
+    [
+        ({"count": 3}, "count", 3),
+        (Row(index=1, count=3), "count", 3),
+        (Row(index=1, count=3), "index", 1),
+        (Row(asDict=5), "asDict", 5),
+        (Order("tea", 2), "double", 4),
+        (Row(index=1), "count", None),
+        ((1, 2), "count", None),
+        ("text", "title", None),
+        (Pair(1, 2), "_asdict", None),
+    ],
+)
+def test_a_field_is_never_a_method(record: Any, name: str, value: Any) -> None:
+    """A Row has fields that its methods hide; of other records, a method is not a field."""
+    if value is None:
+        with pytest.raises(UnknownFieldError, match=f"test: a record has no field '{name}'"):
+            Field(name, "test")(record)
+    else:
+        assert Field(name, "test")(record) == value
 
 
 def test_fields_are_checked_when_a_query_is_defined() -> None:

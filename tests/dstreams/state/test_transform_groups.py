@@ -523,10 +523,10 @@ def test_returned_rows() -> None:
     """Rows of declared columns are Rows, by name or by position; other results are refused."""
     from pyspark.sql import Row  # noqa: PLC0415
 
-    rows = [(1,), [2], Row(number=3), {"number": 4}, Row(other=0)]
+    rows = [(1,), [2], Row(number=3), {"number": 4}, Row(0)]
     run = Partition(Returning(lambda key, _: rows))
     run.groups = replace(run.groups, output=Columns(NUMBER))
-    assert run.add(("a",)) == [Row(number=n) for n in (1, 2, 3, 4, None)]
+    assert run.add(("a",)) == [Row(number=n) for n in (1, 2, 3, 4, 0)]
     assert run.metrics.numOutputRows == 5
     run.use(Returning(lambda key, _: "text"), NONE)
     with pytest.raises(UserFunctionError, match="must return an iterable of rows"):
@@ -534,6 +534,10 @@ def test_returned_rows() -> None:
     run.use(Returning(lambda key, _: [("x",)]), NONE)
     run.groups = replace(run.groups, output=Columns(NUMBER))
     with pytest.raises(UserFunctionError, match="an output row: column 'number' has type bigint"):
+        run.add(("a",))
+    run.use(Returning(lambda key, _: [Row(numer=1)]), NONE)
+    run.groups = replace(run.groups, output=Columns(NUMBER))
+    with pytest.raises(UserFunctionError, match=r"has a field 'numer', .* are number"):
         run.add(("a",))
 
 

@@ -54,6 +54,8 @@ def encoded(format: str, rows: list[Any], **options: Any) -> tuple[bytes, int]:
         ([Row(word="a", count=1)], {"header": True}, "word,count\na,1\n"),
         ([{"word": "a", "count": 1}], {"header": True}, "word,count\na,1\n"),
         ([{"count": 1, "word": "a"}], {"schema": "word string, count int"}, "a,1\n"),
+        ([Pair("a", 1)], {"schema": "count int, word string"}, "1,a\n"),
+        ([Row(count=1, word="a")], {"schema": "word string, count int"}, "a,1\n"),
         ([("a", 1)], {"schema": "word string, count int", "header": True}, "word,count\na,1\n"),
         ([('a,"b"', True)], {}, '"a,""b""",true\n'),
         ([("a,b", "c;d")], {"sep": ";"}, 'a,b;"c;d"\n'),
