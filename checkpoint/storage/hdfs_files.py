@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -46,7 +48,22 @@ _ATTEMPTS = 3
 _ANSWER_S = 30
 """How long a step of writing may take; then a small file is written again, on other DataNodes."""
 
+_LOST = "RPC listener disconnected"
+"""The client's error if a connection ended before the answer."""
+
 _AT_ONCE = 32
+
+_REMEDIES = {
+    "SafeMode": "the NameNode is in safe mode: wait, or run hdfs dfsadmin -safemode leave",
+    "StandbyException": "no NameNode is active: see hdfs haadmin -getAllServiceState",
+    "TimeoutError": "check HDFS: a NameNode must be active, and DataNodes and the network work",
+    "QuotaExceeded": "free space, or raise the quota of that directory",
+    "GSSAPI": "get a ticket of Kerberos by kinit, or name a keytab in KRB5_CLIENT_KTNAME",
+    "PermissionError": "give the user of this driver the permission to write there",
+    "AccessControl": "give the user of this driver the permission to write there",
+}
+"""By a part of an error's type and text."""
+_ANY_REMEDY = "check HDFS, its configuration and the network"
 
 _PRIVATE = (0o700, 0o600)
 _PUBLIC = (0o755, 0o644)
@@ -105,7 +122,7 @@ class HdfsFiles:
         """Create the root, and raise StorageRefusedError unless files there can be made durable."""
         client = self._client()
         with self._refusing("create the directory", ""):
-            _bounded(client.mkdirs, self._root, self._modes[0], True)
+            _resent(partial(client.mkdirs, self._root, self._modes[0], True))
         self._own_name(client)
 
     def require_own(self, prefix: str = "") -> None:
@@ -130,8 +147,7 @@ class HdfsFiles:
 
     def _own_name(self, client: Any) -> str:
         """Return the name that HDFS knows this user by: the owner of a new file."""
-        probe = _temp_beside(f"{self._root}/probe")
-        self._write(probe, [b"probe"], "")
+        probe, _, _ = self._write_again(f"{self._root}/probe", "", [b"probe"])
         try:
             return str(client.get_file_info(probe).owner)
         finally:
@@ -209,7 +225,7 @@ class HdfsFiles:
 
     def delete_temporary(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._refusing("delete", name):
-            self._client().delete(f"{self._root}/{name}", False)
+            _resent(partial(self._client().delete, f"{self._root}/{name}", False))
 
     @property
     def _modes(self) -> tuple[int, int]:
@@ -274,28 +290,33 @@ class HdfsFiles:
                 break
         else:
             return self._write_again(path, name, [b"".join(kept)])
-        temp = _temp_beside(path)
-        return temp, *self._write(temp, chain(kept, rest), name)
+        return self._write(path, chain(kept, rest), name)
 
     def _write_again(self, path: str, name: str, data: Iterable[bytes]) -> tuple[str, int, int]:
         for attempt in range(1, _ATTEMPTS + 1):
-            temp = _temp_beside(path)
             try:
-                return temp, *self._write(temp, data, name)
+                return self._write(path, data, name)
             except StorageRefusedError as error:
                 is_lasting = isinstance(error.__cause__, (PermissionError, FileExistsError))
                 if is_lasting or attempt == _ATTEMPTS:
                     raise
         raise AssertionError("unreachable")
 
-    def _write(self, temp: str, chunks: Iterable[bytes | memoryview], name: str) -> tuple[int, int]:
-        """Write and sync a new file; return its size and checksum. An error leaves no file."""
+    def _write(
+        self, path: str, chunks: Iterable[bytes | memoryview], name: str
+    ) -> tuple[str, int, int]:
+        """Write and sync a temporary file. An error leaves none, unless an answer was lost."""
         from hdfs_native import WriteOptions  # noqa: PLC0415 - see _client
 
         client = self._client()
         options = WriteOptions(permission=self._modes[1], overwrite=False, create_parent=True)
+
+        def open_temp() -> tuple[str, Any]:
+            temp = _temp_beside(path)
+            return temp, client.create(temp, options)
+
         with self._refusing("create a file in", name):
-            writer = _bounded(client.create, temp, options)
+            temp, writer = _resent(open_temp)
         size_bytes = checksum = 0
         try:
             for chunk in chunks:
@@ -310,13 +331,13 @@ class HdfsFiles:
         except BaseException:
             self._discard(client, temp)
             raise
-        return size_bytes, checksum
+        return temp, size_bytes, checksum
 
     def _settle(self, client: Any, temp: str, name: str, checksum: int, error: Exception) -> None:
         """Return if a rename whose answer was lost has happened; else raise."""
         message = self._message("create", name, error)
         try:
-            if client.delete(temp, False):
+            if _resent(partial(client.delete, temp, False)):
                 raise StorageRefusedError(message) from error
             found = 0
             for chunk in self.read_chunks(name, 1 << 20):
@@ -374,6 +395,20 @@ def _bounded(call: Callable[..., _T], *arguments: Any) -> _T:
     return cast("_T", result)
 
 
+def _resent(call: Callable[[], _T]) -> _T:
+    """Return what *call* returns; call it once more if the answer of the NameNode was lost.
+
+    The client sends only calls that read to the next NameNode if a connection ends. If it sent a
+    create again, the file that exists would be its own.
+    """
+    try:
+        return _bounded(call)
+    except OSError as error:
+        if not isinstance(error, FileExistsError) and _LOST not in str(error):
+            raise
+    return _bounded(call)
+
+
 def _walk(client: Any, directory: str, prefix: str) -> Iterator[Any]:
     """Yield the files whose paths begin with *prefix*, and the directories around them."""
     for status in list(client.list_status(directory, False)):
@@ -390,18 +425,13 @@ def _temp_beside(path: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of an error: what follows is the NameNode's stack trace."""
-    return (str(error) or type(error).__name__).splitlines()[0]
+    """Return the first line of an error: what follows is the NameNode's stack trace.
+
+    The client escapes the ends of lines in some errors.
+    """
+    return re.split(r"\n|\\n", str(error) or type(error).__name__)[0]
 
 
 def _remedy(error: Exception) -> str:
-    text = str(error)
-    if "SafeMode" in text:
-        return "the NameNode is in safe mode: wait, or run hdfs dfsadmin -safemode leave"
-    if "QuotaExceeded" in text:
-        return "free space, or raise the quota of that directory"
-    if "GSSAPI" in text:
-        return "get a ticket of Kerberos by kinit, or name a keytab in KRB5_CLIENT_KTNAME"
-    if isinstance(error, PermissionError) or "AccessControl" in text:
-        return "give the user of this driver the permission to write there"
-    return "check HDFS, its configuration and the network"
+    text = f"{type(error).__name__} {error}"
+    return next((remedy for part, remedy in _REMEDIES.items() if part in text), _ANY_REMEDY)

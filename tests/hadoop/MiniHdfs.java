@@ -47,6 +47,10 @@ public class MiniHdfs {
       cluster.transitionToActive(active);
       cluster.waitActive(active);
       HATestUtil.setFailoverConfigurations(cluster, conf, "tests-ha");
+      for (int i = 0; i < 2; i++) { // as in a configuration by hand: without the scheme
+        String address = cluster.getNameNode(i).getNameNodeAddressHostPortString();
+        conf.set("dfs.namenode.rpc-address.tests-ha.nn" + (i + 1), address);
+      }
     } else {
       cluster.waitActive();
       FileSystem.setDefaultUri(conf, cluster.getURI());
@@ -65,13 +69,25 @@ public class MiniHdfs {
           case "restart-name-node":
             cluster.restartNameNode(true);
             break;
-          case "fail-over":
-            // The active NameNode dies; the other one takes over, and the first returns as standby.
+          case "stop-active":
             cluster.shutdownNameNode(active);
-            cluster.transitionToActive(1 - active);
-            cluster.waitActive(1 - active);
-            cluster.restartNameNode(active, false);
+            break;
+          case "take-over":
+            // The other NameNode takes over, and the one that was stopped returns as standby.
             active = 1 - active;
+            cluster.transitionToActive(active);
+            cluster.waitActive(active);
+            cluster.restartNameNode(1 - active, false);
+            break;
+          case "swap":
+            // The NameNodes exchange their roles, and both stay up.
+            cluster.transitionToStandby(active);
+            active = 1 - active;
+            cluster.transitionToActive(active);
+            break;
+          case "no-active":
+            // Until the next swap.
+            cluster.transitionToStandby(active);
             break;
           case "stop-data-node":
             stopped = cluster.stopDataNode(0);
