@@ -166,21 +166,20 @@ def _name_of(program: Any) -> str:
 def _is_replayed(url: str, program: Any) -> bool:
     """Return whether a program that starts is the one of a checkpoint: a stream, or a query."""
     from dstreams.structured.api.writer import DataStreamWriter
-    from dstreams.structured.execution.replay import holds_query, name_in
+    from dstreams.structured.execution.replay import query_in
 
-    is_query = isinstance(program, DataStreamWriter)
-    if not is_query or not holds_query(url):
-        return is_query == holds_query(url)
-    names = {program.settings.name, name_in(url)}
-    return None in names or len(names) == 1
+    name = query_in(url)
+    if name is None or not isinstance(program, DataStreamWriter):
+        return (name is None) != isinstance(program, DataStreamWriter)
+    return not name or program.settings.name in (None, name)
 
 
 def _record(options: argparse.Namespace) -> int:
     """Record batches with their input, as the recorded streams read it."""
     from dstreams.context import StreamingContext
-    from dstreams.structured.execution.replay import holds_query
+    from dstreams.structured.execution.replay import query_in
 
-    if holds_query(options.url):
+    if query_in(options.url) is not None:
         return complain("replay", "--record is for streams; this is a query", FAILED)
     span = {"first_ms": options.first_ms, "last_ms": options.last_ms}
     with StreamingContext._replay(options.url, **span) as opened:

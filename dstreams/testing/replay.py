@@ -8,7 +8,7 @@ from typing import Any
 from dstreams.context import StreamingContext
 from dstreams.engine.replay import ReplayedBatch
 from dstreams.structured.api.writer import DataStreamWriter
-from dstreams.structured.execution.replay import holds_query
+from dstreams.structured.execution.replay import query_in
 
 
 def replay(
@@ -51,7 +51,7 @@ def replay(
         BatchFailedError: a batch fails.
     """
     first_ms, last_ms = batches
-    program: Any = DataStreamWriter if holds_query(checkpoint) else StreamingContext
+    program: Any = StreamingContext if query_in(checkpoint) is None else DataStreamWriter
     with program._replay(
         checkpoint, setup, first_ms=first_ms, last_ms=last_ms, allow_removed=allowRemoved
     ) as opened:

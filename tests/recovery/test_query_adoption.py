@@ -610,7 +610,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda spark: (spark / "offsets" / "2").write_text(
             "\n".join([*(spark / "offsets" / "2").read_text().splitlines()[:2], "17"])
         ),
-        r"source 0 \(FileStreamSource.*\) is not the one of Spark, whose offset is 17",
+        r"source 0 \(FileStreamSource.*\): it is not the one of Spark, whose offset is 17",
     ),
     "two sources": (
         lambda spark: (spark / "offsets" / "2").write_text(

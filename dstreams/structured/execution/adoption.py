@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,13 +32,11 @@ from dstreams.errors import RestartError
 from dstreams.kafka.offsets import Position, offsets_of_json
 from dstreams.sources.file_listing import FileStamp, before_wildcards
 from dstreams.sources.source import PlannedInput, Source
-from dstreams.spark.encryption import require_encrypted_files
 from dstreams.spark.failures import summarize
 from dstreams.spark.partitioner import StablePartitioner
-from dstreams.spark.worker_python import require_shared, require_workers
+from dstreams.spark.worker_python import require_workers
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.state.state_versions import StateVersions, load
-from dstreams.state.store_maintenance import delete_abandoned, open_store, require_trusted_values
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.execution.query_checkpoint import (
     QueryCheckpoint,
@@ -46,6 +44,7 @@ from dstreams.structured.execution.query_checkpoint import (
     claim_checkpoint,
     read_checkpoint,
     recovered_of,
+    take_over_state,
 )
 from dstreams.structured.execution.query_records import QueryBatch, batch_end, batch_start
 from dstreams.structured.execution.restart_checks import describe_operators
@@ -147,40 +146,47 @@ def adopt_query(
     conf = _with_policy(conf, found)
     planned = plan_query(plan, mode, conf)
     states, refusals = _states(found, planned, spark)
-    inputs = _Inputs.of(found, planned, spark)
-    refusals += inputs.refusals
+    inputs, others = _inputs(found, planned, spark)
+    refusals += others
     if planned.static and found.pending is not None:
         refusals.append(
             f"batch {found.pending.batch_id} is not complete, and would run again with other rows "
             "of a batch dataset; start the query of Spark once more and let it complete the batch"
         )
+    if any(one.pending is None for one in inputs):
+        found = replace(found, pending=None)  # the query plans this batch
     if is_dry_run:
         lines, unreadable = _counts(states)
-        refusals += unreadable
-        return AdoptionReport(refusals=tuple(refusals)) if refusals else inputs.report(lines)
+        return _report(found, lines, inputs, refusals + unreadable)
     if refusals:
         raise _refused(found, refusals)
+    starts = _starts(found, inputs, describe_operators(planned), conf)
     with ExitStack() as undo:
         claimed = claim_checkpoint(location, "adopt")
         undo.callback(claimed.release)
         checkpoint = QueryCheckpoint(location, new_query_id, "adopt")
+        undo.callback(checkpoint.close)
         claimed.claim_id(checkpoint.query_id)
         begun = checkpoint.recovered().unfinished
-        require_encrypted_files(spark, conf)
-        files = require_trusted_values(checkpoint.files, conf)
-        require_shared(spark, files)
-        log = checkpoint.take_over(clock.now_ms(), None, classes)
-        undo.callback(checkpoint.close)
-        delete_abandoned(log.files, log.epoch)
-        batches = _begin(log, begun, inputs.starts(describe_operators(planned), conf), clock)
+        log, versions = take_over_state(spark, checkpoint, conf, clock.now_ms(), classes)
+        batches = _begin(log, begun, starts, clock)
         if found.committed is not None:
-            store = open_store(files, log.epoch, conf, classes)
-            versions = StateVersions(spark, store, log.stream_id)
-            undo.callback(versions.close, in_order=True)
             _commit(log, batches[0], versions, states, found, conf)
         log.fence.wait()
     logger.info("adopted %s in %s", found.url, location)
-    return inputs.report([f"{one.uid}: {one}" for one in states])
+    return _report(found, [f"{one.uid}: {one}" for one in states], inputs, ())
+
+
+def _report(
+    found: SparkQuery, states: Sequence[str], inputs: Sequence[_Input], refusals: Sequence[str]
+) -> AdoptionReport:
+    if refusals:
+        return AdoptionReport(refusals=tuple(refusals))
+    return AdoptionReport(
+        None if found.committed is None else found.committed.batch_id,
+        None if found.pending is None else found.pending.batch_id,
+        (*states, *(one.line for one in inputs)),
+    )
 
 
 def _counts(states: Sequence[_Adopted]) -> tuple[list[str], list[str]]:
@@ -204,6 +210,38 @@ def _with_policy(conf: QueryConf, found: SparkQuery) -> QueryConf:
     """Return the settings with Spark's choice among several watermarks."""
     policy: Any = found.newest.conf.get("spark.sql.streaming.multipleWatermarkPolicy")
     return replace(conf, watermark_policy=policy) if policy in ("min", "max") else conf
+
+
+def _starts(
+    found: SparkQuery,
+    inputs: Sequence[_Input],
+    operators: Sequence[Mapping[str, Any]],
+    conf: QueryConf,
+) -> dict[int, dict[str, Any]]:
+    """Return the begin records of the batches, by their number."""
+    starts, late_ms = {}, 0
+    if found.committed is not None:
+        last = found.committed
+        late_ms = last.watermark_ms
+        starts[last.batch_id] = batch_start(
+            last.timestamp_ms,
+            last.watermark_ms,
+            last.watermark_ms,
+            [one.done for one in inputs],
+            conf.pinned(),
+            operators,
+            adopts=found.url,
+        )
+    if found.pending is not None:
+        starts[found.pending.batch_id] = batch_start(
+            found.pending.timestamp_ms,
+            found.pending.watermark_ms,
+            late_ms,
+            [one.pending for one in inputs if one.pending is not None],
+            conf.pinned(),
+            operators,
+        )
+    return starts
 
 
 def _commit(
@@ -254,10 +292,8 @@ def _begin(
     for place, (batch_id, start) in enumerate(starts.items()):
         if place < len(begun):
             before = begun[place].begun
-            same = all(
-                _as_json(part) == _as_json(getattr(before, of)) for of, part in start.items()
-            )
-            if not same or before.batch_id != batch_id:
+            written = {field: getattr(before, field) for field in start}
+            if before.batch_id != batch_id or _as_json(written) != _as_json(start):
                 raise RestartError(
                     f"an adoption in {log.files.url} was interrupted, and the checkpoint of Spark "
                     "or the query has changed since; delete this directory, and call adopt again"
@@ -279,31 +315,29 @@ def _as_json(part: object) -> str:
 def _states(
     found: SparkQuery, planned: PlannedQuery, spark: SparkContext
 ) -> tuple[list[_Adopted], list[str]]:
-    """Match the operators of Spark with those of a plan, in the order from the sink."""
+    """Match the operators of Spark, which are in the order from the sink, with those of a plan."""
     if found.committed is None:
         return [], []
-    facts = describe_operators(planned)
-    own = [step for step in planned.root.walk() if isinstance(step, StateStoreWriter)]
-    uids = {id(operator): one for one, operator in zip(facts, own, strict=True)}
     ordered = [step for step in from_sink(planned.root) if isinstance(step, StateStoreWriter)]
-    here = [uids[id(operator)] for operator in ordered]
-    if len(here) != len(found.operators):
+    if len(ordered) != len(found.operators):
         return [], [
             f"it has the stateful operators {_listed(one.name for one in found.operators)}, from "
             f"the sink to the sources, and the query has "
-            f"{_listed(one['operatorName'] for one in here)}; define the same operators"
+            f"{_listed(one.shortName for one in ordered)}; define the same operators"
         ]
+    theirs = {id(one): there for one, there in zip(ordered, found.operators, strict=True)}
+    own = [step for step in planned.root.walk() if isinstance(step, StateStoreWriter)]
     adopted, refusals = [], []
-    for operator, one, there in zip(ordered, here, found.operators, strict=True):
+    for operator, facts in zip(own, describe_operators(planned), strict=True):
+        there = theirs[id(operator)]
         try:
-            adopted.append(_adopted(found, planned, spark, operator, one, there))
+            adopted.append(_adopted(found, planned, spark, operator, facts, there))
         except NotAdoptableError as error:
             refusals.append(
-                f"operator {there.number} ({there.name}) does not fit {one['uid']!r} "
-                f"({one['operatorName']}): {error}"
+                f"operator {there.number} ({there.name}) does not fit {facts['uid']!r} "
+                f"({operator.shortName}): {error}"
             )
-    order = [one["uid"] for one in facts]
-    return sorted(adopted, key=lambda one: order.index(one.uid)), refusals
+    return adopted, refusals
 
 
 def _adopted(
@@ -324,7 +358,7 @@ def _adopted(
     return _Adopted(facts["uid"], operator.shortName, there.number, frame, convert, timeout)
 
 
-def _listed(names: Iterator[str] | Sequence[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
@@ -332,112 +366,58 @@ def _listed(names: Iterator[str] | Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class _Inputs:
-    """What Spark has read, and reads in the pending batch, from each source."""
+class _Input:
+    """What Spark has read of a source, and what its pending batch reads; None to plan that."""
 
-    found: SparkQuery
-    done: tuple[PlannedInput, ...]
-    pending: tuple[PlannedInput, ...] | None
-    lines: tuple[str, ...]
-    refusals: tuple[str, ...]
-
-    @classmethod
-    def of(cls, found: SparkQuery, planned: PlannedQuery, spark: SparkContext) -> _Inputs:
-        sources, ends = planned.sources, found.newest.ends
-        if len(sources) != len(ends):
-            refusal = f"it has {len(ends)} sources, and the query has {len(sources)}"
-            return cls(found, (), None, (), (refusal,))
-        parts = [_source(found, source, number, spark) for number, source in enumerate(sources)]
-        refusals = [part for part in parts if isinstance(part, str)]
-        taken = [part for part in parts if not isinstance(part, str)]
-        after = [one.pending for one in taken]
-        return cls(
-            found,
-            tuple(one.done for one in taken),
-            tuple(one for one in after if one is not None) if None not in after else None,
-            tuple(one.line for one in taken),
-            tuple(refusals),
-        )
-
-    def starts(
-        self, operators: Sequence[Mapping[str, Any]], conf: QueryConf
-    ) -> dict[int, dict[str, Any]]:
-        """Return the begin records of the batches, by their number."""
-        found, starts = self.found, {}
-        late_ms = 0
-        if found.committed is not None:
-            last = found.committed
-            late_ms = last.watermark_ms
-            starts[last.batch_id] = batch_start(
-                last.timestamp_ms,
-                last.watermark_ms,
-                last.watermark_ms,
-                self.done,
-                conf.pinned(),
-                operators,
-                adopts=found.url,
-            )
-        if found.pending is not None and self.pending is not None:
-            starts[found.pending.batch_id] = batch_start(
-                found.pending.timestamp_ms,
-                found.pending.watermark_ms,
-                late_ms,
-                self.pending,
-                conf.pinned(),
-                operators,
-            )
-        return starts
-
-    def report(self, states: Sequence[str]) -> AdoptionReport:
-        committed, pending = self.found.committed, self.found.pending
-        return AdoptionReport(
-            None if committed is None else committed.batch_id,
-            None if pending is None or self.pending is None else pending.batch_id,
-            (*states, *self.lines),
-        )
-
-
-@dataclass(frozen=True)
-class _Taken:
     done: PlannedInput
     pending: PlannedInput | None
     line: str
 
 
-def _source(found: SparkQuery, source: Source, number: int, spark: SparkContext) -> _Taken | str:
-    """Return what Spark has read of a source, or why the source here cannot continue it."""
+def _inputs(
+    found: SparkQuery, planned: PlannedQuery, spark: SparkContext
+) -> tuple[list[_Input], list[str]]:
+    """Match the sources of Spark with those of a plan."""
+    sources, ends = planned.sources, found.newest.ends
+    if len(sources) != len(ends):
+        return [], [f"it has {len(ends)} sources, and the query has {len(sources)}"]
+    inputs, refusals = [], []
+    for number, source in enumerate(sources):
+        name = f"source {number} ({source.name})"
+        try:
+            one = _input(found, source, number, spark)
+            inputs.append(replace(one, line=f"{name}: {one.line}"))
+        except NotAdoptableError as error:
+            refusals.append(f"{name}: {error}")
+    return inputs, refusals
+
+
+def _input(found: SparkQuery, source: Source, number: int, spark: SparkContext) -> _Input:
     before = None if found.committed is None else found.committed.ends[number]
     after = found.newest.ends[number]
-    time_ms = found.newest.timestamp_ms
-    name = f"source {number} ({source.name})"
-    is_of_files = isinstance(after, Mapping) and set(after) == {"logOffset"}
-    if isinstance(source, FileStreamSource) and (is_of_files or after is None):
-        return _files(found, source, number, spark, before, after, name)
-    if isinstance(source, KafkaRowSource) and isinstance(after, Mapping) and not is_of_files:
+    is_of_files = after is None or (isinstance(after, Mapping) and set(after) == {"logOffset"})
+    if isinstance(source, FileStreamSource) and is_of_files:
+        return _files(found, source, number, spark)
+    if isinstance(source, KafkaRowSource) and not is_of_files and isinstance(after, Mapping):
         begun = found.start_of(number) if before is None else before
         start, end = offsets_of_json(begun), offsets_of_json(after)
         position = Position(start, {}).to_json()
-        done = PlannedInput(time_ms, position, position)
+        done = PlannedInput(found.newest.timestamp_ms, position, position)
         pending = None
         if set(end) <= set(start):  # otherwise Spark has looked up where new partitions begin
             pending = replace(done, end=Position(end, {}).to_json(), records=None)
-        return _Taken(done, pending, f"{name}: continues at {begun}")
-    return (
-        f"{name} is not the one of Spark, whose offset is {after}; only files and topics of Kafka "
-        "can be continued, by the same kind of source"
+        return _Input(done, pending, f"continues at {begun}")
+    raise NotAdoptableError(
+        f"it is not the one of Spark, whose offset is {after}; only files and topics of Kafka can "
+        "be continued, by the same kind of source"
     )
 
 
-def _files(
-    found: SparkQuery,
-    source: FileStreamSource,
-    number: int,
-    spark: SparkContext,
-    before: Any,
-    after: Any,
-    name: str,
-) -> _Taken | str:
-    upto, last = (-1 if one is None else int(one["logOffset"]) for one in (before, after))
+def _files(found: SparkQuery, source: FileStreamSource, number: int, spark: SparkContext) -> _Input:
+    upto, last = (
+        -1 if batch is None or batch.ends[number] is None else int(batch.ends[number]["logOffset"])
+        for batch in (found.committed, found.newest)
+    )
     time_ms = found.newest.timestamp_ms
     entries = found.files_of(number, last)
     visible = VisibleFiles(source.directory, spark, is_recursive=source.is_recursive)
@@ -448,16 +428,16 @@ def _files(
     ]
     base = _comparable(_base(source.directory))
     if entries and not any(_comparable(one.path).startswith(base) for one in entries):
-        return (
-            f"{name}: the files of Spark are in other directories, such as {entries[-1].path}; "
+        raise NotAdoptableError(
+            f"the files of Spark are in other directories, such as {entries[-1].path}; "
             "read the same directory"
         )
     read = [stamp for stamp, batch in stamps if batch <= upto]
     next_ones = [stamp for stamp, batch in stamps if batch > upto]
     lost = [stamp.path for stamp in next_ones if _comparable(stamp.path) not in there]
     if lost:
-        return (
-            f"{name}: batch {found.newest.batch_id} is not complete and has to read "
+        raise NotAdoptableError(
+            f"batch {found.newest.batch_id} is not complete and has to read "
             f"{', '.join(lost)} again, which is missing; put it back"
         )
     end = 1 if read else None
@@ -467,7 +447,7 @@ def _files(
         facts = {INPUT_FILES: next_ones}
         pending = PlannedInput(time_ms, end, (end or 0) + 1, facts, source.format.count(next_ones))
     again = f"; {len(next_ones)} are read by the batch that runs again" if next_ones else ""
-    return _Taken(done, pending, f"{name}: {len(read)} files are known as read{again}")
+    return _Input(done, pending, f"{len(read)} files are known as read{again}")
 
 
 def _comparable(path: str) -> str:

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark import SparkContext
+
 from checkpoint import (
     CheckpointError,
     Files,
@@ -29,6 +31,15 @@ from dstreams.engine.recovery.recover import require_no_query_of_spark
 from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.errors import RestartError, StreamLifecycleError
 from dstreams.sources.file_listing import local_path
+from dstreams.spark.encryption import require_encrypted_files
+from dstreams.spark.worker_python import require_shared
+from dstreams.state.state_versions import StateVersions
+from dstreams.state.store_maintenance import (
+    delete_abandoned,
+    open_store,
+    require_trusted_values,
+)
+from dstreams.structured.conf import QueryConf
 from dstreams.structured.execution.query_records import QueryBatch, QueryCommit
 
 _lock = threading.Lock()
@@ -202,6 +213,18 @@ def claim_checkpoint(location: str | None, who: str) -> ActiveCheckpoint:
                 )
         _active.append(claimed)
     return claimed
+
+
+def take_over_state(
+    spark: SparkContext, checkpoint: QueryCheckpoint, conf: QueryConf, now_ms: int, classes: Classes
+) -> tuple[StreamCheckpoint, StateVersions]:
+    """Take a checkpoint over, for a batch that changes the state without a query."""
+    require_encrypted_files(spark, conf)
+    files = require_trusted_values(checkpoint.files, conf)
+    require_shared(spark, files)
+    log = checkpoint.take_over(now_ms, None, classes)
+    delete_abandoned(log.files, log.epoch)
+    return log, StateVersions(spark, open_store(files, log.epoch, conf, classes), log.stream_id)
 
 
 def _key_of(location: str) -> str:

@@ -15,19 +15,16 @@ from dstreams.common.clock import Clock
 from dstreams.engine.stream_checkpoint import StreamCheckpoint
 from dstreams.errors import RestartError
 from dstreams.sources.source import PlannedInput
-from dstreams.spark.encryption import require_encrypted_files
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.spark.state_version import StateVersion
-from dstreams.spark.worker_python import require_shared
 from dstreams.state.processor_states import GroupOfPlace
 from dstreams.state.state_versions import StateVersions, repartition
-from dstreams.state.store_maintenance import (
-    delete_abandoned,
-    open_store,
-    require_trusted_values,
-)
 from dstreams.structured.conf import QueryConf
-from dstreams.structured.execution.query_checkpoint import QueryCheckpoint, claim_checkpoint
+from dstreams.structured.execution.query_checkpoint import (
+    QueryCheckpoint,
+    claim_checkpoint,
+    take_over_state,
+)
 from dstreams.structured.execution.query_records import (
     QueryBatch,
     QueryCommit,
@@ -57,22 +54,16 @@ def repartition_state(
         claimed = claim_checkpoint(location, "repartitionState")
         undo.callback(claimed.release)
         checkpoint = QueryCheckpoint(location, "", "repartitionState")
+        undo.callback(checkpoint.close)
         committed, commit, begun = _found(checkpoint, partitions)
         claimed.claim_id(checkpoint.query_id)
         kept = conf.restored(committed.conf)
         if begun is None and kept.shuffle_partitions == partitions:
             return
-        require_encrypted_files(spark, kept)
-        files = require_trusted_values(checkpoint.files, kept)
-        require_shared(spark, files)
-        log = checkpoint.take_over(clock.now_ms(), None, classes)
-        undo.callback(checkpoint.close)
-        delete_abandoned(log.files, log.epoch)
+        log, states = take_over_state(spark, checkpoint, kept, clock.now_ms(), classes)
+        undo.callback(states.release)
         if begun is None:
             begun = _begin(log, committed, commit, kept.replace(shuffle_partitions=partitions))
-        states = StateVersions(spark, open_store(files, log.epoch, kept, classes), log.stream_id)
-        undo.callback(states.close, in_order=True)
-        undo.callback(states.release)
         moved = _move(states, log, committed, partitions)
         log.commit(
             begun.batch_id,

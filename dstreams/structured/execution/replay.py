@@ -14,11 +14,9 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from checkpoint import (
+    CheckpointError,
     RecoveryPlan,
-    open_existing,
     open_files,
-    plan_recovery,
-    read_log,
     read_newest_graph,
     without_secrets,
 )
@@ -53,18 +51,20 @@ from dstreams.structured.sinks.sink import Sink
 _SETTING = "spark.sql.streaming.minBatchesToRetain"
 
 
-def holds_query(location: str) -> bool:
-    """Return whether a location has the checkpoint of a query. Raises RestartError if damaged."""
+def query_in(location: str) -> str | None:
+    """Return the name of the query in a checkpoint, "" without a name; None without a query.
+
+    Raises RestartError if the checkpoint is damaged.
+    """
     found = None if os.path.isfile(location) else read_checkpoint(location)
-    return found is not None and found[1].stream_id is not None
-
-
-def name_in(location: str) -> str | None:
-    """Return the name of the query in a checkpoint, None without a name."""
-    log = read_log(open_existing(location))
-    graph = read_newest_graph(log.files, plan_recovery(log).graph, log.lineage)
-    name = None if graph is None else graph.description.get("query")
-    return name if isinstance(name, str) else None
+    if found is None or found[1].stream_id is None:
+        return None
+    files, plan = found
+    try:
+        graph = read_newest_graph(files, plan.graph, plan.lineage)
+    except CheckpointError as error:
+        raise RestartError(f"{files.url} cannot be replayed: {error}") from error
+    return "" if graph is None else str(graph.description.get("query") or "")
 
 
 def open_query_replay(

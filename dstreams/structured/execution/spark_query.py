@@ -102,7 +102,8 @@ class SparkQuery:
     def files_of(self, source: int, upto: int) -> list[SparkFile]:
         """Return the files that a source has read, up to the number of a batch with files."""
         directory = f"sources/{source}/"
-        found = [match for match in map(_FILE_LOG.fullmatch, self._names(directory)) if match]
+        matches = map(_FILE_LOG.fullmatch, _names(self.files, directory))
+        found = [match for match in matches if match]
         compact = max((int(one[1]) for one in found if one[2]), default=-1)
         logs = {int(one[1]): one[0] for one in found if int(one[1]) > compact and not one[2]}
         missing = [number for number in range(compact + 1, upto + 1) if number not in logs]
@@ -138,9 +139,6 @@ class SparkQuery:
                 raise _damaged(self.files, directory, "it is missing")
         return frame
 
-    def _names(self, directory: str) -> list[str]:
-        return [name.removeprefix(directory) for name in self.files.list(directory)]
-
 
 def read_spark_query(url: str, spark: SparkContext) -> SparkQuery:
     """Read the checkpoint of a query.
@@ -166,7 +164,7 @@ def read_spark_query(url: str, spark: SparkContext) -> SparkQuery:
         pending = _batch(files, planned) if planned > committed else None
         next_ms = 0
         if last is not None:
-            next_ms = int(_field(files, f"commits/{committed}", 1, "nextBatchWatermarkMs"))
+            [next_ms], _ = _fields(files, f"commits/{committed}", "nextBatchWatermarkMs")
         has_state = bool(files.list("state/")) and last is not None
         operators = tuple(_operators(files, spark, where)) if has_state else ()
     except (CheckpointError, FileNotFoundError, ValueError) as error:
@@ -176,30 +174,28 @@ def read_spark_query(url: str, spark: SparkContext) -> SparkQuery:
     return SparkQuery(files, where, last, next_ms, pending, operators)
 
 
+def _names(files: Files, directory: str) -> list[str]:
+    return [name.removeprefix(directory) for name in files.list(directory)]
+
+
 def _newest(files: Files, directory: str) -> int:
-    names = (name.removeprefix(directory) for name in files.list(directory))
-    return max((int(name) for name in names if _BATCH.fullmatch(name)), default=-1)
+    names = filter(_BATCH.fullmatch, _names(files, directory))
+    return max(map(int, names), default=-1)
 
 
 def _batch(files: Files, number: int) -> SparkBatch:
-    name = f"offsets/{number}"
+    fields = ("batchTimestampMs", "batchWatermarkMs", "conf")
+    (timestamp_ms, watermark_ms, conf), ends = _fields(files, f"offsets/{number}", *fields)
+    return SparkBatch(number, timestamp_ms, watermark_ms, conf, tuple(ends))
+
+
+def _fields(files: Files, name: str, *fields: str) -> tuple[list[Any], list[Any]]:
+    """Return fields of the first line of a log, and the lines after it."""
     try:
-        return SparkBatch(
-            number,
-            int(_field(files, name, 1, "batchTimestampMs")),
-            int(_field(files, name, 1, "batchWatermarkMs")),
-            dict(_field(files, name, 1, "conf")),
-            tuple(_read(files, name)[2:]),
-        )
-    except (TypeError, ValueError) as error:
-        raise _damaged(files, name, error) from error
-
-
-def _field(files: Files, name: str, line: int, field: str) -> Any:
-    lines = _read(files, name)
-    if len(lines) <= line or not isinstance(lines[line], dict) or field not in lines[line]:
-        raise _damaged(files, name, f"line {line + 1} has no {field}")
-    return lines[line][field]
+        _, first, *others = _read(files, name)
+        return [first[field] for field in fields], others
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(files, name, f"line 2 does not have {', '.join(fields)}") from error
 
 
 def _read(files: Files, name: str) -> list[Any]:

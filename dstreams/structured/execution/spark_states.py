@@ -127,7 +127,7 @@ class _ToEntry:
         return key, (None, *self.value(key, row.value))
 
 
-def plain(value: Any, is_instant: bool) -> Any:
+def _plain(value: Any, is_instant: bool) -> Any:
     """Return a value as the records of sources have it; Spark has instants in local time."""
     return value.astimezone(timezone.utc) if is_instant and value is not None else value
 
@@ -154,7 +154,7 @@ class _Key:
     is_pair: bool = False
 
     def __call__(self, key: Row) -> Any:
-        parts = tuple(plain(key[place], is_instant) for place, is_instant in self.places)
+        parts = tuple(_plain(key[place], is_instant) for place, is_instant in self.places)
         own = parts if self.make is None else self.make(*parts)
         if self.time is None:
             return own
@@ -341,7 +341,7 @@ class _BufferValue:
 
     def __call__(self, key: Any, value: Row) -> tuple[Any, int | None]:
         buffers = [
-            _buffer(kind, [plain(value[place], is_instant) for place, is_instant in places])
+            _buffer(kind, [_plain(value[place], is_instant) for place, is_instant in places])
             for kind, places in self.parts
         ]
         buffer = buffers[0] if len(buffers) == 1 else buffers
