@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import StructType
 
+from dstreams.errors import RestartError
 from dstreams.state.ddl import parse_schema
 from dstreams.state.group_state import OutputMode
-from dstreams.structured import StreamingDataset, StreamSession
+from dstreams.structured import StreamingDataset, StreamSession, window
 from dstreams.structured.api.aggregates import (
     Average,
     CollectList,
@@ -153,3 +154,43 @@ def test_keys_by_name_and_place(session: StreamSession) -> None:
         "count long",
     )
     assert convert(Row(key=Row("a", 3), value=Row(7))) == ((3, "a"), (None, (7,), None))
+
+
+WINDOWS = [
+    # The windows of the query; the start of one of Spark, which is of 10 s, in seconds; fits.
+    (("10 seconds",), 20, True),
+    (("10 seconds",), -10, True),
+    (("10 seconds",), 25, False),
+    (("10 seconds", "5 seconds"), 25, True),
+    (("10 seconds", "5 seconds"), -5, True),
+    (("10 seconds", "4 seconds"), 25, False),
+    (("10 seconds", None, "3 seconds"), 23, True),
+    (("10 seconds", None, "3 seconds"), -7, True),
+    (("10 seconds", None, "3 seconds"), 20, False),
+    (("10 seconds",), 20.0005, False),
+    (("20 seconds",), 20, False),
+]
+
+
+@pytest.mark.parametrize(("spans", "start_s", "fits"), WINDOWS)
+def test_windows(
+    session: StreamSession, spans: tuple[str | None, ...], start_s: float, fits: bool
+) -> None:
+    """A window of the query's size that begins where one of the query does is taken."""
+    windows: Any = window("at", *spans)  # type: ignore[arg-type]
+    convert = entries(
+        session,
+        lambda rows: rows.groupByKey(windows).agg(Count()),
+        "window struct<start: timestamp, end: timestamp>",
+        "count long",
+    )
+    start, end = (
+        datetime.fromtimestamp(at_s, timezone.utc).astimezone().replace(tzinfo=None)
+        for at_s in (start_s, start_s + 10)
+    )
+    row = Row(key=Row(Row(start=start, end=end)), value=Row(7))
+    if fits:
+        assert convert(row) == ((start_s + 10) * 1000, (None, (7,), None))
+    else:
+        with pytest.raises(RestartError, match=r"it has the Window\(.*, which is not one of the"):
+            convert(row)
