@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -41,7 +40,7 @@ def say(text):
     print(text, flush=True)
 
 def slowly(records):
-    time.sleep(1.5 if how == "slow" else 300)  # runs when the signal comes; else without end
+    time.sleep(1.5 if how == "slow" else 3000)  # runs when the signal comes; else without end
     return records
 
 def output(time, rdd, batchId):
@@ -57,11 +56,11 @@ def output(time, rdd, batchId):
 
 ssc.queueStream([], default=[1]).foreachRDD(output)
 if how == "starting":
-    job = spark.parallelize([1], 1).map(lambda one: time.sleep(300))
+    job = spark.parallelize([1], 1).map(lambda one: time.sleep(3000))
     ssc._life._check = lambda: (say("starts"), job.count())
 ssc.start()
 if how == "unseen":
-    threading.Event().wait(300)
+    threading.Event().wait(3000)
 elif how == "too long":
     while not begun:
         threading.Event().wait(0.01)
@@ -76,7 +75,7 @@ else:
         say(f"because {error}")
         if how != "failing":
             raise
-        threading.Event().wait(300)
+        threading.Event().wait(3000)
 say("finished")
 """
 
@@ -115,7 +114,6 @@ class Ended:
     """The end of a program."""
 
     status: int
-    seconds: float
     lines: list[str] = field(default_factory=list)
 
     def batches(self) -> list[str]:
@@ -124,7 +122,6 @@ class Ended:
 
 def run(story: Story, program: Program) -> Ended:
     wait_for(lambda: story.until in program.lines)
-    started = time.monotonic()
     for count, number in enumerate(story.signals):
         if count > 0:
             wait_for(lambda: any("because of a signal" in line for line in program.lines))
@@ -132,8 +129,8 @@ def run(story: Story, program: Program) -> Ended:
             os.killpg(program.process.pid, number)
         else:
             program.process.send_signal(number)
-    status = program.wait()
-    return Ended(status, time.monotonic() - started, program.lines)
+    status = program.wait()  # sooner than what runs without end
+    return Ended(status, program.lines)
 
 
 @pytest.fixture(scope="module")
@@ -178,10 +175,9 @@ def test_a_signal_while_the_streams_are_starting_ends_with_a_line(ended: dict[st
 
 
 def test_a_second_signal_ends_sooner(ended: dict[str, Ended]) -> None:
-    """A second signal does not wait for a batch of five minutes; the log names what was skipped."""
+    """A second signal does not wait for a batch without end; the log names what was skipped."""
     end = ended["twice"]
     assert end.status == 1, end.lines
-    assert end.seconds < 100
     assert "end of 0" not in end.lines
     assert "raised IncompleteStopError" in end.lines
     (because,) = (line for line in end.lines if line.startswith("because"))
@@ -207,14 +203,12 @@ def test_a_signal_to_the_jvm_as_well_ends_with_what_was_left_out(ended: dict[str
     assert "end of 0" not in end.lines
     assert any("Spark ended before batch " in line for line in end.lines)
     assert not any(line.startswith("CRITICAL") for line in end.lines)
-    assert end.seconds < 100
 
 
 def test_a_failed_batch_holds_up_no_stop(ended: dict[str, Ended]) -> None:
     """awaitTermination raises; the program continues, and later ends by SIGTERM."""
     end = ended["failing"]
     assert end.status == -signal.SIGTERM, end.lines
-    assert end.seconds < 100
 
 
 @pytest.mark.parametrize(("name", "status"), [("unseen", -signal.SIGTERM), ("leaving", 1)])
