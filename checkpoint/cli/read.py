@@ -167,7 +167,9 @@ def add_read(commands: Commands) -> None:
     _add_choice(parser)
     _add_time(parser, "--at", "batch time; the last one by default")
     parser.add_argument(
-        "--key", metavar="KEY", help="only this key: a Python literal, or the text itself"
+        "--key",
+        metavar="KEY",
+        help="only this key: a Python literal (lists are tuples) or the text itself",
     )
     parser.add_argument("--start", metavar="KEY", help="keys from this one on, likewise")
     parser.add_argument("--stop", metavar="KEY", help="keys before this one, likewise")
