@@ -419,8 +419,9 @@ class StreamingDataset(BatchActions[T_co]):
 
         A row is evicted when no later row can match it: when the watermark of the *other* side has
         passed the end of its range. Without that watermark, or that end, rows are kept for ever,
-        which only an inner join permits for both sides; an outer or semi join needs both for the
-        rows that it returns without a match, or drops.
+        which only an inner join permits for both sides, and a full outer join for one; other joins
+        need both for the rows that they return without a match, or drop. If *on* has the event
+        times of both sides, the watermark of one side is enough.
 
         A join of a stream with static data needs no watermark and keeps no state: each record of
         the stream is looked up in the rows that the query read when it started, or at the last

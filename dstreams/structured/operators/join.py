@@ -133,6 +133,8 @@ class JoinCondition:
     matches: Callable[[Any, Any], bool] | None = None
     where: str = "join"
     watermarks: tuple[bool, bool] = (True, True)
+    ends_itself: tuple[bool, bool] = (False, False)
+    """The sides whose rows their own watermark evicts; all rows that match have the same time."""
 
     def meet(self, key: Any, left: Event, right: Event) -> bool:
         """Return whether two rows match."""
@@ -147,7 +149,7 @@ class JoinCondition:
 
     def after_ms(self, side: int) -> int | None:
         """Return how far the watermark must pass a row of a side to evict it; None: it never is."""
-        if self.time_range is None or not self.watermarks[1 - side]:
+        if self.time_range is None or not (self.watermarks[1 - side] or self.ends_itself[side]):
             return None
         return self.time_range.after_ms(side)
 
@@ -361,6 +363,12 @@ def require_joinable(join_type: JoinType, condition: JoinCondition, has_times: b
     for side, name, other in ((LEFT, "left", "right"), (RIGHT, "right", "left")):
         if not join_type.waits(side) or condition.after_ms(side) is not None:
             continue
+        if (
+            join_type is JoinType.FullOuter
+            and all(condition.watermarks)
+            and condition.after_ms(1 - side) is not None
+        ):
+            continue  # as in Spark, the rows of one side wait for ever
         if time_range is None or not condition.watermarks[1 - side]:
             raise InvalidStreamError(
                 f"{where}: a {join_type.value} join of two streams needs a watermark on the "

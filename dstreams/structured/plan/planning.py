@@ -421,7 +421,12 @@ def join_strategy(planner: Planner, step: logical.Join) -> PhysicalOperator:
         left, right = NestedEventsExec(left), NestedEventsExec(right)
         left_key, right_key = OfNested(left_key), OfNested(right_key)
         matches = None if matches is None else MatchesNested(matches)
-    condition = JoinCondition(time_range, matches, step.label, watermarks)
+    is_equal = step.within_ms == (0, 0)
+    ends_itself = (
+        is_equal and kind.waits(LEFT) and watermarks[LEFT],
+        is_equal and kind.waits(RIGHT) and watermarks[RIGHT],
+    )
+    condition = JoinCondition(time_range, matches, step.label, watermarks, ends_itself)
     joined = plan_join(
         left,
         right,

@@ -289,7 +289,7 @@ def _check_join(step: Join, mode: OutputMode) -> None:
         _refuse(18, "a join of streams is not supported in output mode complete; use append")
     if step.how == "inner":
         return
-    if mode is not OutputMode.Append:
+    if mode is not OutputMode.Append and step.how != "left_semi":
         _refuse(
             18,
             f"a {step.how} join of streams is not supported in output mode {mode.value}, because "
@@ -297,12 +297,15 @@ def _check_join(step: Join, mode: OutputMode) -> None:
         )
     sides = {"left": step.left, "right": step.right}
     needed = _WATERMARKS_OF_JOINS[step.how]
-    if step.within_ms is None or any(sides[name].event_time is None for name in needed):
+    marked = [name for name, side in sides.items() if side.event_time is not None]
+    is_bounded = set(needed) <= set(marked) or (step.within_ms == (0, 0) and marked)
+    if step.within_ms is None or not is_bounded:
         where = f"on the {' and the '.join(needed)} side"
         _refuse(
             18,
             f"a {step.how} join of streams needs a watermark {where} and a range of event times "
-            f"(within), which decide that a row has no match; {_WATERMARK} {where}",
+            f"(within), which decide that a row has no match; {_WATERMARK} {where}, or join on the "
+            "event times of both sides with one watermark",
         )
 
 

@@ -117,7 +117,7 @@ JOIN_BATCHES = [
     [("r", "a", 30), ("l", "c", 30), ("l", "d", 62)],
     [("l", "e", 90), ("r", "e", 90)],
 ]
-JOINS = {
+JOINS: dict[str, Any] = {
     "inner, left watermark": ("inner", "l", (0, 10)),
     "inner, right watermark": ("inner", "r", (0, 10)),
     "inner, no watermark": ("inner", "", (0, 10)),
@@ -129,6 +129,14 @@ JOINS = {
     "inner, event time in the key": ("inner", "l", None),
     "left outer, event time in the key": ("left_outer", "r", None),
     "full outer, event time in the key": ("full_outer", "lr", None),
+    "full outer, no maximum": ("full_outer", "lr", (5, None)),
+    "full outer, no minimum": ("full_outer", "lr", (None, 10)),
+    "full outer, event time in the key, left watermark": ("full_outer", "l", None),
+    "full outer, event time in the key, right watermark": ("full_outer", "r", None),
+    "left outer, event time in the key, left watermark": ("left_outer", "l", None),
+    "right outer, event time in the key, right watermark": ("right_outer", "r", None),
+    "left semi, event time in the key, left watermark": ("left_semi", "l", None),
+    "left semi in update mode": ("left_semi", "lr", (0, 10), "update"),
 }
 
 
@@ -140,7 +148,12 @@ def join_batches(marked: str, limits: Any) -> list[Any]:
 
 
 def joined_by_spark(
-    session: SparkSession, directory: Path, how: str, marked: str, limits: Any
+    session: SparkSession,
+    directory: Path,
+    how: str,
+    marked: str,
+    limits: Any,
+    mode: str = "append",
 ) -> list[Counter[Any]]:
     """Return the rows that each batch of a join adds, the batch without data included."""
     incoming, staging = directory / "in", directory / "staging"
@@ -156,10 +169,10 @@ def joined_by_spark(
 
     condition = f.expr("lk = rk and lt = rt")
     if limits is not None:
-        least, most = limits
-        condition = f.expr(f"lk = rk and rt >= lt + interval {least} seconds")
-        if most is not None:
-            condition = condition & f.expr(f"rt <= lt + interval {most} seconds")
+        condition = f.expr("lk = rk")
+        for limit, comparison in zip(limits, (">=", "<="), strict=True):
+            if limit is not None:
+                condition &= f.expr(f"rt {comparison} lt + interval {limit} seconds")
     columns = [f.col("lk"), f.unix_seconds("lt")]
     if how != "left_semi":
         columns += [f.col("rk"), f.unix_seconds("rt")]
@@ -169,6 +182,7 @@ def joined_by_spark(
         .select(*columns)
         .writeStream.format("memory")
         .queryName(f"j_{abs(hash(directory))}")
+        .outputMode(mode)
         .option("checkpointLocation", str(directory / "checkpoint"))
         .start()
     )
@@ -187,7 +201,9 @@ def joined_by_spark(
     return found
 
 
-def joined_by_us(session: StreamSession, how: str, marked: str, limits: Any) -> list[Counter[Any]]:
+def joined_by_us(
+    session: StreamSession, how: str, marked: str, limits: Any, mode: str = "append"
+) -> list[Counter[Any]]:
     """Return the same rows of our join."""
     source = session.memoryStream("events")
 
@@ -202,7 +218,7 @@ def joined_by_us(session: StreamSession, how: str, marked: str, limits: Any) -> 
         times |= {"otherEventTime": None if "r" in marked else _ms}
     on = [_user] if limits is not None else [_user, _ms]
     joined = side("l").join(side("r"), on, how, **times)
-    query = joined.writeStream.format("memory").queryName("joined").start()
+    query = joined.writeStream.format("memory").queryName("joined").outputMode(mode).start()
     found: list[Counter[Any]] = []
     seen = -1
     for batch in join_batches(marked, limits):

@@ -184,6 +184,12 @@ MATRIX: Matrix = {
     ),
     "inner join, no watermark": (lambda r: joined(r.rate, r.rate, "inner"), (0, 0, 14)),
     "left outer join": (lambda r: joined(r.marked, r.marked, "left_outer"), (0, 18, 14)),
+    "left semi join": (lambda r: joined(r.marked, r.marked, "left_semi"), (0, 0, 14)),
+    "full outer join": (lambda r: joined(r.marked, r.marked, "full_outer"), (0, 18, 14)),
+    "full outer join, watermark on the left": (
+        lambda r: timed(r.marked, r.rate, "full_outer"),
+        (18, 18, 14),
+    ),
     "left outer join, no watermark": (
         lambda r: joined(r.rate, r.rate, "left_outer"),
         (18, 18, 14),
