@@ -14,7 +14,7 @@ from dstreams.common.callables import describe, require_function
 from dstreams.errors import InvalidStreamError
 from dstreams.spark.blocks import shorten
 
-_METHODS = (BuiltinMethodType, MethodType)
+_METHODS = frozenset({BuiltinMethodType, MethodType})
 
 Spec = str | Callable[[Any], Any]
 """A field's name, or ``record -> value``."""
@@ -38,7 +38,7 @@ class Field:
             value = getattr(record, self.name)
         except (KeyError, AttributeError):
             raise self._unknown(record) from None
-        return self._behind_method(record) if isinstance(value, _METHODS) else value
+        return self._behind_method(record) if type(value) in _METHODS else value
 
     def _behind_method(self, record: Any) -> Any:
         """Return the field of a Row of Spark, whose methods, such as count, hide fields."""
