@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 from pyspark import RDD
@@ -169,10 +168,13 @@ class RddSnapshots:
         """Return whether there is a snapshot of a batch."""
         return any(times[-1] == time_ms for times in self._in_files.values())
 
-    def oldest_needed_ms(self, time_ms: int, required_since: Mapping[Node, int]) -> int:
-        """Return when the oldest state was made that a restart or a kept RDD may read."""
-        for node, times in self._durable.items():
-            self._durable[node] = _since(times, required_since[node])
+    def oldest_needed_ms(
+        self, time_ms: int, required_since: Mapping[Node, int], history_ms: int = 0
+    ) -> int:
+        """Return when the oldest state was made that a restart or a kept RDD may read.
+
+        A restart may also begin with any batch of the last *history_ms*.
+        """
         for node, times in self._in_files.items():
             self._in_files[node] = _since(times, time_ms - self._plan.nodes[node].remember_ms)
         remembered = (
@@ -181,7 +183,10 @@ class RddSnapshots:
         )
         by_restart = (required_since[node] for node in self._durable)
         in_files = (times[0] for times in self._in_files.values())
-        return min(chain(remembered, by_restart, in_files), default=time_ms)
+        oldest_ms = min([time_ms - history_ms, *remembered, *by_restart, *in_files])
+        for node, times in self._durable.items():
+            self._durable[node] = _since(times, oldest_ms)
+        return oldest_ms
 
     def discard_before(self, oldest_ms: int) -> None:
         """Delete files that no record names and that were used before a time."""

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 
 from dstreams.engine.batch import Batch
 from dstreams.engine.committer import BatchCommitter
@@ -121,10 +120,11 @@ class BatchCleanUp:
     def _post(self, after: str, time_ms: int, committer: BatchCommitter) -> None:
         snapshots = committer.snapshots
         since = snapshots.required_since(time_ms)
-        oldest_ms = snapshots.oldest_needed_ms(time_ms, since)
+        oldest_ms = snapshots.oldest_needed_ms(time_ms, since, self.history_ms)
+        # A restart after any batch that is kept, as after a rewind, finds what its windows read.
+        since = snapshots.required_since(oldest_ms)
         inputs = (since[node] for node in self.plan.inputs if node in since)
-        oldest_ms = min(oldest_ms, time_ms - self.history_ms)
-        oldest_input_ms = min(chain(inputs, [time_ms - self.history_ms])) + 1
+        oldest_input_ms = min(inputs, default=oldest_ms) + 1
         snapshots.discard_before(oldest_ms)
         retire = partial(self._retire, committer.checkpoint, oldest_ms, oldest_input_ms)
         self.garbage_collector.post(after, retire)

@@ -32,7 +32,7 @@ from dstreams.graph.generated_rdds import LONGEST_LINEAGE, carry_over_gap
 from dstreams.graph.node import InputDStream, Node
 from dstreams.graph.plan import Plan, depends_on_state_rdd
 from dstreams.graph.state import StateDStream, StateStoreDStream
-from dstreams.graph.windowed import ReducedWindowedDStream
+from dstreams.graph.windowed import ReducedWindowedDStream, WindowedDStream
 from dstreams.spark.rdd_files import WrittenRdd, read_state
 from dstreams.spark.state_version import NO_EVENT_TIME, StateVersion
 from dstreams.state.state_versions import repartition
@@ -102,6 +102,7 @@ class CommittedState:
         versions: by uid and batch time: the record that names a version in the state store.
         unread: inputs, by uid and batch time, that could not be read and were skipped.
         required_since: as :meth:`Plan.required_since` of the last batch.
+        kept_since: the same for what the earlier graph read too: not for windows that are longer.
     """
 
     last_ms: int
@@ -110,6 +111,7 @@ class CommittedState:
     versions: Mapping[str, Mapping[int, tuple[CommitRecord, StoreCommit]]]
     unread: frozenset[tuple[object, int]]
     required_since: Mapping[Node, int]
+    kept_since: Mapping[Node, int]
 
     def is_new(self, node: Node) -> bool:
         """Return whether no earlier run had that node."""
@@ -155,7 +157,14 @@ def committed_state(
         return max((time_ms for time_ms in times if time_ms <= upto_ms), default=first_ms)
 
     since = plan.required_since(last_ms, newest, added)
-    return CommittedState(last_ms, added, snapshots, versions, frozenset(unread), since)
+    lengths = {part["uid"]: part.get("window_ms") for part in recovered.description["operators"]}
+    longer: dict[Node, int] = {
+        node: last_ms
+        for node, uid in uids.items()
+        if isinstance(node, WindowedDStream) and node.times.window_ms > (lengths.get(uid) or 0)
+    }
+    kept_since = plan.required_since(last_ms, newest, {**added, **longer})
+    return CommittedState(last_ms, added, snapshots, versions, frozenset(unread), since, kept_since)
 
 
 def last_batch_ms(records: RecoveryPlan, plan: Plan) -> int:
@@ -186,7 +195,7 @@ class ResumeSteps:
         needed = []
         for stream, reader in self.engine.readers.items():
             after_ms = self.state.required_since.get(stream, last_ms)
-            self._require_begin_records(stream, after_ms)
+            self._require_begin_records(stream, self.state.kept_since.get(stream, last_ms))
             uid = plan.input_uids[stream]
             for time_ms, begun in self.records.begins.items():
                 if after_ms < time_ms <= last_ms and (uid, time_ms) not in self.state.unread:
@@ -198,9 +207,7 @@ class ResumeSteps:
         logger.info("read %d inputs of committed batches again", len(needed))
 
     def _require_begin_records(self, stream: InputDStream, after_ms: int) -> None:
-        """Raise if a begin record is missing that the same graph needs."""
-        if self.recovered.added is not None:
-            return
+        """Raise if a begin record is missing that the earlier graph needed, too."""
         for lost in self.records.missing_begins(after_ms):
             if not _is_between_batches(self.engine.plan, lost.time_ms):
                 raise RestartError(

@@ -213,6 +213,40 @@ def test_more_history(sc: SparkContext, tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
+def test_windows(sc: SparkContext, tmp_path: Path) -> None:
+    """Each batch that is kept finds what its window reads; a lost record of that is an error."""
+    checkpoint, outputs = str(tmp_path / "checkpoint"), []
+
+    def setup() -> StreamingContext:
+        ssc = StreamingContext(sc, 1, clock=ManualClock(1000))
+        ssc.checkpoint(checkpoint)
+        numbers = ssc.queueStream([[("a", n)] for n in range(25)], replayable=True, uid="numbers")
+        sums = numbers.reduceByKeyAndWindow(
+            lambda one, other: one + other, lambda one, other: one - other, 8, 1, 2, uid="sums"
+        )
+        sums.foreachRDD(lambda rdd: outputs.append(rdd.collect()))
+        return ssc
+
+    ssc = setup()
+    ssc.step(25)
+    ssc.stop(stopSparkContext=False)
+    expected = list(outputs)
+    oldest = replay(checkpoint)[0].batch_time_ms
+    for define in (None, setup):
+        for first_ms in (oldest, oldest + 1000, oldest + 5000):
+            again = replay(checkpoint, define, (first_ms, None))
+            found = {batch.batch_id: batch.outputs["foreachRDD-0"] for batch in again}
+            assert found == dict(enumerate(expected[min(found) :], min(found)))
+    assert min(found) < 15, "older than the state that a restart begins with"
+    for begin in (tmp_path / "checkpoint").glob("*/batches/*.begin"):
+        if int(begin.name.partition("-")[0]) < oldest - 1000:
+            begin.unlink()
+    for define in (None, setup):
+        with pytest.raises(RestartError, match="is missing, which says what queueStream"):
+            replay(checkpoint, define)
+
+
+@pytest.mark.deep
 def test_the_job_of_the_drill(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

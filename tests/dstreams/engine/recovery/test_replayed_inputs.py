@@ -54,7 +54,7 @@ def test_what_is_read_again(
     )
     records: Any = SimpleNamespace(begins=begins, missing_begins=lambda after_ms: [])
     recovered: Any = SimpleNamespace(added=None)
-    state = CommittedState(3000, {}, {}, {}, frozenset(), {STREAM: after_ms})
+    state = CommittedState(3000, {}, {}, {}, frozenset(), {STREAM: after_ms}, {})
     ResumeSteps(engine, recovered, records, state).read_inputs()
     assert [planned.time_ms for planned in reader.read_again] == times
     starts = [
