@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from checkpoint import CommitLog, open_files, without_secrets
-from checkpoint.cli import CommandParser
+from checkpoint.cli import SILENT, CommandParser, Progress, progress_on
 from dstreams.cli.common import FAILED, MISUSED, SUCCEEDED, complain, file, number_type
 from dstreams.common.durations import batch_datetime
 from dstreams.errors import InvalidStreamError, StreamError
@@ -200,8 +200,9 @@ def _replay(options: argparse.Namespace, context: Any) -> int:
         options.fork,
         options.old,
         tuple(options.arguments),
+        progress_on(sys.stderr, "dstreams replay", as_json=options.json),
     )
-    with comparison.opened:
+    with comparison.opened, comparison.progress:
         if options.results is not None:
             return comparison.write_results(options.results)
         reports = comparison.run(compare=options.compare, run_outputs=options.run_outputs)
@@ -288,8 +289,8 @@ class Comparison:
 
     The checkpoint of a stream has the old code. That of a query is the program *old*, which another
     process runs with *arguments*, as two programs in one process would share modules. *notes* say
-    why a comparison may be wrong, *with_what* what the program was compared with. Close *opened* at
-    the end.
+    why a comparison may be wrong, *with_what* what the program was compared with. Close *opened*
+    and *progress* at the end.
     """
 
     url: str
@@ -300,6 +301,7 @@ class Comparison:
     fork: str | None = None
     old: Path | None = None
     arguments: tuple[str, ...] = ()
+    progress: Progress = SILENT
     notes: list[str] = field(default_factory=list)
     with_what: str = "the states that the checkpoint keeps (it keeps no outputs)"
     opened: ExitStack = field(default_factory=ExitStack)
@@ -330,7 +332,7 @@ class Comparison:
             before, files, ids = self._run_recorded() if self.old is None else self._run_old()
         else:
             before, files, ids = [None] * len(new.left_ms), new.files, new.original
-        after = new.step(len(new.left_ms), states=False)
+        after = self._steps(new, "running the program")
         states = _state_differences(files, ids, new, after)
         reports = [
             _report(one, other, states[one.batch_time_ms])
@@ -359,7 +361,7 @@ class Comparison:
     def _run_recorded(self, setup: Callable[[], Any] | None = None) -> _Earlier:
         """Run the recorded code, or the program as the old code of a query."""
         old = self._open("old", setup, write_states=True)
-        ran = old.step(len(old.left_ms), states=False)
+        ran = self._steps(old, f"running the {'old program' if setup else 'recorded code'}")
         kept = _state_differences(old.files, old.original, old, ran)
         reports = [_report(batch, None, kept[batch.batch_time_ms]) for batch in ran]
         self._check_repeatable(reports, "old program" if setup else "recorded code", setup)
@@ -407,6 +409,11 @@ class Comparison:
         replay: Replay = type(self.context)._replay(self.url, setup, **options)
         return self.opened.enter_context(replay)
 
+    def _steps(self, replay: Replay, stage: str) -> list[ReplayedBatch]:
+        """Run all batches of a replay."""
+        batches = self.progress.over(list(replay.left_ms), stage)
+        return [batch for _ in batches for batch in replay.step(states=False)]
+
     def _check_repeatable(
         self, reports: Sequence[BatchReport], code: str, setup: Callable[[], Any] | None
     ) -> None:
@@ -436,7 +443,7 @@ class Comparison:
         runs = []
         for name in ("again-1", "again-2"):
             again = self._open(name, setup, record_operators=True, last_ms=upto_ms)
-            runs.append(again.step(len(again.left_ms), states=False))
+            runs.append(self._steps(again, "looking for what is not repeatable"))
         for one, other in zip(*runs, strict=True):
             for uid, operator in again.operators.items():
                 rows = (batch.outputs.get(uid, []) for batch in (one, other))

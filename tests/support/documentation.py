@@ -31,8 +31,8 @@ _TITLE = re.compile(r'title="([^"]+)"')
 _COMMENT = re.compile(r"^<!--\s*(?P<word>not run|status|raises|needs)\b:?\s*(?P<rest>.*?)\s*-->$")
 _BACKGROUND = re.compile(r"(?<![&>])&(?![&>])")
 _WRITTEN_TO = re.compile(r">\s*([^\s&;|<>()]+)")
-# What librdkafka says of its own threads, in one run of many.
-_CHATTER = re.compile(r"^%[67]\|.*\n?", re.MULTILINE)
+# What librdkafka says of its own threads, in one run of many, and the progress of slow commands.
+_CHATTER = re.compile(r"^(?:%[67]\||dstreams [\w ]+: [\w ]+: \d+ of \d+, ).*\n?", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
