@@ -182,7 +182,7 @@ def _no_stream(url: str, queries: Sequence[str]) -> str:
     if not queries:
         return f"{url} holds no commit record and no stream; is it a checkpoint?"
     return (
-        f"{url} is not a checkpoint, but contains those of the queries {', '.join(queries)}; give "
+        f"{url} is not a checkpoint, but contains these: {', '.join(queries)}; give "
         f"one of them, such as {stream_url(url, queries[0])}"
     )
 

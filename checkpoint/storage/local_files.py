@@ -91,8 +91,9 @@ def untrusted(path: str, found: str, user: str, remedy: str) -> UntrustedFileErr
         path,
         found,
         f"that only {user} can write it, as unpickling it runs code",
-        f"{remedy}, sign the checkpoint with a key ({KEY_FILE_VARIABLE}), or, if all users who "
-        f"can write there are trusted with running code, set {ALLOW_VARIABLE}=1",
+        f"{remedy}, or, if all users who can write there are trusted with running code, set "
+        f"{ALLOW_VARIABLE}=1; a checkpoint of dstreams can be signed instead "
+        f"({KEY_FILE_VARIABLE})",
         Damage.WRITABLE,
     )
 

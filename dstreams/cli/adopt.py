@@ -63,6 +63,7 @@ def _run(options: argparse.Namespace) -> int:
         return _list(options)
     from dstreams.compat.run import run_program
     from dstreams.engine.recovery.adoption import adopt
+    from dstreams.engine.recovery.spark_checkpoint import state_directories
     from dstreams.engine.replay import taking
 
     def take(context: Any) -> None:
@@ -80,6 +81,7 @@ def _run(options: argparse.Namespace) -> int:
         sys.stdout.write(f"{report}\n")
         raise SystemExit(FAILED if report.refusals else SUCCEEDED)
 
+    state_directories(options.url)  # before the program runs
     with taking(take):
         status = run_program(options.app, options.arguments, {}, is_quiet=True)
     if status:

@@ -323,6 +323,13 @@ def reads_compressed_checkpoints(spark: SparkContext) -> bool:
     return bool(spark._jsc.sc().conf().get(config.CHECKPOINT_COMPRESS()))
 
 
+def partitions_of_partitioner(rdd: RDD[Any]) -> int | None:
+    """Return the number of partitions that the partitioner of a checkpoint file has, if any."""
+    java: Any = rdd
+    found = java._jrdd.rdd().partitioner()
+    return int(found.get().numPartitions()) if found.isDefined() else None
+
+
 @contextmanager
 def rewriting_outputs(spark: SparkContext) -> Iterator[None]:
     """Let this thread save RDDs to existing directories, as Spark does in a batch.

@@ -307,10 +307,36 @@ def test_damaged_checkpoints(
         graph.write_bytes(b"LZ4Block")
     with pytest.raises(RestartError, match=r"none of checkpoint-4000, .* can be read"):
         dry_run(sc, killed, spark)
-    with pytest.raises(RestartError, match="is no checkpoint of pyspark"):
+    with pytest.raises(RestartError, match="is not a checkpoint of pyspark"):
         dry_run(sc, killed, killed / "in")
     with pytest.raises(RestartError, match="nowhere is not a directory"):
         dry_run(sc, killed, killed / "nowhere")
+
+
+def test_damaged_states(sc: SparkContext, killed: Path, tmp_path: Path) -> None:
+    """A state with a lost or changed file is refused; the list says so, and has the rest."""
+    spark = tmp_path / "lost"
+    shutil.copytree(killed / "checkpoint", spark)
+    states = list(spark.glob("*/rdd-*"))
+    for state in states:
+        last = max(state.glob("part-*"))
+        last.unlink()
+        (state / f".{last.name}.crc").unlink()
+    with pytest.raises(RestartError, match=r"/rdd-\d+ lacks 1 of its \d+ files; restore it"):
+        dry_run(sc, killed, spark)
+    lines = list(contents_of(str(spark), sc, samples=1))
+    assert len([line for line in lines if "lacks 1 of its" in line]) == len(states)
+    assert lines[-1].startswith("textFileStream-0: 3 files")
+    spark = tmp_path / "changed"
+    shutil.copytree(killed / "checkpoint", spark)
+    for part in spark.glob("*/rdd-*/part-00000"):
+        content = part.read_bytes()
+        part.write_bytes(content[:-1] + bytes([content[-1] ^ 255]))
+    with pytest.raises(RestartError, match=r"/rdd-\d+ cannot be taken over: .*[Cc]hecksum"):
+        dry_run(sc, killed, spark)
+    with pytest.raises(RestartError, match=r"cannot be taken over: .*restore it from a copy"):
+        continued(sc, "states", killed, spark, tmp_path / "new")
+    assert not [path for path in tmp_path.glob("new/**/*") if path.is_file()]
 
 
 def copy_to(url: str, checkpoint: Path) -> None:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from secrets import token_hex  # noqa: TID251
 from typing import Any, TypeVar
 
@@ -53,6 +54,7 @@ from dstreams.engine.recovery.spark_checkpoint import (
     SparkRanges,
     SparkState,
     read_spark_checkpoint,
+    reading_state,
     spark_state,
     state_directories,
     without_graph,
@@ -194,7 +196,8 @@ class Adoption:
                     checkpoint.stream_id, uid, time_ms, 0, count, placed.partitioner.name
                 )
                 files = checkpoint.files
-                rdd = write_rdd(placed.layout.rdd(frames), files, first, checkpoint.epoch)
+                with reading_state(f"{self.found.files.url}/{directory}"):
+                    rdd = write_rdd(placed.layout.rdd(frames), files, first, checkpoint.epoch)
                 snapshot = OperatorSnapshot(first.partitioner, rdd.files)
                 written.setdefault(time_ms, {})[uid] = snapshot
                 keys = sum(ref.records for ref in rdd.files)
@@ -298,8 +301,9 @@ def plan_adoption(
     states = _named(found, plan, named) if named else _states_by_uid(found, plan, allow_removed)
     inputs = _inputs_by_uid(found, plan, allow_removed)
     now = describe_plan(plan, spark.getConf())
+    name = f"of pyspark.streaming in {found.files.url}, {found.name}"
     report = compare_graphs(
-        _description(found, states, inputs, now), now, plan, _NOTHING, found.name, allow_removed
+        _description(found, states, inputs, now), now, plan, _NOTHING, name, allow_removed
     )
     kept = set(report.kept)
     of_nodes = {
@@ -328,7 +332,6 @@ def plan_adoption(
     batches = range(last_ms + found.batch_ms, found.time_ms + 1, found.batch_ms)
     report = replace(
         report,
-        stream_id=f"of pyspark.streaming in {found.files.url}, {found.name}",
         last_batch_ms=last_ms,
         in_flight_ms=tuple(batches),
         notes=(*report.notes, *_notes(adoption), *([_UNKNOWN_INPUT] if named else ())),
@@ -606,7 +609,8 @@ def _unreadable(adoption: Adoption, spark: SparkContext, settings: Settings) -> 
             if missing and time_ms > since_ms:
                 yield (
                     f"{stream.operation}: the batch at {time_ms} ms has to read "
-                    f"{', '.join(missing)} again, which is missing; put it back"
+                    f"{', '.join(missing)} again, which is missing; put it back, or "
+                    "accept the loss with spark.files.ignoreMissingFiles=true"
                 )
 
 
@@ -669,8 +673,10 @@ def _lines(adoption: Adoption, counted: SparkContext | None) -> Iterator[str]:
         if not known:
             yield f"{uid}: no state in files; computed from the first batch"
             continue
-        directory = state.directories[max(known)]
-        keys = "" if counted is None else f"{found.pairs(counted, directory).count()} keys "
+        directory, keys = state.directories[max(known)], ""
+        if counted is not None:
+            with reading_state(f"{found.files.url}/{directory}"):
+                keys = f"{found.pairs(counted, directory).count()} keys "
         yield f"{uid}: {keys}after the batch at {_at(max(known))}, from {directory}"
     for stream in adoption.files:
         since_ms = adoption.since.get(stream, adoption.last_ms)
@@ -724,7 +730,9 @@ def contents_of(url: str, spark: SparkContext, samples: int) -> Iterator[str]:
             raise
         yield str(error)
         for directory in directories:
-            yield from _state_lines(directory, spark_state(spark, f"{url}/{directory}"), samples)
+            yield from _state_lines(
+                directory, lambda one: spark_state(spark, f"{url}/{one}"), samples
+            )
         return
     pending = f"{len(found.pending_ms)} batches not complete"
     yield f"{found.files.url}: {found.name}, of the batch at {_at(found.time_ms)}, {pending}"
@@ -738,7 +746,7 @@ def contents_of(url: str, spark: SparkContext, samples: int) -> Iterator[str]:
             yield "  no state in files yet: computed from the first batch"
         for time_ms, directory in sorted(state.directories.items()):
             yield f"  after the batch at {_at(time_ms)}:"
-            yield from _state_lines(directory, found.pairs(spark, directory), samples)
+            yield from _state_lines(directory, partial(found.pairs, spark), samples)
     for name, one in _named_inputs(found).items():
         if one.files is not None:
             total = sum(map(len, one.files.values()))
@@ -751,9 +759,19 @@ def contents_of(url: str, spark: SparkContext, samples: int) -> Iterator[str]:
             yield f"{name}: records cannot be taken: {_NOT_IN_FILES}"
 
 
-def _state_lines(directory: str, pairs: RDD[tuple[Any, Any]], samples: int) -> Iterator[str]:
-    yield f"  {pairs.count()} keys in {pairs.getNumPartitions()} partitions, in {directory}"
-    yield from (f"    {shorten(pair)}" for pair in pairs.take(samples))
+def _state_lines(
+    directory: str, pairs_in: Callable[[str], RDD[tuple[Any, Any]]], samples: int
+) -> Iterator[str]:
+    """Yield the number of keys and some pairs; why not, if the state cannot be read."""
+    try:
+        with reading_state(directory):
+            pairs = pairs_in(directory)
+            keys, shown = pairs.count(), pairs.take(samples)
+    except RestartError as error:
+        yield f"  {error}"
+        return
+    yield f"  {keys} keys in {pairs.getNumPartitions()} partitions, in {directory}"
+    yield from (f"    {shorten(pair)}" for pair in shown)
 
 
 def _at(time_ms: int) -> str:

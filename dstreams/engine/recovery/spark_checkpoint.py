@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,13 +165,15 @@ def spark_state(spark: SparkContext, directory: str) -> RDD[tuple[Any, Any]]:
 def state_directories(url: str) -> dict[str, bool]:
     """Return the directories with state below a checkpoint of Spark, those made last first.
 
-    And whether each is compressed. Raises RestartError.
+    And whether each is compressed. Raises RestartError, also if it is no checkpoint of Spark.
     """
     try:
         files, _ = _open(url)
         found = {name.rpartition("/")[0] for name in files.list("") if _PART.fullmatch(name)}
     except (CheckpointError, FileNotFoundError, ValueError) as error:
         raise _not_adoptable(url, error) from error
+    if not found and not _graphs(files):
+        raise _no_checkpoint(url)
     names = sorted(found, key=lambda name: -int(name.rpartition("-")[2]))
     return {name: is_compressed(files, name) for name in names}
 
@@ -198,21 +201,40 @@ def _pairs(spark: SparkContext, files: Files, url: str, directory: str) -> RDD[t
         )
     serializer: Any = spark.serializer
     try:
-        return spark._checkpointFile(f"{url}/{directory}", serializer)
+        pairs = spark._checkpointFile(f"{url}/{directory}", serializer)
+        count, known = pairs.getNumPartitions(), jvm.partitions_of_partitioner(pairs)
     except (Py4JJavaError, PySparkException) as error:
         raise RestartError(
             f"the state in {files.url}/{directory} cannot be read by Spark: {summarize(error)}; "
             "Spark needs the connector and the settings of the old program, for s3a:// hadoop-aws"
         ) from error
+    if known not in (None, count):
+        raise _incomplete(files, directory, f"{known - count} of its {known} files")
+    return pairs
+
+
+@contextmanager
+def reading_state(where: str) -> Iterator[None]:
+    """Raise RestartError, with a remedy, if a job of the block cannot read a state of Spark."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        raise RestartError(
+            f"the state in {where} cannot be taken over: {summarize(error)}; if a file is damaged, "
+            "restore it from a copy"
+        ) from error
+
+
+def _incomplete(files: Files, directory: str, missing: str) -> RestartError:
+    return RestartError(
+        f"the state in {files.url}/{directory} lacks {missing}; restore it from a copy"
+    )
 
 
 def _partitions(files: Files, directory: str) -> int:
     names = sorted(name for name in files.list(f"{directory}/") if re.search(r"/part-\d+$", name))
     if not names or not names[-1].endswith(f"/part-{len(names) - 1:05d}"):
-        raise RestartError(
-            f"the state in {files.url}/{directory} lacks "
-            f"{'all files' if not names else 'some of its files'}; restore it from a copy"
-        )
+        raise _incomplete(files, directory, "some of its files" if names else "all files")
     return len(names)
 
 
@@ -224,9 +246,7 @@ def read_spark_checkpoint(url: str, spark: SparkContext) -> SparkCheckpoint:
     """
     try:
         files, where = _open(url)
-        found = [match for match in map(SPARK_GRAPH.fullmatch, files.list("checkpoint-")) if match]
-        # The newest first; for one time the file that was written last.
-        names = [match[0] for match in sorted(found, key=lambda one: (-int(one[1]), one[2] or ""))]
+        names = _graphs(files)
         for name in names:
             graph = _graph(files, name, spark)
             if graph is not None:
@@ -240,11 +260,13 @@ def read_spark_checkpoint(url: str, spark: SparkContext) -> SparkCheckpoint:
             "that dstreams adopt --list shows: restore(..., adopt=, states={UID: DIRECTORY}), or "
             "--state UID=DIRECTORY of dstreams run",
         )
-    raise RestartError(
-        f"{without_secrets(url)!r} is no checkpoint of pyspark.streaming: it has no file "
-        "checkpoint-TIME; give the directory that the old program passes to "
-        "StreamingContext.checkpoint"
-    )
+    raise _no_checkpoint(url)
+
+
+def _graphs(files: Files) -> list[str]:
+    """Return the files with a graph, the newest first; for one time the one written last."""
+    found = [match for match in map(SPARK_GRAPH.fullmatch, files.list("checkpoint-")) if match]
+    return [match[0] for match in sorted(found, key=lambda one: (-int(one[1]), one[2] or ""))]
 
 
 def without_graph(url: str, batch_ms: int, zero_ms: int, time_ms: int) -> SparkCheckpoint:
@@ -259,6 +281,14 @@ def without_graph(url: str, batch_ms: int, zero_ms: int, time_ms: int) -> SparkC
 def _not_adoptable(url: str, why: object) -> RestartError:
     return RestartError(
         f"the checkpoint of Spark {without_secrets(url)!r} cannot be adopted: {why}"
+    )
+
+
+def _no_checkpoint(url: str) -> RestartError:
+    return RestartError(
+        f"{without_secrets(url)!r} is not a checkpoint of pyspark.streaming: it has no file "
+        "checkpoint-TIME; give the directory that the old program passes to "
+        "StreamingContext.checkpoint"
     )
 
 
@@ -283,7 +313,8 @@ def _graph(files: Files, name: str, spark: SparkContext) -> Any:
     except CheckpointError:
         raise
     except Exception as error:  # of any kind, as the content is unknown
-        logger.warning("%s is damaged, an older one is tried: %s", f"{files.url}/{name}", error)
+        where = f"{files.url}/{name}"
+        logger.warning("%s is damaged, an older one is tried: %s", where, summarize(error))
         return None
 
 

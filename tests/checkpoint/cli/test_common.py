@@ -23,7 +23,7 @@ def test_checkpoints_of_queries_below_a_directory_are_named(
     arguments = ["--to", "5000"] if command == "rewind" else []
     status, _, error = run(command, url, *arguments)
     assert status == 2
-    assert f"{url} is not a checkpoint, but contains those of the queries visits; give" in error
+    assert f"{url} is not a checkpoint, but contains these: visits; give" in error
     assert error.rstrip().endswith(f"such as {url}/visits")
     assert run("show", url / "visits")[0] == 0
 
