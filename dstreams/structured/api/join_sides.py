@@ -102,10 +102,10 @@ class JoinSide:
             ranges.append(max((window.size_ms for window in windows), default=0))
         return (-min(ranges), min(ranges)) if ranges else None
 
-    def key(self) -> Callable[[Any], Any]:
+    def key(self, where: str) -> Callable[[Any], Any]:
         """Return the function of the key of a record."""
         specs = [self._window_of(spec) if _is_window(spec) else spec for spec in self.on]
-        key = key_selector(specs, "join", self.plan.fields)
+        key = key_selector(specs, where, self.plan.fields)
         return _JoinKey(key.parts) if isinstance(key, Fields) else key
 
     def _window_of(self, window: TimeWindow) -> WindowOfRecord:
@@ -138,8 +138,8 @@ def join_of(
     return Join(
         left.plan,
         right.plan,
-        left.key(),
-        right.key(),
+        left.key("left key of join"),
+        right.key("right key of join"),
         _join_type(how),
         within_ms,
         matches,

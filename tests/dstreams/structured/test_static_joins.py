@@ -122,7 +122,9 @@ def test_a_data_frame(session: StreamSession, sc: SparkContext) -> None:
     run = QueryRun(session, lambda s: s.join(frame, first, "left", otherOn="user"), "append")
     (matched,) = run.add(("ann", 1))
     assert matched[1].letter == "A"
-    with pytest.raises(InvalidStreamError, match=r"unknown field 'name'.*user, letter"):
+    with pytest.raises(
+        InvalidStreamError, match=r"right key of join: unknown field 'name'.*user, letter"
+    ):
         session.memoryStream().toDS().join(frame, first, otherOn="name")
 
 
