@@ -517,7 +517,6 @@ def test_join_without_a_maximum(session: StreamSession) -> None:
         ("left_outer", ("0 seconds", None)),
         ("left_semi", ("0 seconds", None)),
         ("right_outer", (None, "0 seconds")),
-        ("full_outer", (None, "0 seconds")),
     ],
 )
 def test_join_that_would_wait_for_ever(
