@@ -390,10 +390,28 @@ def test_batches_after_an_adoption_run_again(
 
 
 FILES_OF_STATE, ROCKS = "HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"
+SLOW = {
+    "all records",
+    "duplicate records",
+    "duplicate records of CSV",
+    "duplicates of event times",
+    "event times",
+    "one aggregate of two keys",
+    "sliding windows",
+    "two operators",
+}
+"""Variants of others; the last one is what test_kills runs."""
 
 
 @pytest.mark.parametrize(
-    ("name", "stores"), [*((name, FILES_OF_STATE) for name in CASES), ("windows", ROCKS)]
+    ("name", "stores"),
+    [
+        *(
+            pytest.param(name, FILES_OF_STATE, marks=pytest.mark.slow if name in SLOW else ())
+            for name in CASES
+        ),
+        ("windows", ROCKS),
+    ],
 )
 def test_rows_are_those_of_an_uninterrupted_query(
     sc: SparkContext, session: StreamSession, tmp_path: Path, name: str, stores: str
