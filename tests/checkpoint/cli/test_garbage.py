@@ -47,10 +47,9 @@ def test_temporary_files_on_hdfs_are_deleted(hdfs: Hdfs, run: Run, world: World)
     assert isinstance(files, hdfs_files.HdfsFiles)
     Driver(files, world).run(3000)
     before = files.list("")
-    temporary = f"{files._root}/commits/.0123456789abcdef.tmp"
-    files._write(temporary, [b"half"], "")
+    temporary, _, _ = files._write(f"{files._root}/commits/one", [b"half"], "")
     assert run("gc", url, "--dry-run")[1]["files"] == [f"{hdfs.uri}{temporary}"]
-    assert files.temporary() == ["commits/.0123456789abcdef.tmp"]
+    assert files.temporary() == [temporary.removeprefix(f"{files._root}/")]
     assert run("gc", url)[0] == 0
     assert (files.temporary(), files.list("")) == ([], before)
 
