@@ -51,6 +51,11 @@ _ANSWER_S = 30
 _LOST = "RPC listener disconnected"
 """The client's error if a connection ended before the answer."""
 
+_RETRIABLE = "RetriableException"
+"""The error of a NameNode that became active and has not left safe mode yet."""
+_RETRY_WAITS_S = (0.5, 1, 2, 4, 8, 15, 15, 15)
+"""About the waits of Hadoop's own client, whose ``dfs.client.retry.max.attempts`` is 10."""
+
 _AT_ONCE = 32
 
 _REMEDIES = {
@@ -175,7 +180,7 @@ class HdfsFiles:
 
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
         with self._refusing("read", require_name(name)):
-            reader = self._client().read(f"{self._root}/{name}")
+            reader = _retried(partial(self._client().read, f"{self._root}/{name}"))
         size_bytes = len(reader)
         for start in range(0, size_bytes, chunk_bytes):
             with self._refusing("read", name):
@@ -184,7 +189,7 @@ class HdfsFiles:
 
     def read(self, name: str) -> bytes:
         with self._refusing("read", require_name(name)):
-            return bytes(self._client().read(f"{self._root}/{name}").read())
+            return bytes(_retried(partial(self._client().read, f"{self._root}/{name}")).read())
 
     def exists(self, name: str) -> bool:
         try:
@@ -264,7 +269,7 @@ class HdfsFiles:
         client = self._client()
         temp, size_bytes, checksum = self._write_temp(path, name, chunks)
         try:
-            client.rename(temp, path, overwrite)
+            _retried(partial(client.rename, temp, path, overwrite))
         except FileExistsError as error:
             self._discard(client, temp)
             raise self._taken(name) from error
@@ -297,8 +302,9 @@ class HdfsFiles:
             try:
                 return self._write(path, data, name)
             except StorageRefusedError as error:
-                is_lasting = isinstance(error.__cause__, (PermissionError, FileExistsError))
-                if is_lasting or attempt == _ATTEMPTS:
+                cause = error.__cause__
+                is_lasting = isinstance(cause, (PermissionError, FileExistsError))
+                if is_lasting or _RETRIABLE in str(cause) or attempt == _ATTEMPTS:
                     raise
         raise AssertionError("unreachable")
 
@@ -402,11 +408,23 @@ def _resent(call: Callable[[], _T]) -> _T:
     create again, the file that exists would be its own.
     """
     try:
-        return _bounded(call)
+        return _retried(partial(_bounded, call))
     except OSError as error:
         if not isinstance(error, FileExistsError) and _LOST not in str(error):
             raise
-    return _bounded(call)
+    return _retried(partial(_bounded, call))
+
+
+def _retried(call: Callable[[], _T]) -> _T:
+    """Return what *call* returns; wait and call it again while the NameNode asks for that."""
+    for wait_s in _RETRY_WAITS_S:
+        try:
+            return call()
+        except Exception as error:
+            if _RETRIABLE not in str(error):
+                raise
+        threading.Event().wait(wait_s)
+    return call()
 
 
 def _walk(client: Any, directory: str, prefix: str) -> Iterator[Any]:

@@ -11,10 +11,10 @@ import java.io.OutputStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
-import org.apache.hadoop.fs.SafeModeAction;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 import org.apache.hadoop.hdfs.MiniDFSNNTopology;
+import org.apache.hadoop.hdfs.protocol.HdfsConstants.SafeModeAction;
 import org.apache.hadoop.hdfs.server.namenode.ha.HATestUtil;
 import org.apache.hadoop.security.UserGroupInformation;
 
@@ -85,6 +85,16 @@ public class MiniHdfs {
             active = 1 - active;
             cluster.transitionToActive(active);
             break;
+          case "swap-in-safe-mode":
+            // The other NameNode starts again, and takes over before it has left safe mode: only the
+            // command "safe-mode off" ends that.
+            cluster.getConfiguration(1 - active).set("dfs.namenode.safemode.min.datanodes", "99");
+            cluster.restartNameNode(1 - active, false);
+            cluster.getConfiguration(1 - active).unset("dfs.namenode.safemode.min.datanodes");
+            cluster.transitionToStandby(active);
+            active = 1 - active;
+            cluster.transitionToActive(active);
+            break;
           case "no-active":
             // Until the next swap.
             cluster.transitionToStandby(active);
@@ -97,7 +107,14 @@ public class MiniHdfs {
             cluster.waitActive();
             break;
           case "safe-mode":
-            files.setSafeMode(words[1].equals("on") ? SafeModeAction.ENTER : SafeModeAction.LEAVE);
+            // Asked of the active one: a standby has a safe mode of its own.
+            cluster
+                .getNameNodeRpc(active)
+                .setSafeMode(
+                    words[1].equals("on")
+                        ? SafeModeAction.SAFEMODE_ENTER
+                        : SafeModeAction.SAFEMODE_LEAVE,
+                    false);
             break;
           case "quota":
             files.setQuota(new Path(words[1]), Long.MAX_VALUE, Long.parseLong(words[2]));

@@ -257,6 +257,28 @@ def test_no_name_node_is_active_for_a_moment(configured: Hdfs, relays: list[Rela
     assert files.read("a") == b"x"
 
 
+def test_the_next_name_node_takes_over_in_safe_mode(configured: Hdfs, relays: list[Relay]) -> None:
+    """A create waits until it has left safe mode."""
+    files = open_files(configured.new_url(), config=through(relays))
+    configured.run("swap-in-safe-mode")
+    before = sum(relay.requests[b"create"] for relay in relays)
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            created = thread.submit(files.create, "a", [b"x"])
+            wait_for(
+                lambda: (
+                    created.done()
+                    or sum(relay.requests[b"create"] for relay in relays) > before + 3
+                ),
+                _END_S,
+            )
+            assert not created.done(), created.result()
+        finally:
+            configured.run("safe-mode off")
+        assert created.result(_END_S) == 1
+    assert files.read("a") == b"x"
+
+
 def test_a_stream_loses_no_batch(
     configured: Hdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
