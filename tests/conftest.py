@@ -42,11 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell started the tests in the background; programs that they interrupt are to end.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # How long an example takes is up to the machine.
-    settings.register_profile(
-        "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
-    settings.load_profile("any machine")
+    # How long an example takes is up to the machine. The same code meets the same examples;
+    # --hypothesis-profile=new-examples draws others.
+    profile = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("same-examples", profile, derandomize=True)
+    settings.register_profile("new-examples", profile, derandomize=False)
+    settings.load_profile("same-examples")
     # PySpark before 4.1 leaves the socket that results came by to the garbage collector.
     if PYSPARK < (4, 1):
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")

@@ -192,6 +192,9 @@ def is_same(left: Any, right: Any) -> bool:
         return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-6)
     if isinstance(right, list) and isinstance(left, list):
         return len(left) == len(right) and all(map(is_same, left, right))
+    if isinstance(right, datetime) and isinstance(left, datetime):
+        # In an hour that a clock repeats, times of two zones are never equal.
+        return left.astimezone(timezone.utc) == right.astimezone(timezone.utc)
     return bool(left == right) and type(left) is type(right)
 
 
