@@ -138,6 +138,9 @@ FAULTS = [
     Fault("a machine gone for good in mapWithState", ("stored.state",), machine_gone),
 ]
 
+SLOW = ("groups: an executor killed in each phase", "all executors killed in updateStateByKey")
+"""These differ least from other faults."""
+
 
 def test_without_faults(setting: Setting) -> None:
     """The programs and the count agree."""
@@ -145,7 +148,11 @@ def test_without_faults(setting: Setting) -> None:
     setting.run.require_exact()
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, marks=pytest.mark.slow if fault.name in SLOW else ()) for fault in FAULTS],
+    ids=lambda fault: fault.name,
+)
 def test_a_fault_changes_no_result(setting: Setting, fault: Fault) -> None:
     """Nothing is lost, and nothing counts twice."""
     run = setting.run
@@ -183,7 +190,15 @@ def test_the_driver_moves_to_another_host(setting: Setting) -> None:
     run.require_exact()
 
 
-@pytest.mark.parametrize("gate", ["main.state", "stored.state", "query.state", "kafka.output"])
+@pytest.mark.parametrize(
+    "gate",
+    [
+        pytest.param("main.state", marks=pytest.mark.slow),
+        "stored.state",
+        pytest.param("query.state", marks=pytest.mark.slow),
+        "kafka.output",
+    ],
+)
 def test_a_speculative_copy_overtakes_its_task(setting: Setting, gate: str) -> None:
     """The batch ends while the task is held, and has the rows of only one of the two."""
     run = setting.run

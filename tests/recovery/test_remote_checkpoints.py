@@ -78,7 +78,9 @@ def lines_of(url: str) -> list[list[int]]:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("step", ["out.start@2", "commit.start@2"])
+@pytest.mark.parametrize(
+    "step", [pytest.param("out.start@2", marks=pytest.mark.slow), "commit.start@2"]
+)
 def test_files_on_hdfs(hdfs: Hdfs, tmp_path: Path, step: str) -> None:
     """The directory of each batch is there once and complete, wherever the driver is killed."""
     url = hdfs.new_url()

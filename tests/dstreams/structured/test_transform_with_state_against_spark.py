@@ -166,7 +166,7 @@ def transformed(records: StreamingDataset) -> StreamingDataset:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_random_commands(
     spark: SparkSession, session: StreamSession, tmp_path: Path, seed: int
 ) -> None:
