@@ -45,6 +45,10 @@ TIMERS = "$timers"
 
 _DEFAULT = "default"
 _SCALARS = {"bool", "bytes", "date", "datetime", "Decimal", "float", "int", "NoneType", "str"}
+_INTEGERS = {
+    name: range(-(1 << bits - 1), 1 << bits - 1)
+    for name, bits in (("tinyint", 8), ("smallint", 16), ("int", 32), ("bigint", 64))
+}
 _NO_TIME = -1
 
 
@@ -70,7 +74,10 @@ class TimeMode(str, Enum):
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of rows of state or output, which checks types, but not the contents of lists."""
+    """The columns of rows of state or output.
+
+    It checks types and the range of integers, but not the contents of lists.
+    """
 
     schema: StructType
 
@@ -99,8 +106,9 @@ class Columns:
 
     def row(self, values: Any, where: str) -> tuple[Any, ...]:
         """Return the values of a row as a plain tuple, or raise InvalidStreamError."""
-        if self.is_known(values):
-            return tuple(values)
+        known = self.known(values)
+        if known is not None:
+            return known
         if not isinstance(values, (tuple, list)) or len(values) != len(self.schema.fields):
             raise InvalidStreamError(
                 f"{where} must be a tuple of {len(self.schema.fields)} values "
@@ -113,14 +121,30 @@ class Columns:
                     f"{where}: column {field.name!r} has type {field.dataType.simpleString()}, got "
                     f"{shorten(value)} ({type(value).__name__})"
                 )
+        for at, integers in self._ranges.items():
+            if row[at] is not None and row[at] not in integers:
+                raise self._out_of_range(at, row[at], where)
         kinds = tuple(map(type, values))
         if {kind.__name__ for kind in kinds} <= _SCALARS:
-            self._checked.add(kinds)
+            self._checked[kinds] = tuple(
+                (at, integers) for at, integers in self._ranges.items() if kinds[at] is int
+            )
         return row
 
-    def is_known(self, values: Any) -> bool:
-        """Return whether the types of a row's values were found to be right."""
-        return isinstance(values, (tuple, list)) and tuple(map(type, values)) in self._checked
+    def known(self, values: Any) -> tuple[Any, ...] | None:
+        """Return a row if rows of the same types were right before and its integers are, else None.
+
+        Each row of state comes through here.
+        """
+        if not isinstance(values, (tuple, list)):
+            return None
+        ranges = self._checked.get(tuple(map(type, values)))
+        if ranges is None:
+            return None
+        for at, integers in ranges:
+            if values[at] not in integers:
+                return None
+        return tuple(values)
 
     def named(self, row: tuple[Any, ...]) -> Row:
         """Return a Row with the names of the columns."""
@@ -171,8 +195,24 @@ class Columns:
         return Row(*self.schema.names)
 
     @cached_property
-    def _checked(self) -> set[tuple[type, ...]]:
-        return set()
+    def _checked(self) -> dict[tuple[type, ...], tuple[tuple[int, range], ...]]:
+        """The ranges to check, by the types of rows that were right."""
+        return {}
+
+    @cached_property
+    def _ranges(self) -> dict[int, range]:
+        """The integers that columns can represent, by the place of the column."""
+        kinds = (field.dataType.simpleString() for field in self.schema.fields)
+        return {at: _INTEGERS[kind] for at, kind in enumerate(kinds) if kind in _INTEGERS}
+
+    def _out_of_range(self, at: int, value: int, where: str) -> InvalidStreamError:
+        field, integers = self.schema.fields[at], self._ranges[at]
+        kind = field.dataType.simpleString()
+        wider = "decimal(38, 0), for values of Decimal" if kind == "bigint" else "bigint"
+        return InvalidStreamError(
+            f"{where}: column {field.name!r} has type {kind}, got {shorten(value)}, which is not "
+            f"between {integers[0]} and {integers[-1]}; declare the column as {wider}"
+        )
 
     @cached_property
     def _accepted(self) -> list[tuple[type, ...]]:
@@ -579,8 +619,9 @@ class _KeyState:
         return self._handle.place(self._name)
 
     def _row(self, columns: Columns, row: Any, what: str = "a row") -> tuple[Any, ...]:
-        if columns.is_known(row):
-            return tuple(row)
+        known = columns.known(row)
+        if known is not None:
+            return known
         where = f"{what} of state {self._name!r}"
         if row is None:
             raise self._illegal("NULL_VALUE", f"{where} must not be None")

@@ -418,6 +418,11 @@ Failing = tuple[tuple[Any, ...], TimeMode, str]
         (("a", "value", "update", 5), NONE, "must be a tuple of 1 values .*got 5"),
         (("a", "value", "update", (1, 2)), NONE, "must be a tuple of 1 values"),
         (("a", "value", "update", ("x",)), NONE, "column 'number' has type bigint, got 'x'"),
+        (
+            ("a", "value", "update", (2**63,)),
+            NONE,
+            "'value': column 'number' .*got 9223372036854775808",
+        ),
     ],
 )
 def test_errors_of_calls(record: tuple[Any, ...], mode: TimeMode, text: str) -> None:
@@ -426,6 +431,33 @@ def test_errors_of_calls(record: tuple[Any, ...], mode: TimeMode, text: str) -> 
     with pytest.raises(UserFunctionError, match=text) as failure:
         run.add(record)
     assert "test failed for key ('a',)" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits", "remedy"),
+    [
+        ("tinyint", 8, "bigint"),
+        ("smallint", 16, "bigint"),
+        ("int", 32, "bigint"),
+        ("bigint", 64, "decimal(38, 0), for values of Decimal"),
+    ],
+)
+@pytest.mark.parametrize("is_checked_before", [False, True])
+def test_integers_out_of_range(kind: str, bits: int, remedy: str, is_checked_before: bool) -> None:
+    """The bounds of a type are accepted, and the integers after them are refused."""
+    columns = Columns.of(f"word string, number {kind}", "state 'x'")
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+    if is_checked_before:
+        assert columns.row(("a", 0), "a row") == ("a", 0)
+    for number in (least - 1, most + 1):
+        with pytest.raises(InvalidStreamError) as failure:
+            columns.row(("a", number), "a row")
+        assert str(failure.value) == (
+            f"a row: column 'number' has type {kind}, got {number}, which is not between {least} "
+            f"and {most}; declare the column as {remedy}"
+        )
+    for row in (("a", least), ("a", most), ("a", None), (None, 1)):
+        assert columns.row(row, "a row") == row
 
 
 class Defining(StatefulProcessor):
