@@ -57,6 +57,8 @@ from checkpoint.storage.trust import signing_facts
 
 _COLUMNS, _LINES = 80, 24
 _CUT = "..."
+_NOTHING = ("null", "false", "[]", "{}")
+"""Facts of nodes that are not shown."""
 
 
 @dataclass(frozen=True)
@@ -409,10 +411,25 @@ def _graph_lines(data: Mapping[str, object]) -> Iterator[str]:
     for key, value in graph["description"].items():
         if isinstance(value, (list, dict)) and value:
             yield f"  {key}:"
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            yield from (f"    {name}: {item}" for name, item in items)
+            items = value.items() if isinstance(value, dict) else value
+            yield from (f"    {_graph_item(item)}" for item in items)
         else:
-            yield f"  {key}: {value}"
+            yield f"  {key}: {_plain(value)}"
+
+
+def _graph_item(item: Any) -> str:
+    """Return a line about a node or a pair of name and value; a line of a plan as it is."""
+    if isinstance(item, str):
+        return item
+    name, value = (item.get("uid"), item) if isinstance(item, dict) else item
+    if not isinstance(value, dict):
+        return f"{name}: {_plain(value)}"
+    facts = ((fact, _plain(one)) for fact, one in value.items() if fact != "uid")
+    return f"{name}: " + ", ".join(f"{fact} {one}" for fact, one in facts if one not in _NOTHING)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 _SHOWN = 18  # with head and foot on a screen of 24 lines

@@ -92,6 +92,42 @@ def test_a_stream_is_shown(run: Run, url: Path) -> None:
     assert "last batch: 6 at 1970-01-01T00:00:07Z (7000 ms), epoch 2" in lines
 
 
+def test_the_graph_is_shown_in_lines(run: Run, tmp_path: Path) -> None:
+    """A node, setting or step of a plan has a line of its own, without what it lacks."""
+    description = {
+        "batch_ms": 1000,
+        "conf": [["spark.master", "local[2]"], ["spark.password", None]],
+        "operators": [
+            {"uid": "words", "is_chosen": False, "parents": [], "slide_ms": 0, "state": "none"},
+            {"uid": "counts", "is_chosen": True, "parents": ["words"], "partitions": None},
+        ],
+        "plan": ["Aggregate", "+- Scan"],
+        "rdds": {},
+        "states": {"counts": {"kind": "map"}},
+        "versions": {"python": "3.13"},
+    }
+    owned = take_over(open_files(tmp_path), STREAM, DriverProcess.of_this_process(0))
+    write_graph(owned.lease, GraphSnapshot(STREAM, 0, 1, description, b""))
+    _, lines, _ = run("show", tmp_path, as_json=False)
+    assert lines[lines.index("graph of 1970-01-01T00:00:00Z (0 ms), epoch 1:") + 1 :] == [
+        "  batch_ms: 1000",
+        "  conf:",
+        "    spark.master: local[2]",
+        "    spark.password: null",
+        "  operators:",
+        "    words: slide_ms 0, state none",
+        '    counts: is_chosen true, parents ["words"]',
+        "  plan:",
+        "    Aggregate",
+        "    +- Scan",
+        "  rdds: {}",
+        "  states:",
+        "    counts: kind map",
+        "  versions:",
+        "    python: 3.13",
+    ]
+
+
 def test_stores_are_shown(run: Run, stored: Path) -> None:
     """show prints version and keys of stores, and the batch in flight."""
     _, data, _ = run("show", stored)
