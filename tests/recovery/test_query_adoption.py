@@ -557,7 +557,23 @@ def test_another_query(session: StreamSession, killed: Path, name: str) -> None:
     assert re.search(expected, refused(session, killed, killed / "killed-2", case))
 
 
-@pytest.mark.parametrize("name", ["another slide", "a lost file of state"])
+SLIDES = {
+    "another slide": (
+        "4 seconds",
+        r"it has the Window\(2026-01-01T\S+Z, \S+Z\), which is not one of the windows of 10000 ms "
+        r"every 4000 ms of this program; define window\(\) with the size, slide and startTime of "
+        r"Spark's query",
+    ),
+    "a slide that divides that of Spark": (
+        "5 seconds",
+        r"it has the Window\(2026-01-01T00:00:00Z, 2026-01-01T00:00:10Z\), but not the window "
+        r"5000 ms before or after it, one of which has the same records in windows of 10000 ms "
+        r"every 5000 ms, as this program has; Spark's are every 10000 ms; define window\(\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*SLIDES, "a lost file of state"])
 def test_state_that_cannot_be_read(
     session: StreamSession, killed: Path, tmp_path: Path, name: str
 ) -> None:
@@ -565,17 +581,14 @@ def test_state_that_cannot_be_read(
     case, spark, new = CASES["windows"], tmp_path / "spark", tmp_path / "new"
     other, expected = case, r"state of operator 0 \(stateStoreSave\) of Spark: .*does not exist"
     shutil.copytree(killed / "killed-2", spark)
-    if name == "another slide":
+    if name in SLIDES:
+        slide, shown = SLIDES[name]
+        expected = rf"state of operator 0 \(stateStoreSave\) of Spark: .*{shown}"
         other = replace(
             case,
             here=lambda rows: (
-                marked(rows).groupByKey("user", window("at", "10 seconds", "4 seconds")).count()
+                marked(rows).groupByKey("user", window("at", "10 seconds", slide)).count()
             ),
-        )
-        expected = (
-            r"state of operator 0 \(stateStoreSave\) of Spark: .* it has the Window\(2026-01-01T"
-            r"\S+Z, \S+Z\), which is not one of the windows of 10000 ms every 4000 ms of this "
-            r"program; define window\(\) with the size, slide and startTime of Spark's query"
         )
     else:
         (spark / "state" / "0" / "0" / "1.delta").unlink()

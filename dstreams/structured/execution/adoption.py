@@ -54,6 +54,7 @@ from dstreams.structured.execution.spark_states import (
     Entry,
     NotAdoptableError,
     entries_of,
+    require_slide,
 )
 from dstreams.structured.execution.watermarks import Watermarks
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
@@ -107,6 +108,7 @@ class _Adopted:
     frame: DataFrame
     convert: Callable[[Any], Entry]
     has_timers: bool
+    check: Callable[[RDD[Entry]], None]
 
     def __str__(self) -> str:
         return f"operator {self.number} ({self.operation}) of Spark"
@@ -118,9 +120,13 @@ class _Adopted:
             NotAdoptableError: Spark cannot read the state, or an entry does not fit.
         """
         try:
-            return action(self.frame.rdd.map(self.convert))
+            entries = self.frame.rdd.map(self.convert)
+            self.check(entries)
+            return action(entries)
         except (Py4JJavaError, PySparkException) as error:
             raise NotAdoptableError(f"the state of {self}: {summarize(error)}") from error
+        except NotAdoptableError as error:
+            raise NotAdoptableError(f"the state of {self}: {error}") from error
 
 
 def adopt_query(
@@ -355,7 +361,9 @@ def _adopted(
     frame = found.state(spark, there)
     convert = entries_of(frame, operator, planned)
     timeout = facts.get("timeoutConf") == GroupStateTimeout.ProcessingTimeTimeout.name
-    return _Adopted(facts["uid"], operator.shortName, there.number, frame, convert, timeout)
+    assert found.committed is not None, "without a complete batch there is no state"
+    check = partial(require_slide, operator, found.committed.watermark_ms)
+    return _Adopted(facts["uid"], operator.shortName, there.number, frame, convert, timeout, check)
 
 
 def _listed(names: Iterable[str]) -> str:

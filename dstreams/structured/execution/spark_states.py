@@ -16,11 +16,13 @@ Timestamps become instants with the zone UTC, as in the records of sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from datetime import timezone
+from math import gcd
 from typing import Any
 
+from pyspark import RDD
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import (
     ArrayType,
@@ -64,7 +66,7 @@ from dstreams.structured.operators.stateless import (
     ElementsExec,
     StreamingRelationExec,
 )
-from dstreams.structured.operators.time_windows import TimeWindows, join_time
+from dstreams.structured.operators.time_windows import TimeWindows, join_time, time_of
 from dstreams.structured.plan.aggregate_names import name_of
 from dstreams.structured.plan.planning import PlannedQuery
 from dstreams.structured.sources.file_source import FileStreamSource
@@ -86,6 +88,8 @@ _BUFFERS: dict[type, tuple[str, ...]] = {
     Last: ("last", "valueSet"),
 }
 """Names of the columns of buffers in Spark."""
+
+_SAME_WINDOWS = "define window() with the size, slide and startTime of Spark's query"
 
 NAMES = {
     "stateStoreSave": StateStoreSaveExec,
@@ -115,6 +119,32 @@ def entries_of(
     key = _key_of(columns_of(frame, "key"), operator, planned)
     value = _value_of(columns_of(frame, "value"), operator, planned)
     return _ToEntry(key, value)
+
+
+def require_slide(operator: StateStoreWriter, watermark_ms: int, entries: RDD[Entry]) -> None:
+    """Refuse the windows of a query with a larger slide, which are among those of the operator.
+
+    Raises:
+        NotAdoptableError: a window is there without those that have the same records.
+    """
+    windows = getattr(getattr(operator, "keyExpressions", None), "windows", None)
+    if not isinstance(windows, TimeWindows) or windows.size_ms < 2 * windows.step_ms:
+        return
+    ends = set(entries.keys().map(time_of).distinct().collect())
+    alone = [end for end in ends if is_alone(end, ends, windows, watermark_ms)]
+    if alone:
+        apart = f"Spark's are every {gcd(*(end - alone[0] for end in ends))} ms; "
+        raise NotAdoptableError(
+            f"it has the {windows.at(min(alone))!r}, but not the window {windows.step_ms} ms before "
+            f"or after it, one of which has the same records in {windows}, as this program has; "
+            f"{apart if len(ends) > 1 else ''}{_SAME_WINDOWS}"
+        )
+
+
+def is_alone(end: int, ends: Set[int], windows: TimeWindows, watermark_ms: int) -> bool:
+    """Return whether overlapping windows would have kept the one before or after a window."""
+    before, after = end - windows.step_ms, end + windows.step_ms
+    return before > watermark_ms and before not in ends and after not in ends
 
 
 @dataclass(frozen=True)
@@ -167,7 +197,7 @@ class _Key:
             if is_apart or end_us - start_us != 1000 * windows.size_ms:
                 raise RestartError(
                     f"it has the {found!r}, which is not one of the {windows} of this program; "
-                    "define window() with the size, slide and startTime of Spark's query"
+                    f"{_SAME_WINDOWS}"
                 )
             return join_time(end_ms, own) if self.places else end_ms
         time_us = None if time is None else event_time_us(time)

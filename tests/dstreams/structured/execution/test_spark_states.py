@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.types import StructType
 
@@ -24,8 +26,9 @@ from dstreams.structured.api.aggregates import (
     StdDev,
     Sum,
 )
-from dstreams.structured.execution.spark_states import NotAdoptableError, entries_of
+from dstreams.structured.execution.spark_states import NotAdoptableError, entries_of, is_alone
 from dstreams.structured.operators.stateful_operator import StateStoreWriter
+from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.plan.planning import plan_query
 
 Build = Callable[[StreamingDataset[Any]], StreamingDataset[Any]]
@@ -194,3 +197,32 @@ def test_windows(
     else:
         with pytest.raises(RestartError, match=r"it has the Window\(.*, which is not one of the"):
             convert(row)
+
+
+def ends_of(batches: list[list[int]], windows: TimeWindows, delay: int) -> tuple[set[int], int]:
+    """Return the ends of windows that a state has after batches, and the last watermark."""
+    ends: set[int] = set()
+    watermark = newest = 0
+    for times in batches:
+        watermark = max(watermark, newest - delay)
+        ends.update(end for time in times for end in windows.ends(time))
+        ends = {end for end in ends if end > watermark}
+        newest = max([newest, *times])
+    return ends, watermark
+
+
+@given(
+    batches=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=5),
+    step=st.integers(1, 4),
+    times=st.integers(2, 3),
+    more=st.integers(0, 5),
+    delay=st.integers(0, 15),
+)
+def test_slides(batches: list[list[int]], step: int, times: int, more: int, delay: int) -> None:
+    """Windows of the same slide are never refused, those of a multiple always, up to the delay."""
+    size, slide = times * step + more, times * step
+    same, other = TimeWindows(size, step), TimeWindows(size, slide)
+    ends, watermark = ends_of(batches, same, delay)
+    assert not any(is_alone(end, ends, same, watermark) for end in ends)
+    ends, watermark = ends_of(batches, other, delay)
+    assert delay < step or any(is_alone(end, ends, same, watermark) for end in ends)
