@@ -568,7 +568,7 @@ SLIDES = {
         "5 seconds",
         r"it has the Window\(2026-01-01T00:00:00Z, 2026-01-01T00:00:10Z\), but not the window "
         r"5000 ms before or after it, one of which has the same records in windows of 10000 ms "
-        r"every 5000 ms, as this program has; Spark's are every 10000 ms; define window\(\)",
+        r"every 5000 ms, as this program has; those of Spark are every 10000 ms; define window\(\)",
     ),
 }
 

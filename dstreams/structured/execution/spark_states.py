@@ -130,14 +130,15 @@ def require_slide(operator: StateStoreWriter, watermark_ms: int, entries: RDD[En
     windows = getattr(getattr(operator, "keyExpressions", None), "windows", None)
     if not isinstance(windows, TimeWindows) or windows.size_ms < 2 * windows.step_ms:
         return
-    ends = set(entries.keys().map(time_of).distinct().collect())
+    found = entries.keys().map(time_of).distinct().collect()
+    ends = {end for end in found if end is not None}
     alone = [end for end in ends if is_alone(end, ends, windows, watermark_ms)]
     if alone:
-        apart = f"Spark's are every {gcd(*(end - alone[0] for end in ends))} ms; "
+        slide_ms = gcd(*(end - alone[0] for end in ends))
         raise NotAdoptableError(
-            f"it has the {windows.at(min(alone))!r}, but not the window {windows.step_ms} ms before "
-            f"or after it, one of which has the same records in {windows}, as this program has; "
-            f"{apart if len(ends) > 1 else ''}{_SAME_WINDOWS}"
+            f"it has the {windows.at(min(alone))!r}, but not the window {windows.step_ms} ms "
+            f"before or after it, one of which has the same records in {windows}, as this program "
+            f"has; {f'those of Spark are every {slide_ms} ms; ' if slide_ms else ''}{_SAME_WINDOWS}"
         )
 
 
