@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
-MANY = 40  # more than run until the storage refuses
+MANY = 10_000  # more than run until the storage refuses
 USER = "clicks"
 
 

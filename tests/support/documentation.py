@@ -265,7 +265,7 @@ class Shell:
         # What is left in the background has its files when the next command looks for them.
         files = _WRITTEN_TO.findall(command) if _BACKGROUND.search(command) else []
         waits = (
-            f"for _ in {{1..100}}; do [ -e {file} ] && break; sleep 0.1; done" for file in files
+            f"for _ in {{1..1800}}; do [ -e {file} ] && break; sleep 0.1; done" for file in files
         )
         script = (
             f"[ -e {state} ] && . {state}\n"

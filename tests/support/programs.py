@@ -82,7 +82,9 @@ def running(*arguments: str, prefix: tuple[str, ...] = ()) -> Iterator[Program]:
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
         start_new_session=True,
     ) as process:
+        program = Program(process)
         try:
-            yield Program(process)
+            yield program
         finally:
             process.kill()
+            program.wait()  # before its output is closed, which a thread reads

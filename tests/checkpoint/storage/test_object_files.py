@@ -88,7 +88,7 @@ def on_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 @pytest.fixture
 def proxy(on_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
     """Let requests to the server pass a proxy that can fail them."""
-    quick = {**object_files._RETRIES, "max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+    quick = {**object_files._RETRIES, "max_retries": 3, "retry_timeout": timedelta(seconds=300)}
     monkeypatch.setattr(object_files, "_RETRIES", quick)
     with running_fault_proxy(on_s3.endpoint) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
@@ -429,7 +429,7 @@ def test_a_store_that_does_not_answer(
     on_s3: S3Server, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request times out, and the effect of a create is looked up."""
-    monkeypatch.setattr(object_files, "_ANSWER", timedelta(seconds=2))
+    monkeypatch.setattr(object_files, "_ANSWER", timedelta(seconds=5))
     files = new_files_on(on_s3)
     proxy.inject(Fault("PUT", "new", "hang"))
     assert files.create("new", [b"x"]) == 1

@@ -6,9 +6,11 @@ import json
 import sys
 import threading
 import time
+from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread, SparkContext, TaskContext
 
 from dstreams import StateSpec, StreamingContext, tuned_context
@@ -17,7 +19,7 @@ from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
 
 POOL = "spark.scheduler.pool"
-BATCHES, SHORT_TASKS = 3, 400
+BATCHES, SHORT_TASKS = 3, 6000
 
 
 def pool_of_task() -> str | None:
@@ -60,7 +62,8 @@ def pools(spark: SparkContext, directory: str) -> dict[str, Any]:
 
     def run_job() -> None:
         spark.setLocalProperty(POOL, "job")
-        spark.parallelize(range(SHORT_TASKS), SHORT_TASKS).map(short_task).sum()
+        with suppress(Py4JJavaError):  # it is cancelled
+            spark.parallelize(range(SHORT_TASKS), SHORT_TASKS).map(short_task).sum()
 
     spark.setLocalProperty(POOL, "streams")
     ssc.start()
@@ -80,6 +83,7 @@ def pools(spark: SparkContext, directory: str) -> dict[str, Any]:
         query.processAllAvailable()
         wait_for(lambda batch=batch: len(seen["map"]) > batch or not job.is_alive())  # type: ignore[misc]
     is_job_running = job.is_alive()
+    spark.cancelAllJobs()
     job.join()
     query.stop()
     ssc.stop(stopSparkContext=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.programs import Program, running
+from tests.support.programs import LIMIT_S, Program, running
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.deep]
@@ -32,7 +32,8 @@ ssc = StreamingContext(
         stop_batch_timeout_ms=100 if how == "too long" else 3_600_000,
     ),
 )
-ssc._life.failure._attention_s = 1.0
+if how == "unseen":
+    ssc._life.failure._attention_s = 1.0
 
 begun = []
 
@@ -121,10 +122,10 @@ class Ended:
 
 
 def run(story: Story, program: Program) -> Ended:
-    wait_for(lambda: story.until in program.lines)
+    wait_for(lambda: story.until in program.lines, LIMIT_S)
     for count, number in enumerate(story.signals):
         if count > 0:
-            wait_for(lambda: any("because of a signal" in line for line in program.lines))
+            wait_for(lambda: "because of a signal" in "".join(program.lines), LIMIT_S)
         if story.to_group:
             os.killpg(program.process.pid, number)
         else:

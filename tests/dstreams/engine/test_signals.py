@@ -55,7 +55,7 @@ ssc.start()
 if how == "waiting":
     ssc.awaitTermination()
 elif how == "elsewhere":
-    threading.Event().wait(120)
+    threading.Event().wait(3000)
 else:
     while not begun:
         threading.Event().wait(0.01)
@@ -76,7 +76,7 @@ class Child:
         assert self.process.stderr is not None
         self.lines += self.process.stdout.read().splitlines()
         self.errors = self.process.stderr.read()
-        return self.process.wait(60)
+        return self.process.wait(300)
 
 
 CASES: list[tuple[int, str, str]] = [
@@ -201,7 +201,7 @@ def test_a_signal_after_the_streams_have_ended_is_for_the_program(
     ssc.queueStream([], default=[1]).foreachRDD(lambda rdd: ssc.stop(stopSparkContext=False))
     ssc.start()
     clock.advance(1000)
-    assert ssc.awaitTerminationOrTimeout(60)
+    assert ssc.awaitTerminationOrTimeout(300)
     os.kill(os.getpid(), signal.SIGTERM)
     wait_for(lambda: caught == [signal.SIGTERM])
 
@@ -232,7 +232,7 @@ def test_a_second_signal_hastens_a_graceful_stop_and_a_third_is_passed_on(
 
     def stop() -> bool:
         calls.append("stop")
-        return leave.wait(60)
+        return leave.wait(300)
 
     SignalStop(stop, lambda: calls.append("hasten")).install()
     for expected in (["stop"], ["stop", "hasten"]):
@@ -283,6 +283,6 @@ def test_other_threads_install_nothing(caught: list[int]) -> None:
 
     thread = threading.Thread(target=install)
     thread.start()
-    thread.join(60)
+    thread.join(300)
     assert errors == []
     assert signal.getsignal(signal.SIGTERM) is before

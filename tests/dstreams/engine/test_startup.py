@@ -82,7 +82,8 @@ def test_on_a_terminal(columns: int) -> None:
         for number in range(3):
             program.wait_for("batches to catch up")
             program.wait_for(f"{number} of 3")
-            assert program.shown[:-1] == [f"batch {1000 * (k + 1)}" for k in range(number + 1)]
+            above = [f"batch {1000 * (k + 1)}" for k in range(number + 1)]
+            program.wait_until(lambda above=above: program.shown[:-1] == above)  # type: ignore[misc]
             program.type("\n")
         assert program.end() == 0
     assert program.shown == ["batch 1000", "batch 2000", "batch 3000", "caught up True"]

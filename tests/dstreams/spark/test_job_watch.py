@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext, TaskContext
 
+from dstreams.spark import jvm
 from dstreams.spark.job_labels import doing
 from dstreams.spark.job_watch import JobWatch, watched
 from dstreams.structured import StreamSession
@@ -41,6 +42,21 @@ def stopping(directory: Path, attempts: int) -> Callable[[int, Any], Any]:
         return records
 
     return run
+
+
+def wait_until_hangs(spark: SparkContext, directory: Path, attempt: int = 0) -> None:
+    """Wait until a task hangs in an attempt, and Spark shows that it alone has not ended."""
+    wait_for((directory / f"hangs-{attempt}").exists)
+    context: Any = spark._jsc.sc()
+    tracker, store = context.statusTracker(), context.statusStore()
+
+    def is_shown() -> bool:
+        infos = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        found = [jvm._running_stage(spark, store, 0, one.get()) for one in infos if one.isDefined()]
+        shown = [(one.completed, [task.attempt for task in one.running]) for one in found]
+        return shown == [(1, [attempt])]
+
+    wait_for(is_shown)
 
 
 def in_background(run: Callable[[], object]) -> tuple[threading.Thread, list[Any]]:
@@ -110,7 +126,7 @@ def test_a_stream_whose_worker_hangs_says_so_and_goes_on_after_the_timeout(
         lambda rdd: seen.append(rdd.collect())
     )
     thread, results = in_background(ssc.step)
-    wait_for((tmp_path / "hangs-0").exists)
+    wait_until_hangs(ssc.sparkContext, tmp_path)
     assert caplog.messages == []
     advance_until(clock, looks, lambda: messages(caplog, "has been running"))
     (report,) = messages(caplog, "has been running")
@@ -125,7 +141,7 @@ def test_a_stream_whose_worker_hangs_says_so_and_goes_on_after_the_timeout(
         "took longer than spark.dstreams.task.timeout of 100 s in attempt 1 of 4; "
         "its Python worker is restarted"
     )
-    thread.join(60)
+    thread.join(300)
     assert [info.outcome for info in results[0]] == ["succeeded"]
     assert seen == [[0, 1, 2, 3]]
 
@@ -182,10 +198,10 @@ def test_a_task_that_hangs_in_all_attempts_fails_its_job(
 
     thread, results = in_background(run)
     for attempt in range(4):
-        wait_for((tmp_path / f"hangs-{attempt}").exists)
+        wait_until_hangs(sc, tmp_path, attempt)
         logged = len(messages(caplog, "took longer"))
         advance_until(clock, looks, lambda logged=logged: messages(caplog, "took")[logged:])
-    thread.join(60)
+    thread.join(300)
     assert messages(caplog, "took longer")[-1].endswith("attempt 4 of 4; its job is cancelled")
     assert "spark.dstreams.task.timeout of 60 s in all 4 attempts" in str(results[0])
 
@@ -212,7 +228,7 @@ def test_jobs_of_others_are_left_alone(
             clock.advance(5_000)
             watch.look()
     (tmp_path / "leave").touch()
-    thread.join(60)
+    thread.join(300)
     assert results == [[0, 1]]
     assert caplog.messages == []
 
@@ -241,9 +257,9 @@ def test_a_query_whose_worker_hangs_goes_on(
         .start(checkpointLocation=str(tmp_path / "checkpoint"))
     )
     try:
-        wait_for((tmp_path / "hangs-0").exists)
+        wait_until_hangs(sc, tmp_path)
         advance_until(clock, looks, lambda: messages(caplog, "its Python worker is restarted"))
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
     finally:
         query.stop()
     assert sorted(seen) == ["a", "b"]

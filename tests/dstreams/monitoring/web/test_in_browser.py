@@ -14,6 +14,7 @@ from dstreams.monitoring.status import GraphNode
 from dstreams.monitoring.web.server import Address, PageServer
 from tests.support.browser import Tab, running_browser, sync_api
 from tests.support.pages import serving
+from tests.support.ports import free_port
 from tests.support.shown_streams import Shown, ShownStream
 
 IMAGE = "<img src=x onerror=alert(1)>"
@@ -294,8 +295,8 @@ def test_it_survives_a_restart_of_the_driver(browser: Any, registry: StreamRegis
     tab = Tab(browser)
     before = ShownStream(registry)
     before.run(5)
-    with serving(registry) as server:
-        port = server.port
+    port = free_port()
+    with serving(registry, Address(port=port)) as server:
         page = tab.open(f"{server.url}/#/orders-run-1")
         expect(page.locator("#connection")).to_have_text("Connected to the driver")
     expect(page.locator("#connection")).to_contain_text("The driver does not answer, since")
