@@ -121,6 +121,7 @@ def main(job: Job) -> None:
         "spark.executor.cores": "1",
         "spark.default.parallelism": str(PARTITIONS),
         "spark.task.maxFailures": "20",
+        "spark.stage.maxConsecutiveAttempts": "100",
         "spark.ui.enabled": "false",
         "spark.dstreams.ui.enabled": "false",
         "spark.python.daemon.module": "tests.cluster.worker_daemon",

@@ -186,7 +186,8 @@ def test_standalone(standalone: StandaloneCluster, tmp_path: Path) -> None:
     empty = tmp_path / "empty" / "dstreams"  # comes before that of the archive
     empty.mkdir(parents=True)
     (empty / "__init__.py").touch()
-    with running(text, tmp_path / "here", {}) as driver:
+    retries = {"spark.task.maxFailures": "100"}  # that host may get one task again and again
+    with running(text, tmp_path / "here", retries) as driver:
         driver.wait_for(lambda: has_batches(driver.printed()))
         assert "ModuleNotFoundError" not in driver.log()
         standalone.start_worker("127.0.0.4", modules=(empty.parent,))

@@ -42,7 +42,6 @@ ELASTIC = {
     "spark.dynamicAllocation.executorIdleTimeout": "1s",
     "spark.dynamicAllocation.cachedExecutorIdleTimeout": "1s",
     "spark.scheduler.minRegisteredResourcesRatio": "0",
-    "spark.stage.maxConsecutiveAttempts": "100",
 }
 """Speculation and dynamic allocation, both much faster than usual.
 

@@ -30,7 +30,6 @@ _IN_A_BATCH = 4
 """Kills in a batch, at most: another one would not end either."""
 
 SETTINGS = {
-    "spark.stage.maxConsecutiveAttempts": "100",
     "spark.task.maxFailures": "100",
     "spark.shuffle.io.retryWait": "100ms",
 }

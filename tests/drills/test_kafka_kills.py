@@ -65,7 +65,7 @@ def test_two_kills_and_the_workers(
     """At random, after its workers; and when outputs are there that no commit record tells of."""
     steps = (step_named("commit.start"),)
     plan = DrillPlan(tmp_path / "drill", None, 1, steps, SEED, worker_kills=1)
-    result, _ = drill(kafka_broker, plan, monkeypatch, 4)
+    result, _ = drill(kafka_broker, plan, monkeypatch, 10)
     require_clean(result)
     assert result.at_steps == ("commit.start",)
     assert result.ways[WORKERS] == 1
