@@ -76,12 +76,12 @@ def test_examples(
     cluster = request.getfixturevalue("kafka")
     variables["KAFKA"] = cluster.bootstrap
     monkeypatch.setenv("KAFKA", cluster.bootstrap)
-    before = set(cluster.admin.list_topics(timeout=60).topics)
+    before = set(cluster.admin.list_topics(timeout=300).topics)
     try:
         run_page(page, directory, sc, variables)
     finally:
         text = (PAGES / name).read_text(encoding="utf-8")
-        for topic in set(cluster.admin.list_topics(timeout=60).topics) - before:
+        for topic in set(cluster.admin.list_topics(timeout=300).topics) - before:
             if re.search(rf"(?<![\w.-]){re.escape(topic)}(?![\w-])", text):
                 cluster.delete_topic(topic)
 

@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Path:
     return copied(tmp_path / "app")
 
 
-def run(project: Path, *words: str | Path, limit_s: float = 240) -> str:
+def run(project: Path, *words: str | Path, limit_s: float = 600) -> str:
     """Run a command in a project, as if it were installed, and return what it prints."""
     done = subprocess.run(
         list(map(str, words)),

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 SECRET, OTHER = "first-secret-of-test", "other-secret-of-test"
 SECURE = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
-_LIMIT_S = 200
+_LIMIT_S = 600
 BATCHES, ROWS, KEYS = 3, 20, 5
 
 PROGRAM = f"""

@@ -19,7 +19,7 @@ from tests.conformance.oracle_process import OracleProcess, oracle_context
 from tests.conformance.programs import Program
 from tests.conformance.runs import Run, run_programs
 
-_BATCH_LIMIT_S = 120
+_BATCH_LIMIT_S = 600
 
 
 class Oracle(OracleProcess):

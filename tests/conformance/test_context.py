@@ -115,7 +115,7 @@ def test_an_error_before_any_job(ssc: StreamingContext, clock: ManualClock) -> N
     ssc.start()
     clock.advance(1000)
     with pytest.raises(BatchFailedError) as raised:
-        ssc.awaitTerminationOrTimeout(60)
+        ssc.awaitTerminationOrTimeout(300)
     assert str(raised.value).startswith(
         f"{batch_name(1000, 0)} failed in making the RDD for pprint at "
     )
@@ -196,7 +196,7 @@ def test_stopping_in_a_listener(ssc: StreamingContext, clock: ManualClock) -> No
     ssc.queueStream([[0], [1]]).foreachRDD(lambda rdd: seen.append(rdd.collect()))
     ssc.start()
     clock.advance(1000)
-    assert ssc.awaitTerminationOrTimeout(60)
+    assert ssc.awaitTerminationOrTimeout(300)
     assert returned == [StreamingContextState.ACTIVE]
     assert seen in ([], [[0]])  # the stop may come before the batch's only output
     assert ssc.getState() is StreamingContextState.STOPPED

@@ -81,12 +81,12 @@ def test_a_graceful_stop_delivers_what_is_due(make_ssc: MakeContext, clock: Manu
 
     def hold(rdd: RDD[Any]) -> None:
         entered.set()
-        assert leave.wait(60)
+        assert leave.wait(300)
 
     stream.foreachRDD(hold)
     ssc.start()
     clock.advance(66 + 200)
-    assert entered.wait(60)
+    assert entered.wait(300)
     engine = ssc._engine
     assert engine is not None
     wait_for(lambda: engine.planner.next_time_ms == 1600)
@@ -95,7 +95,7 @@ def test_a_graceful_stop_delivers_what_is_due(make_ssc: MakeContext, clock: Manu
     )
     stopping.start()
     leave.set()
-    stopping.join(60)
+    stopping.join(300)
     assert times == [1300, 1400, 1500]
 
 
@@ -106,7 +106,7 @@ def test_the_highest_rate_holds_from_the_first_batch_on(
     ssc = make_ssc(0.5, receiver_max_rate=6, stop_batch_timeout_ms=20_000)
     seen: list[list[str]] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(60)
+        server.settimeout(300)
         lines = ssc.socketTextStream("127.0.0.1", server.getsockname()[1])
         lines.foreachRDD(lambda rdd: seen.append(rdd.collect()))
         ssc.start()

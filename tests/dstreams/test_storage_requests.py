@@ -188,7 +188,7 @@ def test_a_batch_of_a_query_waits_for_two_requests(
     writer = rows.writeStream.outputMode("update").foreachBatch(lambda rdd, batch: rdd.count())
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     started = writer.trigger(availableNow=True).start()
-    assert started.awaitTermination(120)
+    assert started.awaitTermination(300)
     assert started.exception() is None
     assert len(batches.committed) == 5
     assert [waits(*each) for each in itertools.pairwise(batches.committed)] == [2] * 4

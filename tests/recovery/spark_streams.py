@@ -25,7 +25,7 @@ Outputs = dict[str, str]
 """The elements of the RDD of each program, as text."""
 
 QUEUE = [[("q", number), (f"q{number % 3}", 1)] for number in range(1, LAST + 1)]
-_EVERY_S, _LIMIT_S = 3, 120
+_EVERY_S, _LIMIT_S = 3, 600
 
 
 def _total(values: Iterable[int], state: int | None) -> int | None:

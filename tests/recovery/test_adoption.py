@@ -219,7 +219,7 @@ def killed(spark_streams: SparkStreams, tmp_path_factory: pytest.TempPathFactory
     [java] = psutil.Process(spark_streams.pid).children()
     java.kill()
     os.kill(spark_streams.pid, signal.SIGKILL)
-    psutil.wait_procs([java], timeout=60)
+    psutil.wait_procs([java], timeout=300)
     (directory / "hold").unlink()
     for number in range(5, LAST + 1):
         write_input(directory, number)

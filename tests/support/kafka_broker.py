@@ -31,7 +31,7 @@ from tests.support.maven_jars import KAFKA, class_path, java
 from tests.support.ports import free_ports
 from tests.support.waiting import wait_for
 
-_UP_S, _DOWN_S = 180, 60
+_UP_S, _DOWN_S = 300, 60
 _TRIES = 3
 
 # Started twice removed from its starter, which may end before the others who use the broker.

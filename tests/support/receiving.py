@@ -30,7 +30,7 @@ class Store:
         self.open.set()
 
     def put(self, block: ReceivedBlock) -> None:
-        assert self.open.wait(30)
+        assert self.open.wait(300)
         if self.failures:
             raise self.failures.pop(0)
         self.blocks.append(block)
@@ -87,7 +87,7 @@ class Supervised:
 
     def end(self) -> None:
         self.supervisor.stop("test over")
-        assert self.supervisor.wait(60)
+        assert self.supervisor.wait(300)
 
 
 _EVENTS = (ReceiverStarted, ReceiverError, ReceiverStopped)

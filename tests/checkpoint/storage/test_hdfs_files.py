@@ -123,9 +123,9 @@ def test_a_forked_child_has_a_client_of_its_own(files: Files) -> None:
     ours, theirs = context.Pipe()
     child = context.Process(target=_create_in_child, args=(files.url, theirs), daemon=True)
     child.start()
-    assert ours.poll(60), "the child did not answer"
+    assert ours.poll(300), "the child did not answer"
     assert ours.recv() == 1
-    child.join(60)
+    child.join(300)
     assert files.list("") == ["child", "parent"]
 
 

@@ -200,7 +200,7 @@ def live_and_read(directory: Path, place: str, faults: str) -> int:
         ) as program,
     ):
         try:
-            wait_for(lambda: (whole(directory), program.poll())[1] is not None, 150)
+            wait_for(lambda: (whole(directory), program.poll())[1] is not None, 300)
         finally:
             program.kill()
     return program.returncode

@@ -73,7 +73,7 @@ def test_a_large_batch_in_small_workers(sc: SparkContext) -> None:
     old = workers()
     for worker in old:  # new ones hold nothing of the tests before
         worker.kill()
-    psutil.wait_procs(old, timeout=60)
+    psutil.wait_procs(old, timeout=300)
     numbers = [sc.parallelize(range(BLOCKS), 2).mapPartitions(blocks_of) for _ in range(2)]
     seen = run_batches(
         sc,

@@ -287,7 +287,7 @@ def in_two_threads(first: Callable[[], Any], second: Callable[[], Any]) -> list[
     ready, found = threading.Barrier(2), []
 
     def call(function: Callable[[], Any]) -> None:
-        assert ready.wait(60) is not None
+        assert ready.wait(300) is not None
         try:
             found.append(function())
         except Exception as error:
@@ -297,7 +297,7 @@ def in_two_threads(first: Callable[[], Any], second: Callable[[], Any]) -> list[
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert len(found) == 2
     return found
 
@@ -335,10 +335,10 @@ def test_two_threads_that_step_one_context(make_ssc: MakeContext) -> None:
 
     def wait(rdd: RDD[int]) -> None:
         entered.set()
-        assert leave.wait(60)
+        assert leave.wait(300)
 
     def step_again() -> None:
-        assert entered.wait(60)
+        assert entered.wait(300)
         try:
             with pytest.raises(StreamLifecycleError, match=r"a step is running in thread \S"):
                 ssc.step()

@@ -45,7 +45,7 @@ class Gate:
 
     def __call__(self, rdd: RDD[Any]) -> None:
         self.entered.set()
-        assert self.leave.wait(30)
+        assert self.leave.wait(300)
         self.seen.append(rdd.collect())
 
 
@@ -87,11 +87,11 @@ def test_batches_that_wait_are_not_begun(
     ssc.queueStream([[1], [2], [3]]).foreachRDD(gate)
     ssc.start()
     clock.advance(3000)
-    assert gate.entered.wait(60)
+    assert gate.entered.wait(300)
     wait_for(lambda: queued(ssc) == 2)
     stopping = in_background(ssc)
     gate.leave.set()
-    stopping.join(60)
+    stopping.join(300)
     assert not stopping.is_alive()
     assert gate.seen == [[1]]
     assert ssc.getState() is StreamingContextState.STOPPED
@@ -161,7 +161,7 @@ def test_a_stop_at_once_keeps_the_state_of_what_cannot_be_read_again(
         ssc.addStreamingListener(StopsAt(ssc, 2000))
     stop_in_output[:] = [when] if when == "stepped, by an output" else []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(60)
+        server.settimeout(300)
         words = ssc.socketTextStream("127.0.0.1", server.getsockname()[1])
         words.mapPartitions(slow_pair).updateStateByKey(total).checkpoint(20).foreachRDD(note)
         if when.startswith("stepped"):
@@ -255,12 +255,12 @@ def test_a_graceful_stop_says_how_many_batches_it_runs(
     ssc.queueStream([[1], [2], [3], [4]]).foreachRDD(gate)
     ssc.start()
     clock.advance(3000)
-    assert gate.entered.wait(60)
+    assert gate.entered.wait(300)
     wait_for(lambda: queued(ssc) == 2)
     stopping = in_background(ssc, stopGraceFully=True)
     wait_for(lambda: "the streams stop after the 3 batches that are due" in caplog.text)
     gate.leave.set()
-    stopping.join(60)
+    stopping.join(300)
     assert not stopping.is_alive()
     assert gate.seen == [[1], [2], [3]]
 
@@ -281,7 +281,7 @@ def test_a_graceful_stop_says_how_long_it_takes(
     ssc.queueStream([], default=[1]).foreachRDD(output)
     ssc.start()
     clock.advance(1000)
-    assert gate.entered.wait(60)
+    assert gate.entered.wait(300)
     wait_for(lambda: queued(ssc) == 89)
 
     def stop_gracefully() -> None:
@@ -303,7 +303,7 @@ def test_a_graceful_stop_says_how_long_it_takes(
     scheduler.request_stop(abandon=False)  # as at the end of the process
     gate.leave.set()
     for thread in (stopping, at_once):
-        thread.join(60)
+        thread.join(300)
     assert caplog.text.count("batches that are due") == 1
     assert batches == [0, 1]
 
@@ -342,7 +342,7 @@ def test_missed_batches_are_no_part_of_a_graceful_stop(
     with caplog.at_level(logging.INFO, "dstreams"):
         stopping = in_background(second, stopGraceFully=True)
         leave.touch()
-        stopping.join(60)
+        stopping.join(300)
     assert not stopping.is_alive()
     assert [batch for batch, _ in seen] == [0, 1, 2]
     assert "the streams stop after the running batch; missed batches are left to the next" in (
@@ -395,7 +395,7 @@ def test_a_graceful_stop_runs_what_a_socket_received(
     ssc = make_ssc()
     seen: list[tuple[float, list[str]]] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(60)
+        server.settimeout(300)
         lines = ssc.socketTextStream("127.0.0.1", server.getsockname()[1])
         lines.foreachRDD(lambda time, rdd: seen.append((time.timestamp(), rdd.collect())))
         ssc.start()
@@ -429,10 +429,10 @@ def test_a_graceful_stop_does_not_wait_for_failed_batches(
     stream.foreachRDD(gate)
     ssc.start()
     clock.advance(2000)
-    assert gate.entered.wait(60)
+    assert gate.entered.wait(300)
     stopping = in_background(ssc, stopGraceFully=True)
     gate.leave.set()
-    stopping.join(60)
+    stopping.join(300)
     assert gate.seen[:1] == [[1]]
     assert ssc.getState() is StreamingContextState.STOPPED
 
@@ -465,7 +465,7 @@ def test_what_a_stop_leaves_out_is_told_in_one_message(
     wait_for(receiver.isStarted)
     receiver.storeAll(["in the first batch"])
     clock.advance(1000)
-    assert gate.entered.wait(60)
+    assert gate.entered.wait(300)
     receiver.storeAll(["in", "the", "next"])
     clock.advance(1000)
     wait_for(lambda: queued(ssc) == 1)
@@ -499,12 +499,12 @@ def test_a_graceful_stop_waits_for_a_batch_longer_than_ten_batches(
     ssc.queueStream([[1]]).foreachRDD(gate)
     ssc.start()
     clock.advance(1)
-    assert gate.entered.wait(60)
+    assert gate.entered.wait(300)
     stopping = in_background(ssc, stopGraceFully=True)
     stopping.join(1)
     assert stopping.is_alive()
     gate.leave.set()
-    stopping.join(60)
+    stopping.join(300)
     assert gate.seen == [[1]]
 
 
@@ -515,7 +515,7 @@ def test_a_stop_at_once_ends_a_graceful_one(
     ssc.queueStream([[1], [2]]).foreachRDD(gate)
     ssc.start()
     clock.advance(2000)
-    assert gate.entered.wait(60)
+    assert gate.entered.wait(300)
     told: list[IncompleteStopError] = []
 
     def stop_gracefully() -> None:
@@ -532,7 +532,7 @@ def test_a_stop_at_once_ends_a_graceful_one(
     wait_for(scheduler._abandoned.is_set)
     gate.leave.set()
     for thread in (at_once, waiting):
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive()
     assert [error.batch_times_ms for error in told] == [(2000,)]
     assert gate.seen == [[1]]
@@ -556,7 +556,7 @@ def test_stop_inside_a_batch(ssc: StreamingContext, clock: ManualClock, graceful
     numbers.foreachRDD(lambda rdd: seen.append(rdd.collect()))
     ssc.start()
     clock.advance(1000)
-    assert ssc.awaitTerminationOrTimeout(60)
+    assert ssc.awaitTerminationOrTimeout(300)
     assert states == [StreamingContextState.ACTIVE]
     assert seen == [[1]]
     assert ssc.getState() is StreamingContextState.STOPPED
@@ -573,7 +573,7 @@ def test_two_threads_may_stop_at_once(ssc: StreamingContext, clock: ManualClock)
     for stop in stops:
         stop.start()
     for stop in stops:
-        stop.join(60)
+        stop.join(300)
     assert not [stop for stop in stops if stop.is_alive()]
     assert ssc.getState() is StreamingContextState.STOPPED
 
@@ -621,8 +621,8 @@ spark, clock, ssc = started()
 ssc.queueStream([[1]]).foreachRDD(lambda rdd: ssc.stop())
 ssc.start()
 clock.advance(1000)
-print("inside a batch:", ssc.awaitTerminationOrTimeout(60))
-ssc._life.scheduler._runner.join(60)
+print("inside a batch:", ssc.awaitTerminationOrTimeout(300))
+ssc._life.scheduler._runner.join(300)
 print("Spark stopped after it:", is_stopped(spark))
 
 spark, clock, ssc = started()
@@ -631,10 +631,10 @@ ssc.start()
 spark.stop()
 clock.advance(1000)
 try:
-    print(ssc.awaitTerminationOrTimeout(60))
+    print(ssc.awaitTerminationOrTimeout(300))
 except Exception as error:
     print("without Spark:", type(error).__name__)
-ssc._life.scheduler._runner.join(60)
+ssc._life.scheduler._runner.join(300)
 print("the context:", ssc.getState().value)
 ssc.stop()
 """

@@ -547,7 +547,7 @@ def test_a_batch_of_a_started_stream_waits_for_no_clean_up(
 
     def slow(self: StreamRetention, *how: Any) -> list[str]:
         began.set()
-        assert may_end.wait(60)
+        assert may_end.wait(300)
         return retire(self, *how)
 
     monkeypatch.setattr(StreamRetention, "retire", slow)
@@ -560,7 +560,7 @@ def test_a_batch_of_a_started_stream_waits_for_no_clean_up(
     ssc.start()
     try:
         clock.advance(1000)
-        assert began.wait(60)
+        assert began.wait(300)
         clock.advance(4000)
         wait_for(lambda: len(seen) == 5)
     finally:

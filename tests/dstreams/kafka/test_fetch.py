@@ -99,7 +99,7 @@ def test_a_range_before_the_beginning(kafka: KafkaCluster, read: Read) -> None:
 def test_a_topic_that_is_not_there(read: Read) -> None:
     """The error says so, by topic and partition."""
     with pytest.raises(SourceError, match=r"no-such-topic-0, offsets 0 to 1: .*does not exist"):
-        read("no-such-topic", 0, 1, wait_s=5, topic_metadata_propagation_max_ms=100)
+        read("no-such-topic", 0, 1, topic_metadata_propagation_max_ms=100)
 
 
 def test_one_consumer_serves_equal_settings(monkeypatch: pytest.MonkeyPatch) -> None:

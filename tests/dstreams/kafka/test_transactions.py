@@ -154,7 +154,7 @@ def test_at_least_once(sc: SparkContext, kafka: KafkaCluster) -> None:
         sink.write_batch(batch_of(0), sc.parallelize(range(5), 3))
     assert found(kafka, topic) == sorted(2 * list("01234"))
     assert len(kafka.read(topic, "read_uncommitted")) == 10
-    assert "is-not-made" not in kafka.admin.list_topics(timeout=60).topics
+    assert "is-not-made" not in kafka.admin.list_topics(timeout=300).topics
 
 
 # A crash on the way --------------------------------------------------------------------------
@@ -206,12 +206,12 @@ def begun(
 ) -> Any:
     """A writer that has sent all of its transaction, and not committed it."""
     producer = kafka.producer(transactional_id=commits.transactional_id(part))
-    producer.init_transactions(30)
+    producer.init_transactions(300)
     producer.begin_transaction()
     producer.produce(topic, value=f"of {part}")
     key, value = commits.record(batch, part, of)
     producer.produce(commits.topic, key=key, value=value, partition=commits.partition)
-    producer.flush(30)
+    producer.flush(300)
     return producer
 
 
@@ -226,11 +226,11 @@ def test_a_transaction_that_hides_what_was_committed(sc: SparkContext, kafka: Ka
     commits = OutputCommits(DEFAULT_TOPIC, name, STREAM)
     batch, rdd = batch_of(0), sc.parallelize(numbers(topic, 12), 3)
     parts = {part: begun(kafka, commits, batch, part, 3, topic) for part in (2, 0)}
-    parts[0].commit_transaction(30)
+    parts[0].commit_transaction(300)
     assert output(kafka, name).write(batch, rdd) == WrittenBatch(8, 2, 1)
     assert found(kafka, topic) == sorted(["of 0", *map(str, range(4, 12))])
     with pytest.raises(KafkaException, match="fenced"):
-        parts[2].commit_transaction(30)
+        parts[2].commit_transaction(300)
 
 
 # Other writers -------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def test_a_producer_that_was_kept_and_is_fenced(
     (report,) = next_one(0, numbers(topic, 3))
     assert (report.records, len(begun)) == (3, 1)
     another = kafka.producer(transactional_id=first.commits.transactional_id(0))
-    another.init_transactions(30)
+    another.init_transactions(300)
     mistaken = replace(first, batch=batch_of(2), owners={0: 2}, last={0: report.last})
     monkeypatch.setattr(sink_module, "TaskContext", Attempt(3))
     with pytest.raises(StreamError, match="has taken over the transactional id"):

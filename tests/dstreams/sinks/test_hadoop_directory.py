@@ -186,7 +186,7 @@ class Driver(threading.Thread):
         with self._changed:
             self._is_waiting = True
             self._changed.notify_all()
-            assert self._changed.wait_for(lambda: self._permits > 0 or self._is_killed, 60)
+            assert self._changed.wait_for(lambda: self._permits > 0 or self._is_killed, 300)
             self._is_waiting = False
             self._permits -= 1
             if self._is_killed:
@@ -199,7 +199,7 @@ class Driver(threading.Thread):
             self._permits = operations
             self._changed.notify_all()
             assert self._changed.wait_for(
-                lambda: self._has_ended or (self._is_waiting and not self._permits), 60
+                lambda: self._has_ended or (self._is_waiting and not self._permits), 300
             )
             return self._has_ended
 
@@ -208,7 +208,7 @@ class Driver(threading.Thread):
         with self._changed:
             self._is_killed = True
             self._changed.notify_all()
-        self.join(60)
+        self.join(300)
 
 
 def rename_of(rename: Callable[..., None]) -> Callable[..., None]:

@@ -166,7 +166,7 @@ def test_two_writers_of_one_batch_write_it_once(database: str) -> None:
     def slowly(cursor: Any, given: Iterable[Any]) -> None:
         cursor.executemany(INSERT, given)
         inside.set()
-        assert leave.wait(60)
+        assert leave.wait(300)
 
     first = TransactionalSink(database, slowly)
     second = TransactionalSink(database, INSERT)
@@ -176,13 +176,13 @@ def test_two_writers_of_one_batch_write_it_once(database: str) -> None:
         for sink in (first, second)
     ]
     writers[0].start()
-    assert inside.wait(60)
+    assert inside.wait(300)
     writers[1].start()
     writers[1].join(0.2)
     assert writers[1].is_alive()
     leave.set()
     for writer in writers:
-        writer.join(60)
+        writer.join(300)
     assert numbers(database) == [1]
 
 
@@ -463,7 +463,7 @@ def test_two_writers_of_one_batch_into_postgresql(table: str) -> None:
     def slowly(cursor: Any, given: Iterable[Any]) -> None:
         cursor.executemany(statement, given)
         inside.set()
-        assert leave.wait(60)
+        assert leave.wait(300)
 
     TransactionalSink(connect, statement).write_batch(batch_at(1000), rows())
     writers = [
@@ -474,13 +474,13 @@ def test_two_writers_of_one_batch_into_postgresql(table: str) -> None:
         for write in (slowly, statement)
     ]
     writers[0].start()
-    assert inside.wait(60)
+    assert inside.wait(300)
     writers[1].start()
     writers[1].join(0.3)
     assert writers[1].is_alive()
     leave.set()
     for writer in writers:
-        writer.join(60)
+        writer.join(300)
     assert [int(n) for (n,) in ask(table, "SELECT number FROM numbers")] == [1]
 
 

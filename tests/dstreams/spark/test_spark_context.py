@@ -83,7 +83,7 @@ def story() -> tuple[dict[str, Any], str, str]:
         first = facts(sc)
         port = int(sc.uiWebUrl.rpartition(":")[2])
         page = {"url": sc.uiWebUrl,
-                "found": urllib.request.urlopen(sc.uiWebUrl + "/jobs/", timeout=60).status,
+                "found": urllib.request.urlopen(sc.uiWebUrl + "/jobs/", timeout=300).status,
                 "elsewhere": socket.socket().connect_ex(("127.0.0.2", port))}
         pythons = sc.parallelize([0], 1).map(lambda _: sys.executable).collect()
         print("FAILING", file=sys.stderr, flush=True)
@@ -608,7 +608,7 @@ def test_ctrl_c_is_left_alone_in_other_threads() -> None:
 
     thread = threading.Thread(target=block)
     thread.start()
-    thread.join(60)
+    thread.join(300)
     assert seen == [signal.getsignal(signal.SIGINT)]
 
 

@@ -52,7 +52,7 @@ class TopicRun:
     def run(self, **trigger: Any) -> StreamingQuery:
         """Let a run process what there is."""
         query = self.start(**(trigger or {"availableNow": True}))
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
         return query
 
 

@@ -41,7 +41,7 @@ class Copy:
 
     def run(self) -> StreamingQuery:
         query = self.start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
         return query
 
 
@@ -107,7 +107,7 @@ def test_bad_records_go_to_another_topic(
         )
         writer = rows.writeStream.format("kafka").options(**brokers, topic=good)
         query = writer.trigger(availableNow=True).start(checkpointLocation=tmp_path / "checkpoint")
-        query.awaitTermination(60)
+        query.awaitTermination(300)
 
     kafka.produce(source, ["1", "x", "2", "y"])
     faults._faults["out.done"] = faults.Fault(None, "raise")
@@ -135,7 +135,7 @@ def test_a_crash_at_each_step(
     faults._faults[step] = faults.Fault(None, "raise")
     query = copy.start()
     try:
-        query.awaitTermination(60)
+        query.awaitTermination(300)
     except StreamingQueryException as error:
         assert "fault at" in str(error)  # noqa: PT017
     else:
@@ -182,7 +182,7 @@ def test_counts_are_written(session: StreamSession, kafka: KafkaCluster, tmp_pat
         texts = counts.map(lambda pair: (pair[0], str(pair[1])))
         writer = texts.writeStream.format("kafka").outputMode("update").options(**brokers)
         writer = writer.option("topic", target).option("checkpointLocation", str(tmp_path / "c"))
-        assert writer.trigger(availableNow=True).start().awaitTermination(60)
+        assert writer.trigger(availableNow=True).start().awaitTermination(300)
 
     kafka.produce(source, ["a", "b", "a"])
     run()

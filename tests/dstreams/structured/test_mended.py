@@ -35,7 +35,7 @@ class CopyRun:
         lines = self._session.readStream.text(str(self._inputs), maxFilesPerTrigger=1)
         writer = windowed(lines.map(int)).writeStream.format("text").trigger(availableNow=True)
         query = writer.start(str(self.output), checkpointLocation=str(checkpoint))
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
         found = committed_lines(str(self.output))
         return {batch: sorted(lines) for batch, lines in found.items() if lines}
 

@@ -316,7 +316,7 @@ def test_patterns_follow_no_records(session: StreamSession, tmp_path: Path, patt
         (tmp_path / name / "plain.txt").write_text(f"{name}\n")
     lines = session.readStream.text(f"{tmp_path}/{pattern}").writeStream.format("memory")
     query = lines.queryName("lines").trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     assert sorted(session.table("lines")) == ["out1", "out2"]
 
 
@@ -509,7 +509,7 @@ def test_available_now_in_several_batches(session: StreamSession, tmp_path: Path
     lines = session.readStream.text(tmp_path, MAXFILESPERTRIGGER=1, pathGlobFilter="*.txt")
     writer = lines.writeStream.format("memory").queryName("lines").trigger(availableNow=True)
     query = writer.start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     assert sorted(session.table("lines")) == ["a.txt", "b.txt", "d.txt"]
     assert [progress.numInputRows for progress in query.recentProgress] == [1, 1, 1]
 
@@ -529,7 +529,7 @@ def test_the_latest_files_first(session: StreamSession, tmp_path: Path) -> None:
         tmp_path, latestFirst=True, maxFilesPerTrigger=1, maxFileAge="1s"
     )
     writer = lines.writeStream.format("memory").queryName("lines").trigger(availableNow=True)
-    assert writer.start().awaitTermination(60)
+    assert writer.start().awaitTermination(300)
     assert list(session.tableBatches("lines").values()) == [["newest"], ["middle"], ["old"]]
 
 
@@ -542,7 +542,7 @@ def test_old_files_are_ignored(session: StreamSession, tmp_path: Path) -> None:
         lines = session.readStream.text(inputs, maxFileAge="10s")
         writer = lines.writeStream.format("memory").queryName("lines").trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
         rows: list[str] = sorted(session.table("lines"))
         session._tables.pop("lines")
         return rows
@@ -574,12 +574,12 @@ def test_once_reads_all_in_one_batch(session: StreamSession, tmp_path: Path) -> 
     writer = lines.writeStream.foreachBatch(fail)
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(StreamingQueryException, match="broken"):
-        writer.start().awaitTermination(60)
+        writer.start().awaitTermination(300)
     broken.clear()
     for name in ("d.txt", "e.txt"):
         (inputs / name).write_text(f"{name}\n")
     for _ in range(2):
-        assert writer.trigger(once=True).start().awaitTermination(60)
+        assert writer.trigger(once=True).start().awaitTermination(300)
     # The batch that was cut off has the file that it had.
     assert seen == [(0, ["a.txt"]), (1, ["b.txt", "c.txt", "d.txt", "e.txt"])]
 
@@ -597,7 +597,7 @@ def test_json_files(session: StreamSession, tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('{"user": "a", "n": 1}\n\n{"user": "b", "n": 2}\n')
     users = session.readStream.json(str(tmp_path)).groupByKey("user").count()
     query = users.writeStream.format("memory").queryName("users").outputMode("complete")
-    query.trigger(availableNow=True).start().awaitTermination(60)
+    query.trigger(availableNow=True).start().awaitTermination(300)
     assert sorted(session.table("users")) == [("a", 1), ("b", 1)]
 
 

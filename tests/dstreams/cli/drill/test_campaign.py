@@ -41,7 +41,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "_FIRST_RECOVERY_MS", 50)
 
 
-PATIENCE_S, SOON_S = 60, 6
+PATIENCE_S, SOON_S = 300, 10
 """For drivers that do what they should, and for those that do not, after a start in time."""
 
 

@@ -33,7 +33,7 @@ def _page_closed(active_stopped: None) -> Iterator[None]:
 
 def status(url: str | None, **headers: str) -> Any:
     assert url is not None
-    with urlopen(Request(f"{url}/status.json", headers=headers), timeout=60) as answer:  # noqa: S310
+    with urlopen(Request(f"{url}/status.json", headers=headers), timeout=300) as answer:  # noqa: S310
         return json.load(answer)
 
 

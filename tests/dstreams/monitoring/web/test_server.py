@@ -163,14 +163,14 @@ def test_a_request_waits_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def statuses() -> tuple[()]:
         asked.set()
-        assert may_answer.wait(60)
+        assert may_answer.wait(300)
         return ()
 
     monkeypatch.setattr(registry, "statuses", statuses)
     address = Address(port=0, max_connections=1)
     with serving(registry, address) as server, connect(server) as first:
         first.sendall(request("/status.json", Host="localhost"))
-        assert asked.wait(60)
+        assert asked.wait(300)
         with connect(server) as second:
             second.sendall(request("/", Host="localhost"))
             wait_for(lambda: len(server._connections) == 2 and not server._idle)
@@ -183,7 +183,7 @@ def test_a_request_without_a_place_is_refused(monkeypatch: pytest.MonkeyPatch) -
     """After a while, in words."""
     monkeypatch.setattr("dstreams.monitoring.web.server._WAIT_FOR_SLOT_S", 0.05)
     registry, may_answer = StreamRegistry(), threading.Event()
-    monkeypatch.setattr(registry, "statuses", lambda: () if may_answer.wait(60) else None)
+    monkeypatch.setattr(registry, "statuses", lambda: () if may_answer.wait(300) else None)
     address = Address(port=0, max_connections=1)
     with serving(registry, address) as server, connect(server) as first:
         first.sendall(request("/status.json", Host="localhost"))
@@ -216,7 +216,7 @@ def test_more_than_may_wait_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None
     """The number of waiting requests is bounded."""
     monkeypatch.setattr("dstreams.monitoring.web.server._WAIT_FOR_SLOT_S", 60)
     registry, may_answer = StreamRegistry(), threading.Event()
-    monkeypatch.setattr(registry, "statuses", lambda: () if may_answer.wait(60) else None)
+    monkeypatch.setattr(registry, "statuses", lambda: () if may_answer.wait(300) else None)
     with serving(registry, Address(port=0, max_connections=1)) as server, ExitStack() as stack:
         for number in range(4):
             waiting = stack.enter_context(connect(server))

@@ -140,7 +140,7 @@ def test_listener(session: StreamSession, clock: ManualClock) -> None:
     clock.advance(10_000)
     run.outputs()
     run.query.stop()
-    assert session.streams.wait_until_told(10)
+    assert session.streams.wait_until_told(300)
     assert told.events == [
         ("started", "run"),
         ("progress", 0),
@@ -150,7 +150,7 @@ def test_listener(session: StreamSession, clock: ManualClock) -> None:
     ]
     session.streams.removeListener(told)
     QueryRun(session, counts, "update").query.stop()
-    assert session.streams.wait_until_told(10)
+    assert session.streams.wait_until_told(300)
     assert len(told.events) == 5
     with pytest.raises(InvalidStreamError, match="one of the callbacks onQueryStarted"):
         session.streams.addListener("no listener")  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ def test_stop_in_a_listener(session: StreamSession, callback: str) -> None:
     words = session.memoryStream()
     words.addData("a")
     query = words.toDS().writeStream.format("noop").trigger(processingTime="1 second").start()
-    assert query.awaitTermination(60) is True
+    assert query.awaitTermination(300) is True
     assert query.exception() is None
     assert len(query.recentProgress) == (0 if callback == "onQueryStarted" else 1)
 
@@ -214,7 +214,7 @@ def test_two_queries_of_one_stream(session: StreamSession) -> None:
     two.processAllAvailable()
     assert (session.table("one"), session.table("two")) == (["a"], ["a", "b"])
     drained = writers[0].trigger(availableNow=True).start()
-    assert drained.awaitTermination(60)
+    assert drained.awaitTermination(300)
     words.addData("c")
     two.processAllAvailable()
     assert session.table("two") == ["a", "b", "c"]
@@ -315,7 +315,7 @@ def test_status_and_end(session: StreamSession) -> None:
     assert session.streams.get(run.query.id) is run.query
     assert run.query.awaitTermination(0.05) is False
     run.query.stop()
-    assert run.query.awaitTermination(60) is True
+    assert run.query.awaitTermination(300) is True
     assert run.query.awaitTermination() is None
     assert run.query.exception() is None
     assert run.query.status["message"] == "Stopped"
@@ -339,7 +339,7 @@ def test_a_batch_cannot_wait_for_its_query(session: StreamSession, call: str) ->
 
     queries.append(words.toDS().writeStream.foreachBatch(wait).start())
     with pytest.raises(StreamingQueryException, match=f"{call} was called in a batch of query"):
-        queries[0].awaitTermination(60)
+        queries[0].awaitTermination(300)
 
 
 def test_storage_that_fails_in_a_stop_is_an_error_of_the_query(
@@ -355,7 +355,7 @@ def test_storage_that_fails_in_a_stop_is_an_error_of_the_query(
 
     monkeypatch.setattr(execution, "run_trigger", fail)
     with pytest.raises(StreamingQueryException, match="the disk is full"):
-        run.query.awaitTermination(60)
+        run.query.awaitTermination(300)
 
 
 def test_failure_ends_a_query(session: StreamSession) -> None:
@@ -374,7 +374,7 @@ def test_failure_ends_a_query(session: StreamSession) -> None:
         session.streams.awaitAnyTermination(5)
     assert not run.query.isActive
     assert repr(run.query) == "<StreamingQuery run, failed>"
-    assert session.streams.wait_until_told(10)
+    assert session.streams.wait_until_told(300)
     assert told.ends == ["ValueError"]
     session.streams.resetTerminated()
     assert session.streams.awaitAnyTermination(0.05) is False
@@ -408,7 +408,7 @@ def test_stop_while_a_batch_runs(session: StreamSession) -> None:
 
 
 def _never(record: Any) -> Any:
-    threading.Event().wait(60)
+    threading.Event().wait(300)
     return record
 
 
@@ -420,10 +420,10 @@ def test_available_now(session: StreamSession, tmp_path: Path) -> None:
         return marked.groupByKey(window(seconds, "5 seconds")).count()
 
     run = QueryRun(session, build, "append", tmp_path, trigger={"availableNow": True})
-    assert run.query.awaitTermination(60) is True
+    assert run.query.awaitTermination(300) is True
     run.streams[0].addData(1, 2, 8)
     run.restart()
-    assert run.query.awaitTermination(60) is True
+    assert run.query.awaitTermination(300) is True
     assert [row[1] for row in session.table("run")] == [2]
 
 
@@ -438,7 +438,7 @@ def test_once_after_a_batch_that_was_cut_off(session: StreamSession, tmp_path: P
         run.streams[0].addAll([word] if word else [])
         run.forget()
         run.restart()
-        assert run.query.awaitTermination(60)
+        assert run.query.awaitTermination(300)
         outputs.append(session.table("run"))
     assert outputs == [[("a", 1)], [("a", 1)], [("b", 1)]]
 

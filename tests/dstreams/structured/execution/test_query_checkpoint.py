@@ -324,7 +324,7 @@ def test_two_threads(
 
     def slow(*arguments: Any) -> QueryCheckpoint:
         opens.set()
-        assert goes_on.wait(60)
+        assert goes_on.wait(300)
         return QueryCheckpoint(*arguments)
 
     monkeypatch.setattr(manager, "QueryCheckpoint", slow)
@@ -332,7 +332,7 @@ def test_two_threads(
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(QueryRun, session, counts, "update", tmp_path)
         try:
-            assert opens.wait(60)
+            assert opens.wait(300)
             with pytest.raises(
                 StreamLifecycleError, match="a query named 'run' is already running"
             ):

@@ -103,7 +103,7 @@ def write(base: Path, files: list[str]) -> None:
 def run(session: StreamSession, writer: DataStreamWriter) -> list[list[Any]]:
     """Run a query over what there is, and return the rows of each batch."""
     query = writer.start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     return [sorted(rows) for _, rows in sorted(session.tableBatches("run").items())]
 
 
@@ -204,7 +204,7 @@ def test_batches_that_are_not_kept(make_session: MakeSession, tmp_path: Path) ->
     checkpoint = str(tmp_path / "checkpoint")
     writer = groups(session, tmp_path)
     query = writer.start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     times = [progress["timestamp"] for progress in query.recentProgress]
     assert len(times) >= 33
     again = replay(checkpoint, lambda: groups(session, tmp_path))
@@ -313,7 +313,7 @@ def test_outputs(session: StreamSession, tmp_path: Path, compared: Callable[...,
         )
 
     write(tmp_path, FILES)
-    assert define().start().awaitTermination(120)
+    assert define().start().awaitTermination(300)
     before = [*late], [*written]
     assert all(before)
     late.clear()
@@ -381,7 +381,7 @@ def test_kinds_of_operators(session: StreamSession, tmp_path: Path) -> None:
         mode = "update" if number == 4 else "append"
         writer = to(base, dataset, mode)
         query = writer.queryName(f"run-{number}").start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
         rows = [*map(sorted_rows, session.tableBatches(f"run-{number}").values())]
         assert any(rows)
         for is_recorded in (False, True):

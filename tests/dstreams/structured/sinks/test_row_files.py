@@ -158,7 +158,7 @@ def test_batches_that_run_again(
     reader = session.readStream.schema("word string, count int").format(format)
     reader = reader.options(**({"header": True} if format == "csv" else {}))
     reading = reader.load(output).writeStream.format("memory").queryName("read")
-    assert reading.trigger(availableNow=True).start().awaitTermination(60)
+    assert reading.trigger(availableNow=True).start().awaitTermination(300)
     assert sorted(session.table("read")) == [Row("a", 0), Row("b", 1)]
 
 
@@ -183,10 +183,10 @@ def test_files_of_spark(
     reader = session.readStream.schema(schema).format(format).options(**options)
     writer = reader.load(theirs).writeStream.format(format)
     writer = writer.options(path=ours, schema=schema, **options).trigger(availableNow=True)
-    assert writer.start(checkpointLocation=str(tmp_path / "checkpoint")).awaitTermination(60)
+    assert writer.start(checkpointLocation=str(tmp_path / "checkpoint")).awaitTermination(300)
     found = spark.read.schema(schema).format(format).options(**options).load(ours)
     before = spark.read.schema(schema).format(format).options(**options).load(theirs)
     assert sorted(found.collect(), key=str) == sorted(before.collect(), key=str)
     read = reader.load(ours).writeStream.format("memory").queryName("read")
-    assert read.trigger(availableNow=True).start().awaitTermination(60)
+    assert read.trigger(availableNow=True).start().awaitTermination(300)
     assert sorted(map(tuple, session.table("read")), key=str) == sorted(rows, key=str)

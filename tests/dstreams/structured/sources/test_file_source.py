@@ -103,13 +103,13 @@ def test_a_query_that_meets_a_bad_line(session: StreamSession, tmp_path: Path, b
         return writer.start(checkpointLocation=str(tmp_path / "checkpoint"))
 
     with pytest.raises(StreamingQueryException) as caught:
-        start().awaitTermination(60)
+        start().awaitTermination(300)
     message = str(caught.value)
     assert f"line {before + 1} of file:{directory}/2.json is not JSON" in message
     assert "Expecting ',' delimiter at character 51: " in message
     assert "option mode DROPMALFORMED" in message
     (directory / "2.json").write_bytes(GOOD)
-    assert start().awaitTermination(60)
+    assert start().awaitTermination(300)
     assert session.table("rows") == [{"n": 1}] * 2
 
 
@@ -126,8 +126,8 @@ def test_bad_lines_are_left_out_where_that_is_wanted(
         return writer.start(checkpointLocation=str(tmp_path / "checkpoint"))
 
     with pytest.raises(StreamingQueryException, match=r"line [23] of .*1\.json"):
-        start(mode="failfast").awaitTermination(60)
-    assert start(mode="dropMalformed").awaitTermination(60)
+        start(mode="failfast").awaitTermination(300)
+    assert start(mode="dropMalformed").awaitTermination(300)
     assert session.table("rows") == [{"n": 1}] * 2
     assert session.read.json(tmp_path / "in", mode="DROPMALFORMED").collect() == [{"n": 1}] * 2
 
