@@ -2,8 +2,8 @@
 
 An operator is a frozen value with children, and makes an RDD of the RDDs of its children. The facts
 of a batch (state info, watermarks, batch time) are fields that ``dataclasses.replace`` fills in, so
-one plan is copied for each batch. Each operator can be executed by itself, over any child:
-:class:`RDDScanExec` makes an operator of an RDD.
+one plan is copied for each batch. Each operator can be executed by itself, over any child
+(:meth:`PhysicalOperator.executeCollect`): :class:`RDDScanExec` makes an operator of an RDD.
 
 - A **record** is any Python object.
 - From an ``EventTimeWatermarkExec`` on records travel as **events**, pairs ``(event time, record)``
@@ -30,7 +30,7 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.spark.failures import UserFunctionError, failed, mapped
+from dstreams.spark.failures import UserFunctionError, failed, make_brief, mapped
 from dstreams.spark.partitioner import StablePartitioner
 from dstreams.structured.operators.execution_context import (
     ExecutionContext,
@@ -232,6 +232,19 @@ class PhysicalOperator:
         it. No other job runs.
         """
         raise NotImplementedError
+
+    def executeCollect(self, context: ExecutionContext) -> list[Any]:
+        """Return the rows of the batch as a list.
+
+        Raises:
+            Exception: a function of the program failed; the error of Spark with a message of one
+                line and the program's own lines. The full text is in its attribute ``java``.
+        """
+        try:
+            return self.execute(context).collect()
+        except Exception as error:
+            make_brief(error)
+            raise
 
     def inBatch(
         self: _O,

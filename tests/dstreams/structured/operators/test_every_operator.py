@@ -700,7 +700,7 @@ def test_by_itself(sc: SparkContext, tmp_path: Path, build: Case) -> None:
     lab = Lab(sc, tmp_path)
     operator, expected = build(lab)
     context = ExecutionContext(sc, lab.states, batch=1)
-    rows = operator.execute(context).collect()
+    rows = operator.executeCollect(context)
     if expected.ordering == UNORDERED:
         assert sorted(rows, key=repr) == sorted(expected.rows, key=repr)
     else:
@@ -718,6 +718,37 @@ def test_by_itself(sc: SparkContext, tmp_path: Path, build: Case) -> None:
     if expected.stored is not None:
         assert lab.contents() == expected.stored
     lab.states.release()
+
+
+def failing(*arguments: Any) -> Any:
+    raise ValueError("broken")
+
+
+def failing_map(lab: Lab) -> PhysicalOperator:
+    return ElementsExec(lab.rows("a"), failing, "map")
+
+
+def failing_with_state(lab: Lab) -> PhysicalOperator:
+    rows = lab.pairs(("a", 1), ordering=BY_KEY)
+    return FlatMapGroupsWithStateExec(
+        rows, FlatMapGroups(func=failing, where="failing"), stateInfo=lab.info()
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "subject"), [(failing_map, "record"), (failing_with_state, "key")]
+)
+def test_a_function_that_fails(
+    sc: SparkContext, tmp_path: Path, build: Callable[[Lab], PhysicalOperator], subject: str
+) -> None:
+    """The first line names the function and its argument, whichever job it fails in."""
+    lab = Lab(sc, tmp_path)
+    with pytest.raises(
+        Exception, match=rf"^.*failing.* failed for {subject} 'a': ValueError: broken\n"
+    ) as raised:
+        build(lab).executeCollect(ExecutionContext(sc, lab.states, batch=0))
+    assert "\tat " not in str(raised.value)
+    assert "\tat " in raised.value.java  # type: ignore[attr-defined]
 
 
 def operator_classes() -> set[type[PhysicalOperator]]:
