@@ -7,9 +7,9 @@
 ...             print(info.batchTime(), "took", info.totalDelay(), "ms")
 >>> ssc.addStreamingListener(Slow())
 
-The arguments of callbacks have the methods of the Java objects that ``pyspark.streaming`` passes: a
-number that is not known yet is -1, a missing text is None. They are values, which can be kept,
-compared, and read from any thread.
+The arguments of callbacks have the methods of the Java objects that ``pyspark.streaming`` passes.
+Unknown numbers are -1, and missing texts are None. The arguments are immutable values: you can keep
+them, compare them, and read them from any thread.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _ABSENT = -1
 class StreamingListener:
     """Base class of listeners: override the callbacks that you need.
 
-    Callbacks run one at a time and in order, on a thread of their own that no batch waits for, and
-    cannot change the batch. The first callback that raises is logged, later ones are counted, and
-    the listener keeps getting events. ``ssc.stop()`` may be called from a callback: it returns
-    immediately, and the context stops after the running batch.
+    Callbacks run one at a time and in order, on a separate thread. They cannot change or delay a
+    batch. The first exception of a callback is logged, later ones are counted, and the listener
+    still receives events. A callback may call ``ssc.stop()``, which returns immediately; the
+    context stops after the running batch.
 
-    Semantics: pyspark.streaming.StreamingListener (4.3), where stopping from a callback raises, and
-    where batches without jobs have no events.
+    Semantics: pyspark.streaming.StreamingListener (4.3), which raises if a callback stops the
+    context, and reports no events of batches without jobs.
     """
 
     def onStreamingStarted(self, streamingStarted: StreamingStartedEvent) -> None:
@@ -114,7 +114,7 @@ class InfoMap(Mapping[K, V_co]):
         return len(self)
 
     def isEmpty(self) -> bool:
-        """Return whether there are no entries."""
+        """Return whether the map is empty."""
         return not self
 
     def containsKey(self, key: K) -> bool:
@@ -204,7 +204,7 @@ class StreamInputInfo(_View):
         return InfoMap({**self._info.metadata, **own})
 
     def metadataDescription(self) -> str | None:
-        """Return a line that describes the input; None if there is none."""
+        """Return the description of the input, one line, or None if it has no description."""
         return self._info.description or None
 
 

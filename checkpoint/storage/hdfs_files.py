@@ -43,10 +43,10 @@ PROTOCOLS = ("hdfs", "viewfs")
 _KEPT_BYTES = 16 << 20
 """A file up to this size is kept until it is created, so that it can be written again."""
 _ATTEMPTS = 3
-"""How often a small file is written: a DataNode may fail while it is."""
+"""The number of attempts to write a small file; a DataNode may fail during each of them."""
 
 _ANSWER_S = 30
-"""How long a step of writing may take; then a small file is written again, on other DataNodes."""
+"""The time limit of a write step, after which a small file is retried on other DataNodes."""
 
 _LOST = "RPC listener disconnected"
 """The client's error if a connection ended before the answer."""
@@ -416,7 +416,7 @@ def _resent(call: Callable[[], _T]) -> _T:
 
 
 def _retried(call: Callable[[], _T]) -> _T:
-    """Return what *call* returns; wait and call it again while the NameNode asks for that."""
+    """Return the result of *call*, retried after a pause while the NameNode asks to retry."""
     for wait_s in _RETRY_WAITS_S:
         try:
             return call()

@@ -37,7 +37,7 @@ class _Drained:
         return self._size
 
     def flush(self) -> None:
-        """Do nothing: there is no buffer."""
+        """Do nothing, because writes are not buffered."""
 
     def close(self) -> None:
         self.closed = True

@@ -53,7 +53,7 @@ def sort_key(value: Any) -> Any:
 
 
 def add(total: Any, value: Any) -> Any:
-    """Return *total*, None if there were no values yet, plus a value.
+    """Return the sum of *total*, which is None before the first value, and a value.
 
     NumPy numbers, which may have few bits, are added as Python numbers, decimals to 38 digits.
     """

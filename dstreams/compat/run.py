@@ -153,8 +153,8 @@ class TunedSpark:
 
     submitted: Mapping[str, str]  # settings from the command line
     app_name: str  # default name of the application
-    shows_defaults: bool = True  # whether to print the changed defaults
-    is_as_spark: bool = False  # whether to keep all defaults of Spark
+    shows_defaults: bool = True  # print the changed defaults
+    is_as_spark: bool = False  # keep all defaults of Spark
     _changed: dict[str, str] = field(default_factory=dict)
     _has_reported: bool = False
     _master: str | None = None
@@ -278,7 +278,7 @@ def _after_arguments(arguments: str | None, settings: Mapping[str, str]) -> str:
 
 
 def changed_defaults(changed: Mapping[str, str]) -> str:
-    """Return a report of *changed* settings, a line or two each; empty if there are none.
+    """Return a report of *changed* settings, a line or two each; empty without changes.
 
     Settings that belong together, such as the two addresses of a driver, share a line.
     """

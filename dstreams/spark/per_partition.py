@@ -1,4 +1,4 @@
-"""A value for each partition, in a form of which a task decodes only its own.
+"""Values of partitions, encoded separately, so that a task decodes only the value of its own.
 
 A task gets a pickled copy of everything that its function refers to. If it decoded the values of
 all partitions, a batch would cost the square of their number.

@@ -93,7 +93,7 @@ class StateOfProcessor:
 
         A TTL that expires later than the version does not hide a row.
         """
-        store = cast(StateWriter, reader)  # of which state variables only read
+        store = cast(StateWriter, reader)  # state variables only read from it here
         handle = StatefulProcessorHandle("a look-up", self.timeMode, store, self.variables)
         parts = (key,) if self.are_pairs else key
         handle.state, handle.key = HandleState.INITIALIZED, parts

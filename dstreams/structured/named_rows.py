@@ -7,9 +7,9 @@
 >>> row == ("ann", 3)
 True
 
-Each tuple of names has a class. Its own name contains the names of the fields, so that pickles and
-states refer to it by name, and :func:`__getattr__` makes it where they are read: a row takes as
-long to pickle as a named tuple.
+There is a class for each tuple of field names. The class name contains the field names, so pickles
+and states store only the class name, and :func:`__getattr__` creates the class when they are read.
+Pickling a row takes as long as pickling a named tuple.
 
 >>> type(row).__name__
 'Row-user-count'
@@ -75,7 +75,7 @@ def _shown(time_ms: int) -> str:
 
 
 class NamedRow(tuple[Any, ...]):
-    """A row of results: a tuple whose values are attributes too, whatever their names are.
+    """A row of results: a tuple whose values are also attributes, under any names.
 
     ``row.count`` is the field ``count``, not the method of tuples. ``_asdict()`` and ``_fields``
     are as in named tuples.
@@ -158,7 +158,7 @@ def with_times(row: Any) -> Any:
 
 @dataclass(frozen=True)
 class ResultRows:
-    """How the results of an aggregation become rows: with one field for each key and result.
+    """Makes rows of the results of an aggregation, with one field for each key and result.
 
     *keys* and *results* are the names of the fields. *windows* are the places of keys that are
     windows which an earlier aggregation made: states return them as plain tuples.

@@ -21,7 +21,7 @@ from dstreams.errors import InvalidStreamError, StreamLifecycleError
 from dstreams.sources.queue import QueueSource
 
 Setup = Callable[..., "DStream[Any] | Mapping[str, DStream[Any]]"]
-"""``f(context, stream, ...) -> output stream``, or several by name."""
+"""``f(context, stream, ...)`` returns an output stream, or a dict of names and output streams."""
 
 _ALL_KEYS = 1 << 40
 _ONLY = ""  # the name of an output without a name
@@ -46,9 +46,9 @@ class StreamTester:
 
     Args:
         spark: the SparkContext; it keeps running.
-        setup: defines the streams: ``f(ssc, stream, ...)`` gets the context, and a stream of
-            records for each input. It returns the output, or a dict of outputs by name. Called at
-            each start.
+        setup: a function that defines the streams, called at each start with the context and a
+            stream of records for each input. It returns the output stream, or a dict of names and
+            output streams.
         inputs: number of inputs.
         batch_duration: seconds.
         settings: settings that replace those of the SparkConf.
@@ -100,8 +100,8 @@ class StreamTester:
             records: for each input, the records that arrive before the batch; none by default.
 
         Returns:
-            The records, in no particular order; None without an RDD. With several outputs, a dict
-            of them by name.
+            The records, in no particular order, or None if the output has no RDD in this batch.
+            With several outputs, a dict of their names and records.
 
         Raises:
             BatchFailedError: the batch fails.
@@ -127,13 +127,13 @@ class StreamTester:
         return dict(self.context.state(uid).range(limit=_ALL_KEYS))
 
     def kill(self, *records: Sequence[Any] | None, at: str | None = None) -> None:
-        """End the driver as a crash does: nothing that it writes from now on is kept.
+        """Kill the driver, as a crash would: what it writes from now on is lost.
 
         Args:
             records: as of :meth:`batch`; only with *at*.
-            at: run a batch up to this step, and end there: ``plan.start``, ``begin.start``,
+            at: run a batch, and kill the driver at this step: ``plan.start``, ``begin.start``,
                 ``begin.done``, ``state.start``, ``state.done``, ``out.start``, ``out.done``,
-                ``commit.start`` or ``commit.done``. None: end between two batches.
+                ``commit.start`` or ``commit.done``. None kills the driver between two batches.
 
         Raises:
             InvalidStreamError: the batch does not reach the step.
@@ -151,7 +151,7 @@ class StreamTester:
 
             end = watch(die)
             try:
-                with suppress(Exception):  # the driver is dead, so nobody sees its errors
+                with suppress(Exception):  # a dead driver reports no errors
                     context.step()
             finally:
                 end()
@@ -212,7 +212,7 @@ class StreamTester:
         for name, stream in outputs.items():
             if not isinstance(stream, DStream):
                 raise InvalidStreamError(
-                    "setup must return a DStream, or a dict of DStreams by name, got "
+                    "setup must return a DStream, or a dict of names and DStreams, got "
                     f"{type(stream).__name__}"
                 )
             self._outputs[name] = _collected(stream)

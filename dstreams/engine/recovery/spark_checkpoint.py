@@ -1,9 +1,9 @@
-"""Reading a checkpoint of pyspark.streaming.
+"""Reads checkpoints of pyspark.streaming.
 
-Spark writes its graph, with the functions, into files ``checkpoint-TIME``, by Java's serialization.
-They are read here as data: no class is loaded, no function is unpickled, and nothing is changed. So
-the release that wrote them does not matter. State is in directories ``UUID/rdd-NUMBER`` beside
-them, as pickled pairs.
+Spark serializes its graph, including the functions, to files ``checkpoint-TIME`` by Java's
+serialization. This module reads these files as data: it loads no class, unpickles no function and
+changes nothing, so it can read files of any release. State is in the same directory, as pickled
+pairs in ``UUID/rdd-NUMBER``.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SparkInput:
 
     @property
     def batches(self) -> Mapping[int, object] | None:
-        """What batches read, by batch time; None if that is not known."""
+        """The input of each batch by batch time, or None if it is unknown."""
         return self.files if self.ranges is None else self.ranges
 
 
@@ -148,7 +148,7 @@ def spark_state(spark: SparkContext, directory: str) -> RDD[tuple[Any, Any]]:
             ``dstreams adopt --list`` lists them.
 
     Returns:
-        RDD of (key, state). Its tasks unpickle them, which runs code of whoever wrote them.
+        RDD of (key, state). Its tasks unpickle both, which can run any code in the files.
 
     Raises:
         RestartError: files are missing, or others can write to the directory.
@@ -163,9 +163,9 @@ def spark_state(spark: SparkContext, directory: str) -> RDD[tuple[Any, Any]]:
 
 
 def state_directories(url: str) -> dict[str, bool]:
-    """Return the directories with state below a checkpoint of Spark, those made last first.
+    """Return whether each state directory of a checkpoint of Spark is compressed, newest first.
 
-    And whether each is compressed. Raises RestartError, also if it is no checkpoint of Spark.
+    Raises RestartError if the directory is not a checkpoint of Spark, or cannot be read.
     """
     try:
         files, _ = _open(url)
@@ -241,8 +241,8 @@ def _partitions(files: Files, directory: str) -> int:
 def read_spark_checkpoint(url: str, spark: SparkContext) -> SparkCheckpoint:
     """Read the newest checkpoint in a directory of pyspark.streaming, as Spark does.
 
-    Raises RestartError if there is none, none can be read, or others can write to the directory,
-    and EnvironmentNotReadyError if javaobj is not installed.
+    Raises RestartError if the directory has no readable checkpoint or others can write to it, and
+    EnvironmentNotReadyError if javaobj is not installed.
     """
     try:
         files, where = _open(url)
@@ -424,7 +424,7 @@ def _is_stream(value: Any) -> bool:
 
 
 def _class(value: Any) -> str:
-    """Return the name of the class of an object without its package, empty if it is none."""
+    """Return the class name of a Java object without its package; empty for any other value."""
     described = getattr(value, "classdesc", None)
     return "" if described is None else str(described.name).rpartition(".")[2]
 

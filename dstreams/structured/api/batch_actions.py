@@ -56,7 +56,7 @@ class BatchActions(Instead, Generic[T_co]):
         return next(iter(self._take("first", 1)), None)
 
     def isEmpty(self) -> bool:
-        """Return whether there is no record."""
+        """Return whether the dataset is empty."""
         return not self._take("isEmpty", 1)
 
     def show(self, n: int = 20, truncate: bool = True) -> None:

@@ -73,10 +73,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class AdoptionReport:
-    """What a query takes over from a checkpoint of Spark, or why it cannot.
+    """A report of what a query takes over from a checkpoint of Spark, or why it cannot.
 
     Args:
-        batchId: the newest complete batch of Spark, None if there is none.
+        batchId: the newest complete batch of Spark, None without one.
         pendingBatchId: the batch that Spark has begun, which runs again; None without one.
         adopted: a line for each state and source.
         refusals: reasons for refusal; empty if the query can adopt the checkpoint.
@@ -375,7 +375,7 @@ def _listed(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class _Input:
-    """What Spark has read of a source, and what its pending batch reads; None to plan that."""
+    """The input of a source: what Spark has read, and the pending batch; None to plan that."""
 
     done: PlannedInput
     pending: PlannedInput | None

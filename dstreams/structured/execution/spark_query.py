@@ -128,10 +128,10 @@ class SparkQuery:
 
     def state(self, spark: SparkContext, operator: SparkOperator) -> DataFrame:
         """Return key and value of each state after the newest complete batch."""
-        assert self.committed is not None, "without a complete batch there is no state"
+        assert self.committed is not None, "state exists only after a complete batch"
         options = {"batchId": self.committed.batch_id, "operatorId": operator.number}
         frame = _load(spark, "statestore", self.url, options)
-        # A state without keys is in one partition, whatever the description says.
+        # A state without keys has one partition, even if the description has more.
         count = operator.partitions if columns_of(frame, "key") else 1
         for partition in range(count):  # Spark reads those that are there
             directory = f"state/{operator.number}/{partition}/"
@@ -144,7 +144,8 @@ def read_spark_query(url: str, spark: SparkContext) -> SparkQuery:
     """Read the checkpoint of a query.
 
     Raises:
-        RestartError: it is none, it is damaged, or this Spark cannot read its state.
+        RestartError: *url* is not a checkpoint of a query, is damaged, or has state that this Spark
+            cannot read.
     """
     try:
         files = unsigned(open_existing(url))  # Spark does not sign

@@ -29,7 +29,7 @@ from dstreams.structured.sources.committed_files import VisibleFiles
 from dstreams.structured.sources.query_formats import ColumnFormat
 
 CleanSource = Literal["off", "delete", "archive"]
-"""What is done with the files of a committed batch."""
+"""Keep, delete or archive the files of a committed batch."""
 
 logger = logging.getLogger(__name__)
 
