@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, TypeVar, overload
@@ -276,8 +277,9 @@ class StreamingContext:
         Args:
             checkpointPath: path or URL of the checkpoint directory.
             setupFunc: ``f() -> StreamingContext``; defines the streams without starting them.
-            dryRun: only report what would happen and what prevents it. Everything that
-                *setupFunc* creates is stopped again; an existing SparkContext is left running.
+            dryRun: only report what would happen and what prevents it, and write nothing.
+                Everything that *setupFunc* creates is stopped again; an existing SparkContext is
+                left running.
             allowRemoved: uids of operators and inputs whose state or progress may be discarded.
             adopt: path or URL of a checkpoint of ``pyspark.streaming`` in another directory. If
                 *checkpointPath* holds no checkpoint, one is written there with the state and the
@@ -304,9 +306,11 @@ class StreamingContext:
         adopt, states = adopt or cls._adopts, states or cls._adopts_states
         if states and adopt is None:
             raise InvalidStreamError("states of restore are in a checkpoint of Spark; give adopt")
-        found = recover(checkpointPath, adopts=adopt is not None)
+        found = recover(checkpointPath, adopts=adopt is not None, creates=not dryRun)
         with spark_of_setup(is_kept=not dryRun):
-            ssc, report = _set_up(setupFunc), RestoreReport(None)
+            with taking(_not_in_setup) if dryRun else nullcontext():
+                ssc = _set_up(setupFunc)
+            report = RestoreReport(None)
             if found is None and adopt is not None:
                 directory, now_ms = None if dryRun else checkpointPath, ssc._clock.now_ms()
                 removed = tuple(allowRemoved)
@@ -1206,7 +1210,8 @@ def _opened(engine: Engine, run_id: str) -> RunInfo:
 
 def _not_in_setup(_: StreamingContext) -> None:
     raise StreamLifecycleError(
-        "the setup function of a replay starts its streams; let it define and return them only"
+        "the setup function of a replay or dry run starts its streams; let it define and return "
+        "them only"
     )
 
 

@@ -263,7 +263,7 @@ def dry_run(
         dryRun=True,
         allowRemoved=removed,
     )
-    assert not list(killed.glob("new/*"))
+    assert not (killed / "new").exists()
     return str(report)
 
 

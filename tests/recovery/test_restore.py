@@ -604,10 +604,11 @@ def test_places_that_do_not_tell(sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_nothing_to_restore(sc: SparkContext, tmp_path: Path) -> None:
-    """The streams begin anew, so that a program can always call restore."""
+    """The streams begin anew, so that a program can always call restore; a dry run only reads."""
     make = setup(sc, tmp_path / "new", before)
     report = StreamingContext.restore(str(tmp_path / "new"), make, dryRun=True)
     assert str(report) == "nothing to restore: the streams start empty"
+    assert not (tmp_path / "new").exists()
     ssc = StreamingContext.restore(str(tmp_path / "new"), make)
     ssc.step()
     ssc.stop(stopSparkContext=False)

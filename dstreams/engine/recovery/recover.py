@@ -24,6 +24,7 @@ from checkpoint import (
     began_ms,
     newest_driver,
     newest_stream,
+    open_existing,
     open_files,
     open_stream,
     plan_recovery,
@@ -33,6 +34,7 @@ from checkpoint import (
     read_plan,
     require_trusted,
     stream_ids,
+    stream_url,
     without_secrets,
 )
 from checkpoint.state_store import Classes, class_problems
@@ -153,19 +155,26 @@ class RecoveredStream:
         return report, replace(self, added=added_uids(self.description, now, plan))
 
 
-def recover(directory: str, *, adopts: bool = False) -> RecoveredStream | None:
+def recover(
+    directory: str, *, adopts: bool = False, creates: bool = True
+) -> RecoveredStream | None:
     """Read the newest stream of a checkpoint directory; None if nothing was left there.
 
-    With *adopts*, an adoption that was interrupted counts as nothing. Raises RestartError if the
-    stream cannot be resumed: it is damaged, others can write to it, or it is not of dstreams.
+    With *adopts*, an adoption that was interrupted counts as nothing. Without *creates*, nothing is
+    written. Raises RestartError if the stream cannot be resumed: it is damaged, others can write to
+    it, or it is not of dstreams.
     """
     if not isinstance(directory, str) or not directory:
         raise InvalidStreamError(f"checkpointPath must be a path or URL, got {directory!r}")
+    opened = open_files if creates else open_existing
     try:
-        files = open_files(directory)
+        files = opened(directory)
         newest = newest_stream(
-            stream_ids(files), lambda stream_id: read_ahead(open_stream(directory, stream_id))
+            stream_ids(files),
+            lambda stream_id: read_ahead(opened(stream_url(directory, stream_id))),
         )
+    except FileNotFoundError:
+        return None
     except (CheckpointError, ValueError) as error:
         raise InvalidStreamError(
             f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"
