@@ -324,6 +324,7 @@ def open_replay(
     with ExitStack() as undo:
         scratch = undo.enter_context(TemporaryDirectory(prefix="dstreams-replay-"))
         copy = _copy(scratch, checkpoint, fork, first_ms, last_ms, after_ms)
+        undo.enter_context(_naming_original(copy))
         found = recover(copy.directory)
         assert found is not None, "the copy has a graph, as the original"
         if copy.recording is not None:  # inputs are read from it, wherever the program has them
@@ -403,6 +404,17 @@ class Copy:
     recording: Recording | None
 
 
+@contextmanager
+def _naming_original(copy: Copy) -> Iterator[None]:
+    """Let errors about the copy name the original."""
+    try:
+        yield
+    except RestartError as error:
+        original = copy.url.removesuffix(f"/{copy.stream_id}")
+        text = str(error).replace(copy.files.url, copy.url).replace(copy.directory, original)
+        raise RestartError(text) from error
+
+
 def _copy(
     scratch: str,
     checkpoint: str,
@@ -422,7 +434,8 @@ def _copy(
     stream_id, files = _stream_of(checkpoint)
     into = open_files(stream_url(directory, stream_id))
     found = fork_into(directory, into, files, first_ms, after_ms)
-    return Copy(files.url, directory, stream_id, into, found, last_ms, recording)
+    url = files.url if recording is None else recording.file
+    return Copy(url, directory, stream_id, into, found, last_ms, recording)
 
 
 def fork_into(

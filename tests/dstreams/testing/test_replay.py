@@ -242,7 +242,8 @@ def test_windows(sc: SparkContext, tmp_path: Path) -> None:
         if int(begin.name.partition("-")[0]) < oldest - 1000:
             begin.unlink()
     for define in (None, setup):
-        with pytest.raises(RestartError, match="is missing, which says what queueStream"):
+        missing = rf"^file://{checkpoint}/stream-\S+\.begin is missing, which says what queueStream"
+        with pytest.raises(RestartError, match=missing):
             replay(checkpoint, define)
 
 
