@@ -167,13 +167,16 @@ def test_a_fault_changes_no_result(setting: Setting, fault: Fault) -> None:
 
 
 def test_replicas_follow_their_partitions(setting: Setting) -> None:
-    """The machines that are left have a replica of each partition; the next batch adds this one."""
+    """The machines that are left have a replica of each partition, at most a batch behind.
+
+    The next batch adds the changes of this one, or maintenance does, after every tenth batch.
+    """
     run = setting.run
     run.begin()
     run.require_exact()
     assert setting.cluster.hosts != [*HOSTS]
     for partition in range(PARTITIONS):
-        assert newest_replica(setting, partition) == run.batch - 1
+        assert newest_replica(setting, partition) >= run.batch - 1
 
 
 def test_the_driver_moves_to_another_host(setting: Setting) -> None:
