@@ -48,6 +48,11 @@ _ATTEMPTS = 3
 _ANSWER_S = 30
 """The time limit of a write step, after which a small file is retried on other DataNodes."""
 
+_NO_NODES = "could only be written to 0 of"
+"""The error of a NameNode that started a moment ago: a DataNode gets blocks after a heartbeat."""
+_HEARTBEAT_S = 4
+"""More than ``dfs.heartbeat.interval``, which is 3 s by default."""
+
 _LOST = "RPC listener disconnected"
 """The client's error if a connection ended before the answer."""
 
@@ -65,7 +70,8 @@ _REMEDIES = {
     "QuotaExceeded": "free space, or raise the quota of that directory",
     "GSSAPI": "get a ticket of Kerberos by kinit, or name a keytab in KRB5_CLIENT_KTNAME",
     "PermissionError": "give the user of this driver the permission to write there",
-    "AccessControl": "give the user of this driver the permission to write there",
+    "AccessControlException": "give the user of this driver the permission to write there",
+    _NO_NODES: "check that DataNodes run and have space: hdfs dfsadmin -report",
 }
 """By a part of an error's type and text."""
 _ANY_REMEDY = "check HDFS, its configuration and the network"
@@ -306,6 +312,8 @@ class HdfsFiles:
                 is_lasting = isinstance(cause, (PermissionError, FileExistsError))
                 if is_lasting or _RETRIABLE in str(cause) or attempt == _ATTEMPTS:
                     raise
+                if _NO_NODES in str(cause):
+                    threading.Event().wait(_HEARTBEAT_S)
         raise AssertionError("unreachable")
 
     def _write(
