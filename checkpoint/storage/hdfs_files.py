@@ -186,7 +186,7 @@ class HdfsFiles:
 
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
         with self._refusing("read", require_name(name)):
-            reader = _retried(partial(self._client().read, f"{self._root}/{name}"))
+            reader = self._reader(name)
         size_bytes = len(reader)
         for start in range(0, size_bytes, chunk_bytes):
             with self._refusing("read", name):
@@ -195,7 +195,10 @@ class HdfsFiles:
 
     def read(self, name: str) -> bytes:
         with self._refusing("read", require_name(name)):
-            return bytes(_retried(partial(self._client().read, f"{self._root}/{name}")).read())
+            return bytes(self._reader(name).read())
+
+    def _reader(self, name: str) -> Any:
+        return _retried(partial(self._client().read, f"{self._root}/{name}"))
 
     def exists(self, name: str) -> bool:
         try:
@@ -310,7 +313,8 @@ class HdfsFiles:
             except StorageRefusedError as error:
                 cause = error.__cause__
                 is_lasting = isinstance(cause, (PermissionError, FileExistsError))
-                if is_lasting or _RETRIABLE in str(cause) or attempt == _ATTEMPTS:
+                was_retried = _RETRIABLE in str(cause)
+                if is_lasting or was_retried or attempt == _ATTEMPTS:
                     raise
                 if _NO_NODES in str(cause):
                     threading.Event().wait(_HEARTBEAT_S)
@@ -415,12 +419,13 @@ def _resent(call: Callable[[], _T]) -> _T:
     The client sends only calls that read to the next NameNode if a connection ends. If it sent a
     create again, the file that exists would be its own.
     """
+    bounded = partial(_bounded, call)
     try:
-        return _retried(partial(_bounded, call))
+        return _retried(bounded)
     except OSError as error:
         if not isinstance(error, FileExistsError) and _LOST not in str(error):
             raise
-    return _retried(partial(_bounded, call))
+    return _retried(bounded)
 
 
 def _retried(call: Callable[[], _T]) -> _T:
